@@ -1,0 +1,102 @@
+/** Owns the port through which the facade reaches any server; knows no policy, no principal and no client. */
+import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
+
+/** JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds. */
+export interface JsonDoc<T = unknown> {
+  readonly text: string;
+  readonly value: T;
+  readonly exact: boolean;
+}
+
+/** One call to a server. The adapter sends `args.text` as it stands and makes its own request id and progress token. */
+export interface UpstreamCall {
+  readonly tool: string;
+  readonly args: JsonDoc<Readonly<Record<string, unknown>>>;
+  /** The caller's `_meta` without its progressToken (traceparent and the like pass). */
+  readonly meta?: Readonly<Record<string, unknown>>;
+  /** Who calls, for backends that keep state per session (bash sessions, read versions). Opaque. */
+  readonly scope: string;
+  readonly signal: AbortSignal;
+  /** Milliseconds without an answer after which TOOL_TIMEOUT is thrown; progress starts it anew. */
+  readonly timeoutMs: number;
+  /** Milliseconds that progress cannot extend. */
+  readonly hardTimeoutMs: number;
+  /** Given when the client asked for progress; called with the params of the server's notification, less its token. */
+  readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+}
+
+/** Healthy; degraded (answers, but broke rules or restarts); unavailable (not reachable); idle (not started yet). */
+export type HealthState = 'idle' | 'healthy' | 'degraded' | 'unavailable' | 'disabled';
+
+/** What `tollgate servers` and /healthz show. */
+export interface Health {
+  readonly state: HealthState;
+  /** One public line: why it is not healthy. */
+  readonly reason?: string;
+  readonly restarts: number;
+  /** Lines that broke the protocol and were skipped. */
+  readonly badLines: number;
+}
+
+/** Identity that the server gave at its handshake. */
+export interface ServerInfo {
+  readonly name: string;
+  readonly version: string;
+  readonly protocolVersion: string;
+}
+
+/**
+ * A server, however it is reached (HE-01). Methods throw TollgateError with INIT_FAILED, SERVER_UNAVAILABLE,
+ * TOOL_TIMEOUT, TOOL_CRASHED, UPSTREAM_TOO_LARGE, UPSTREAM_INVALID or CANCELLED; a server's own JSON-RPC error
+ * comes as `UpstreamError`. Nothing here retries a call.
+ */
+export interface ServerAdapter {
+  /** The configured name, `^[a-z][a-z0-9-]*$`. */
+  readonly name: string;
+  /** Connects if needed; idempotent. Waits at most the connect timeout. */
+  start(signal?: AbortSignal): Promise<ServerInfo>;
+  /** All pages; starts the server if needed; cached until the server says list_changed or restarts. */
+  listTools(signal?: AbortSignal): Promise<readonly RawTool[]>;
+  call(call: UpstreamCall): Promise<JsonDoc<ToolResult>>;
+  health(): Health;
+  info(): ServerInfo | undefined;
+  /** Called (coalesced) when the list of tools may have changed. One listener; later ones replace it. */
+  onToolsChanged(listener: () => void): void;
+  /** Ends the connection and every process behind it; idempotent. */
+  stop(): Promise<void>;
+  /** A session of the facade ended: drop what was kept for this scope. */
+  endScope?(scope: string): Promise<void>;
+}
+
+/** A server's own JSON-RPC error, which passes to the client as it came. */
+export class UpstreamError extends Error {
+  readonly rpc: { readonly code: number; readonly message: string; readonly data?: unknown };
+
+  constructor(rpc: { readonly code: number; readonly message: string; readonly data?: unknown }) {
+    super(rpc.message);
+    this.name = 'UpstreamError';
+    this.rpc = rpc;
+  }
+}
+
+/** The four primitives (design §1). */
+export const PRIMITIVES = ['read', 'write', 'edit', 'bash'] as const;
+export type Primitive = (typeof PRIMITIVES)[number];
+
+/** What a primitive's call really is on its backend: the tool and arguments that the policy judges (design §3). */
+export interface Lowered {
+  readonly tool: string;
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly semantics: Semantics;
+}
+
+/**
+ * A backend that serves primitives. Its `call` takes `tool: 'read' | 'write' | 'edit' | 'bash'` with the arguments of
+ * catalogs/primitives/schemas.json. What it cannot do honestly throws NOT_SUPPORTED.
+ */
+export interface PrimitiveBackend extends ServerAdapter {
+  /** Tools of the backend behind each primitive, with their meaning; a primitive that is absent is not served. */
+  serves(): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]>;
+  /** Pure: no I/O. Throws ARGS_INVALID or NOT_SUPPORTED. */
+  lower(primitive: Primitive, args: Readonly<Record<string, unknown>>): Lowered;
+}

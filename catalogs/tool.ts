@@ -1,0 +1,48 @@
+/** Owns the words for what servers offer: the raw definition as it came, and what a call of it does. */
+
+/** A tool's definition exactly as a server listed it (MCP 2025-11-25, server/tools). Unknown keys are kept. */
+export interface RawTool {
+  readonly name: string;
+  readonly title?: string;
+  readonly description?: string;
+  readonly inputSchema: Readonly<Record<string, unknown>>;
+  readonly outputSchema?: Readonly<Record<string, unknown>>;
+  readonly annotations?: Readonly<Record<string, unknown>>;
+  readonly _meta?: Readonly<Record<string, unknown>>;
+  readonly [key: string]: unknown;
+}
+
+/** What a call does, from mild to grave. `destructive` is the reading of a tool that nobody has classified. */
+export type Verb = 'read' | 'write' | 'destructive' | 'execute';
+
+/**
+ * What the arguments of a tool mean. Argument names are top-level keys of the original schema.
+ * Annotations of servers never loosen it: they are untrusted (MCP specification, tool annotations).
+ */
+export interface Semantics {
+  readonly verb: Verb;
+  /** Arguments that are file paths; the facade binds them to the workspace and shows them to the policy. */
+  readonly paths?: readonly string[];
+  /** Arguments that are URLs. */
+  readonly urls?: readonly string[];
+  /** The argument that is a shell command. */
+  readonly command?: string;
+  /** Verb per value of one argument, where a tool does several things: `{ argument: 'action', verbs: { kill: 'execute' } }`. */
+  readonly byArgument?: { readonly argument: string; readonly verbs: Readonly<Record<string, Verb>> };
+}
+
+/** An MCP `tools/call` result as a parsed value. Unknown keys and unknown content types are kept. */
+export interface ToolResult {
+  readonly content?: readonly ContentItem[];
+  readonly structuredContent?: unknown;
+  readonly isError?: boolean;
+  readonly _meta?: Readonly<Record<string, unknown>>;
+  readonly [key: string]: unknown;
+}
+
+/** One content item; `text` items carry `text`, media items `data` and `mimeType`. */
+export interface ContentItem {
+  readonly type: string;
+  readonly text?: string;
+  readonly [key: string]: unknown;
+}

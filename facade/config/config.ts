@@ -1,0 +1,156 @@
+/** Owns the shape of a loaded configuration: complete, frozen, every default filled in. */
+import type { Semantics, Verb } from '../../catalogs/tool.ts';
+
+/** One server behind the facade, internal ones excepted. */
+export interface ServerConfig {
+  readonly name: string;
+  readonly transport: 'stdio' | 'http' | 'sse';
+  readonly command?: string;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly url?: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Only `direct` until servers run in sandboxes; absent means that nobody asked for it, and the server does not start. */
+  readonly isolation?: 'direct';
+  /** True only when tollgate.yaml itself says so. */
+  readonly approved: boolean;
+  readonly tools: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
+  /** Tool name or pattern → what a call does; unclassified tools count as `destructive`. First match in order. */
+  readonly semantics: readonly { readonly pattern: string; readonly semantics: Semantics }[];
+  /** Id of a mapping under catalogs/primitives/ that lets this server serve primitives. */
+  readonly mapping?: string;
+  readonly connectTimeoutMs: number;
+  readonly timeoutMs: number;
+  readonly hardTimeoutMs: number;
+  /** Restarts a session may cause after a crash (HA-08, HE-02). */
+  readonly maxRetries: number;
+  readonly reconnectBackoffMs: number;
+  readonly validateOutput?: 'off' | 'warn' | 'strict';
+  readonly labels: readonly string[];
+  /** File that defined it, for messages. */
+  readonly source: string;
+  /** Set when the entry cannot be used (from an included file): why. */
+  readonly unusable?: string;
+}
+
+/** A principal of the configuration; `tokenHash` is the hex SHA-256 of its bearer token. */
+export interface PrincipalConfig {
+  readonly id: string;
+  readonly role: string;
+  readonly groups: readonly string[];
+  readonly profiles: readonly string[];
+  readonly tokenHash?: string;
+  /** Name of the client that holds the token, used as origin when a request has no Origin header. */
+  readonly client: string;
+}
+
+/** A profile names servers and overrides settings; stacked profiles take the union, later overrides win. */
+export interface ProfileConfig {
+  readonly name: string;
+  readonly servers: readonly string[];
+  /** Backend for the primitives, by primitive; `workspace` is the internal one. */
+  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', string>>>;
+  readonly expose: readonly ExposeRule[];
+  readonly budgets: readonly BudgetConfig[];
+  readonly caps: Partial<CapsConfig>;
+  readonly schemaProfile?: string;
+}
+
+/** Shows tools other than the primitives. `tool` is `server.tool`, where the tool part may hold `*`. */
+export interface ExposeRule {
+  readonly tool: string;
+  readonly name?: string;
+  readonly description?: string;
+  readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
+  readonly pins: Readonly<Record<string, unknown>>;
+}
+
+/** A limit that is spent (HB-05, CY-17). `when` narrows it; absent fields match all. */
+export interface BudgetConfig {
+  readonly id: string;
+  readonly scope: 'run' | 'session' | 'principal' | 'server' | 'tool' | 'origin';
+  readonly window?: number;
+  readonly calls?: number;
+  readonly argBytes?: number;
+  readonly outputBytes?: number;
+  readonly wallMs?: number;
+  readonly concurrent?: number;
+  readonly when: { readonly server?: string; readonly tool?: string; readonly verb?: Verb; readonly role?: string; readonly profile?: string };
+}
+
+export interface CapsConfig {
+  /** Bytes of one result towards the model; default 30,000. */
+  readonly bytes: number;
+  /** Lines of one result; default 2,000. */
+  readonly lines: number;
+  /** Arguments of one call, bytes; default 1 MiB. */
+  readonly argBytes: number;
+  /** Spilled bytes of one result; default 64 MiB. */
+  readonly spillBytes: number;
+  readonly validateOutput: 'off' | 'warn' | 'strict';
+  /** Calls of one session at once, queued above it; default 16. */
+  readonly concurrent: number;
+}
+
+export interface AuditConfig {
+  readonly folder: string;
+  /** Rotate after this many bytes; default 64 MiB. A new day rotates too. */
+  readonly rotateBytes: number;
+}
+
+export interface ListenConfig {
+  /** Default 127.0.0.1. */
+  readonly host: string;
+  /** Default 7310; 0 picks a free one. */
+  readonly port: number;
+  /** Extra Host header values, beside loopback names. */
+  readonly hosts: readonly string[];
+  readonly origins: readonly string[];
+  /** `none` must be written out. */
+  readonly auth: 'token' | 'none';
+  readonly maxBodyBytes: number;
+  readonly maxSessions: number;
+  readonly idleMs: number;
+}
+
+/** Where policy comes from: a YAML rules file, a folder of Rego, or a built bundle. */
+export interface PolicySource {
+  readonly path: string;
+  readonly kind: 'yaml' | 'rego' | 'bundle';
+  readonly mode: 'enforce' | 'warn' | 'shadow' | 'off';
+}
+
+/** One fault of a configuration, as `file:line:col: seen, why, do`. */
+export interface Problem {
+  readonly file: string;
+  readonly line: number;
+  readonly column: number;
+  readonly message: string;
+}
+
+export interface Config {
+  readonly file: string;
+  readonly folder: string;
+  /** Absolute, symlinks resolved. */
+  readonly workspace: string;
+  /** Absolute; made 0700 on use. */
+  readonly state: string;
+  readonly servers: ReadonlyMap<string, ServerConfig>;
+  readonly principals: readonly PrincipalConfig[];
+  /** Principal of stdio when `--as` is not given: named like the OS user, else the only one with `stdio: true`, else the first. */
+  readonly profiles: ReadonlyMap<string, ProfileConfig>;
+  readonly policies: readonly PolicySource[];
+  /** Rules written in tollgate.yaml itself, with their place for messages. */
+  readonly rules: readonly unknown[];
+  readonly budgets: readonly BudgetConfig[];
+  readonly caps: CapsConfig;
+  readonly audit: AuditConfig;
+  readonly listen: ListenConfig;
+  readonly limits: { readonly servers: number; readonly connections: number };
+  readonly schemaProfile: string;
+  /** Values that came from ${ENV} into headers or env of servers: registered with the redactor. */
+  readonly secrets: readonly string[];
+  /** Reports on included files; never stop the start. */
+  readonly warnings: readonly Problem[];
+}

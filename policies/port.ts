@@ -1,0 +1,133 @@
+/** Owns the port to the policy: what it is told, what it answers; refuses to know how it is evaluated. */
+import type { Verb } from '../catalogs/tool.ts';
+
+/** Who calls. Frozen at identification; never taken from clientInfo, `_meta` or arguments (design §9). */
+export interface Principal {
+  readonly id: string;
+  readonly role: string;
+  readonly groups: readonly string[];
+  readonly profiles: readonly string[];
+  readonly origin: string;
+}
+
+/** A path that a call touches: `path` relative to the workspace when inside, else absolute; symlinks resolved. */
+export interface PathFact {
+  readonly argument: string;
+  readonly path: string;
+  readonly inside: boolean;
+}
+
+/** A URL that a call names; `host` lower case without port, `''` when it does not parse. */
+export interface UrlFact {
+  readonly argument: string;
+  readonly url: string;
+  readonly host: string;
+}
+
+/** A shell command: `words` of each simple command when all of it reduces to literal words, else `opaque`. */
+export interface CommandFact {
+  readonly text: string;
+  readonly opaque: boolean;
+  readonly words: readonly (readonly string[])[];
+}
+
+/** What a call does, whichever way it came in. `server` and `tool` name what will really be called. */
+export interface Effect {
+  readonly verb: Verb;
+  readonly server: string;
+  readonly tool: string;
+  readonly paths: readonly PathFact[];
+  readonly urls: readonly UrlFact[];
+  readonly command?: CommandFact;
+}
+
+/** The fields of the policy's input that do not come from the arguments. See policies/schemas/input.json. */
+export interface CallInput {
+  readonly principal: Principal;
+  readonly run: string;
+  readonly effect: Effect;
+  /** The arguments exactly as they will be sent: the policy parses these very bytes. */
+  readonly argsText: string;
+  /** Labels that earlier results brought into this run. */
+  readonly labels: readonly string[];
+  /** RFC 3339, UTC. */
+  readonly time: string;
+}
+
+/** Why: the rule, its message, where it stands. */
+export interface Reason {
+  readonly id: string;
+  readonly message: string;
+  readonly file?: string;
+  readonly line?: number;
+}
+
+/** A budget that applies to this call (design §4, obligations). Absent limits do not bind. */
+export interface BudgetObligation {
+  readonly id: string;
+  readonly scope: 'run' | 'session' | 'principal' | 'server' | 'tool' | 'origin';
+  /** Seconds; absent means the life of the scope. */
+  readonly window?: number;
+  readonly calls?: number;
+  readonly argBytes?: number;
+  readonly outputBytes?: number;
+  readonly wallMs?: number;
+  readonly concurrent?: number;
+}
+
+/** What an allowed call must obey. */
+export interface Obligations {
+  readonly caps: { readonly bytes?: number; readonly lines?: number };
+  readonly timeoutMs?: number;
+  /** Argument → value that must stand in the arguments as sent. */
+  readonly pins: Readonly<Record<string, unknown>>;
+  readonly budgets: readonly BudgetObligation[];
+  readonly labels: readonly string[];
+  readonly validateOutput?: 'off' | 'warn' | 'strict';
+}
+
+/** The answer to one call. Anything but a literal `allow` does not run. */
+export interface CallDecision {
+  readonly outcome: 'allow' | 'ask' | 'deny';
+  readonly reasons: readonly Reason[];
+  readonly obligations: Obligations;
+  /** What policies in mode warn or shadow would have said. */
+  readonly shadow: readonly Reason[];
+}
+
+/** What the policy is told of a tool when it decides the list. */
+export interface ListTool {
+  readonly server: string;
+  readonly tool: string;
+  readonly verb: Verb;
+  /** Set when the tool is one of those that serve this primitive on a backend; see adapters/port.ts, PrimitiveBackend. */
+  readonly primitive?: 'read' | 'write' | 'edit' | 'bash';
+}
+
+/** One way in which a tool is shown. */
+export interface Exposure {
+  /** The name to show; absent: made from the tool's own (catalogs/names.ts). */
+  readonly name?: string;
+  readonly description?: string;
+  readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
+  readonly pins: Readonly<Record<string, unknown>>;
+}
+
+/** The list verdict (design §3): `never` hides; `maybe` lists with its condition; `always` is never denied by policy. */
+export interface ListDecision {
+  readonly verdict: 'always' | 'maybe' | 'never';
+  readonly reasons: readonly Reason[];
+  readonly expose: readonly Exposure[];
+  /** Name of the provider profile for schemas, see catalogs/projection. */
+  readonly schemaProfile: string;
+}
+
+/** A compiled policy. Both methods throw TollgateError POLICY_FAILED and never answer a guess. */
+export interface Policy {
+  /** Changes whenever any decision could change: hash of wasm and data. */
+  readonly revision: string;
+  call(input: CallInput): Promise<CallDecision> | CallDecision;
+  /** One decision per tool, in order. */
+  list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];
+  close(): void;
+}

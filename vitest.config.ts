@@ -1,0 +1,19 @@
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    include: ['test/**/*.test.ts'],
+    exclude: ['test/corpora/**', 'test/servers/**', 'node_modules/**', 'dist/**'],
+    globalSetup: ['test/setup.ts'],
+    reporters: ['default', './test/closing-line.ts'],
+    testTimeout: 30_000,
+    hookTimeout: 120_000,
+    maxWorkers: 2,
+    coverage: {
+      provider: 'v8',
+      include: ['facade/**/*.ts', 'policies/**/*.ts', 'adapters/**/*.ts', 'catalogs/**/*.ts'],
+      reporter: ['text-summary', 'json-summary'],
+      thresholds: { lines: 85, branches: 85 },
+    },
+  },
+});

@@ -1,0 +1,11 @@
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    include: ['test/corpora/**/*.test.ts'],
+    globalSetup: ['test/setup.ts'],
+    reporters: ['default', './test/closing-line.ts'],
+    testTimeout: 120_000,
+    maxWorkers: 2,
+  },
+});
