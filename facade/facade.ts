@@ -1,0 +1,47 @@
+/** Owns the face that the wire sees: sessions in, lists and calls through, texts of JSON out. */
+import type { JsonDoc } from '../adapters/port.ts';
+import type { Principal } from '../policies/port.ts';
+
+/** One client connection, from its handshake (or HTTP session) to its end. */
+export interface Session {
+  /** 128 random bits, hex. Never authentication by itself. */
+  readonly id: string;
+  readonly principal: Principal;
+  readonly transport: 'stdio' | 'http';
+  /** Aborted when the session ends. */
+  readonly closed: AbortSignal;
+}
+
+/** A `tools/call` as it left the wire. */
+export interface CallRequest {
+  readonly name: string;
+  /** The arguments as they stand in the message; `{}` when absent. */
+  readonly args: JsonDoc<unknown>;
+  /** `params._meta` without progressToken. */
+  readonly meta?: Readonly<Record<string, unknown>>;
+  /** Given when the client sent a progressToken; the wire adds the token back. */
+  readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+  /** Aborted by notifications/cancelled, or by the end of the session. */
+  readonly signal: AbortSignal;
+}
+
+/** What goes back: the text of `result`, or a JSON-RPC error object. */
+export type Reply =
+  | { readonly kind: 'result'; readonly text: string }
+  | { readonly kind: 'error'; readonly error: { readonly code: number; readonly message: string; readonly data?: unknown } };
+
+/** The facade, as stdio and HTTP drive it. `listTools` and `callTool` never throw. */
+export interface Facade {
+  openSession(principal: Principal, transport: 'stdio' | 'http'): Session;
+  closeSession(session: Session): Promise<void>;
+  /** Text for the `instructions` field of initialize, at most 1 kB. */
+  instructions(session: Session): string;
+  listTools(session: Session, signal: AbortSignal): Promise<Reply>;
+  callTool(session: Session, request: CallRequest): Promise<Reply>;
+  /** Called, coalesced, when the list of this session's tools may have changed. */
+  onToolsChanged(listener: () => void): void;
+  /** Prometheus text format; no payloads, no secrets. */
+  metrics(): string;
+  /** For /healthz: name → state. */
+  health(): Readonly<Record<string, string>>;
+}
