@@ -1,0 +1,101 @@
+/** Owns the envelope of JSON-RPC 2.0: which message a parsed object is; refuses ids, versions and params that the standard does not know. */
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { JsonDoc } from '../port.ts';
+import { isId, isObject } from './message.ts';
+import type { JsonObject, Parsed, RpcError, WireMessage } from './message.ts';
+import { scanJson } from './scan.ts';
+
+const ENVELOPE_KEYS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
+/** Keys that the protocol gives a meaning to directly under `params`, over all methods (MCP 2025-11-25 schema). */
+const PARAM_KEYS = [
+  'name', 'arguments', 'uri', '_meta', 'cursor', 'ref', 'argument', 'context', 'level', 'task', 'taskId', 'requestId', 'reason',
+  'progressToken', 'progress', 'total', 'message', 'protocolVersion', 'capabilities', 'clientInfo',
+];
+const ENVELOPE = foldedKeys(ENVELOPE_KEYS);
+const PARAMS = foldedKeys(PARAM_KEYS);
+
+/** Says what a message is. Throws WIRE_* for clients, UPSTREAM_INVALID or WIRE_* for servers. */
+export function judgeEnvelope(parsed: Parsed): WireMessage {
+  const { value, side } = parsed;
+  if (side === 'client') refuseCaseVariants(Object.keys(value), ENVELOPE);
+  if (value['jsonrpc'] !== '2.0') throw new TollgateError('WIRE_VERSION');
+  const answers = 'result' in value || 'error' in value;
+  if (!('method' in value)) return readAnswer(parsed);
+  if (answers) throw new TollgateError('WIRE_VERSION', { detail: 'The message is a request and an answer at once.' });
+  return readRequest(parsed);
+}
+
+function readRequest(parsed: Parsed): WireMessage {
+  const { value, side } = parsed;
+  const { id, method } = value;
+  if (id !== undefined && !isId(id)) throw new TollgateError('WIRE_ID');
+  if (typeof method !== 'string' || method === '') throw new TollgateError('WIRE_METHOD', { detail: 'The method is not a name.' });
+  const params = readParams(parsed);
+  if (side === 'client' && method === 'tools/call') {
+    if (id === undefined) throw new TollgateError('WIRE_NOTIFICATION_CALL');
+    if (typeof params?.value['name'] !== 'string') throw new TollgateError('WIRE_PARAMS', { detail: 'params.name is not a string.' });
+  }
+  if (id === undefined) return { kind: 'notification', method, params };
+  return { kind: 'request', id, method, params, args: readArguments(params) };
+}
+
+function readParams(parsed: Parsed): JsonDoc<JsonObject> | undefined {
+  const { params } = parsed.value;
+  if (params === undefined || (params === null && parsed.side === 'server')) return undefined;
+  if (!isObject(params)) throw new TollgateError('WIRE_PARAMS', { detail: 'params is not an object.' });
+  if (parsed.side === 'client') refuseCaseVariants(Object.keys(params), PARAMS);
+  return { text: textOf(parsed, 'params'), value: params, exact: parsed.exact };
+}
+
+/** Arguments may hold any keys: they are judged by the tool's own schema. */
+function readArguments(params: JsonDoc<JsonObject> | undefined): JsonDoc | undefined {
+  if (params === undefined || !('arguments' in params.value)) return undefined;
+  const span = scanJson(params.text).members.find((member) => member.key === 'arguments');
+  if (span === undefined) return undefined;
+  const text = params.text.slice(span.start, span.end);
+  return { text, value: params.value['arguments'], exact: params.exact || scanJson(text).exact };
+}
+
+function readAnswer(parsed: Parsed): WireMessage {
+  const { value, side } = parsed;
+  const { id, result, error } = value;
+  const both = 'result' in value && 'error' in value;
+  if (both || (result === undefined && error === undefined)) {
+    throw new TollgateError(side === 'server' ? 'UPSTREAM_INVALID' : 'WIRE_VERSION', { detail: both ? 'The answer holds a result and an error.' : 'The message holds no method, result or error.' });
+  }
+  if (error !== undefined) return { kind: 'error', id: isId(id) ? id : null, error: readError(error) };
+  if (!isId(id)) throw new TollgateError('WIRE_ID');
+  if (!isObject(result)) throw new TollgateError(side === 'server' ? 'UPSTREAM_INVALID' : 'WIRE_PARAMS', { detail: 'The result is not an object.' });
+  return { kind: 'result', id, result: { text: textOf(parsed, 'result'), value: result, exact: parsed.exact } };
+}
+
+/** Servers exist that send a string as code or as the whole error: their words still reach the caller, under the standard's number. */
+function readError(error: unknown): RpcError {
+  if (!isObject(error)) return { code: -32603, message: typeof error === 'string' ? error : 'The server reported an error without a message.' };
+  const { code, message, data } = error;
+  const said = typeof message === 'string' ? message : 'The server reported an error without a message.';
+  if (Number.isSafeInteger(code)) return { code: code as number, message: said, ...('data' in error ? { data } : {}) };
+  return { code: -32603, message: said, data: 'data' in error ? data : { code } };
+}
+
+function textOf(parsed: Parsed, key: string): string {
+  const span = parsed.members.find((member) => member.key === key);
+  return span === undefined ? 'null' : parsed.text.slice(span.start, span.end);
+}
+
+/** Readers that match keys without case would take the variant for the key itself (CVE-2026-27896 and its kind). */
+function refuseCaseVariants(keys: readonly string[], known: ReadonlyMap<string, string>): void {
+  for (const key of keys) {
+    const exact = known.get(fold(key));
+    if (exact !== undefined && exact !== key) throw new TollgateError('WIRE_AMBIGUOUS_KEY', { detail: `A key differs from "${exact}" only by case.` });
+  }
+}
+
+/** Upper, then lower: catches the long s, the dotless i and the Kelvin sign too. */
+function fold(key: string): string {
+  return key.toUpperCase().toLowerCase();
+}
+
+function foldedKeys(keys: readonly string[]): ReadonlyMap<string, string> {
+  return new Map(keys.map((key) => [fold(key), key]));
+}

@@ -1,0 +1,205 @@
+/** Owns the one linear scan of a JSON text that decides whether the native parse is safe; refuses to build values itself. */
+
+/** One member of the outermost object: `text.slice(start, end)` is its value, white space trimmed. */
+export interface Member {
+  readonly key: string;
+  readonly start: number;
+  readonly end: number;
+}
+
+/** What one pass over a text saw. It is meaningful only for texts that JSON.parse accepts; the scan itself never throws. */
+export interface Scan {
+  readonly members: readonly Member[];
+  /** Object members at all depths. A parsed value with fewer keys than this has lost a duplicate. */
+  readonly keys: number;
+  /** Deepest nesting of arrays and objects. */
+  readonly depth: number;
+  /** False when a number is not carried by a double: digits lost, out of range, or minus zero. */
+  readonly exact: boolean;
+  readonly loneSurrogate: boolean;
+}
+
+const QUOTE = 34;
+const BACKSLASH = 92;
+const LETTER_U = 117;
+
+/**
+ * Walks a text once, in time linear in its length and with a stack of fixed size, so that a nesting of any depth and a
+ * million keys cost no more than their bytes. String bodies without escapes are hopped over by native searches.
+ */
+export function scanJson(text: string): Scan {
+  return new Scanner(text).run();
+}
+
+/** Shallow spans of the members of an object text, in order. Linear; throws nothing. */
+export function members(text: string): readonly Member[] {
+  return scanJson(text).members;
+}
+
+class Scanner {
+  private readonly text: string;
+  private readonly members: Member[] = [];
+  private keys = 0;
+  private level = 0;
+  private depth = 0;
+  private exact = true;
+  private loneSurrogate = false;
+  /** Place of the next backslash at or after the cursor: found once, used for every string before it. */
+  private backslash = -1;
+  private keyStart = 0;
+  private keyEnd = 0;
+  private valueStart = -1;
+  private key = '';
+
+  constructor(text: string) {
+    this.text = text;
+  }
+
+  run(): Scan {
+    const { text } = this;
+    for (let at = 0; at < text.length; at++) {
+      const unit = text.charCodeAt(at);
+      if (unit === QUOTE) at = this.skipString(at);
+      else if (unit === 45 || (unit >= 48 && unit <= 57)) at = this.skipNumber(at);
+      else if (unit > 32) this.mark(unit, at);
+    }
+    const { members: found, keys, depth, exact, loneSurrogate } = this;
+    return { members: found, keys, depth, exact, loneSurrogate };
+  }
+
+  /** Structure: nesting, and where the members of the outermost object begin and end. */
+  private mark(unit: number, at: number): void {
+    switch (unit) {
+      case 123: // {
+      case 91: // [
+        this.level++;
+        if (this.level > this.depth) this.depth = this.level;
+        return;
+      case 125: // }
+      case 93: // ]
+        if (this.level === 1) this.closeMember(at);
+        this.level--;
+        return;
+      case 58: // :
+        this.keys++;
+        if (this.level === 1) this.openMember(at + 1);
+        return;
+      case 44: // ,
+        if (this.level === 1) this.closeMember(at);
+        return;
+      default:
+    }
+  }
+
+  private openMember(start: number): void {
+    const raw = this.text.slice(this.keyStart, this.keyEnd);
+    this.key = raw.includes('\\') ? unescape(raw) : raw;
+    this.valueStart = start;
+  }
+
+  private closeMember(end: number): void {
+    if (this.valueStart < 0) return;
+    let start = this.valueStart;
+    let stop = end;
+    while (start < stop && this.text.charCodeAt(start) <= 32) start++;
+    while (stop > start && this.text.charCodeAt(stop - 1) <= 32) stop--;
+    this.members.push({ key: this.key, start, end: stop });
+    this.valueStart = -1;
+  }
+
+  /** Returns the place of the closing quote, or the end of the text. */
+  private skipString(open: number): number {
+    const { text } = this;
+    if (this.backslash < open) this.backslash = orEnd(text.indexOf('\\', open + 1), text);
+    let close = orEnd(text.indexOf('"', open + 1), text);
+    if (this.backslash < close) close = this.skipEscapes(this.backslash);
+    if (this.level === 1) {
+      this.keyStart = open + 1;
+      this.keyEnd = close;
+    }
+    return close;
+  }
+
+  /** From the first escape of a string on, unit by unit: searches would cost more where escapes are dense. */
+  private skipEscapes(from: number): number {
+    const { text } = this;
+    let at = from;
+    for (; at < text.length; at++) {
+      const unit = text.charCodeAt(at);
+      if (unit === QUOTE) return at;
+      if (unit !== BACKSLASH) continue;
+      at++;
+      if (text.charCodeAt(at) === LETTER_U) at = this.skipUnicode(at);
+    }
+    return text.length;
+  }
+
+  /** `at` is the `u` of an escape; returns its last hex digit, or that of the second half of a pair. */
+  private skipUnicode(at: number): number {
+    const unit = hexUnit(this.text, at + 1);
+    if (unit < 0xd800 || unit > 0xdfff) return at;
+    const second = this.text.startsWith('\\u', at + 5) ? hexUnit(this.text, at + 7) : 0;
+    if (unit < 0xdc00 && second >= 0xdc00 && second <= 0xdfff) return at + 10;
+    this.loneSurrogate = true;
+    return at;
+  }
+
+  private skipNumber(start: number): number {
+    const { text } = this;
+    let end = start + 1;
+    let plain = true;
+    for (; end < text.length; end++) {
+      const unit = text.charCodeAt(end);
+      if (unit >= 48 && unit <= 57) continue;
+      // . + - E e
+      if (unit !== 46 && unit !== 43 && unit !== 45 && unit !== 69 && unit !== 101) break;
+      plain = false;
+    }
+    const certain = plain && end - start <= 15 && text.charCodeAt(start) !== 45;
+    if (!certain && this.exact) this.exact = carriedByDouble(text.slice(start, end));
+    return end - 1;
+  }
+}
+
+/** Whether a double holds exactly the decimal number that is written; minus zero counts as lost, since JSON.stringify drops its sign. */
+function carriedByDouble(written: string): boolean {
+  const value = Number(written);
+  if (!Number.isFinite(value) || Object.is(value, -0)) return false;
+  // Fifteen significant digits survive a double in its normal range; the slow comparison decides the rest.
+  return canonicalDecimal(written) === canonicalDecimal(String(value));
+}
+
+/** `digits`e`exponent` without leading or trailing zeros, so that 1.50, 15e-1 and 1.5 are one text. */
+function canonicalDecimal(written: string): string {
+  const [, sign = '', whole = '', fraction = '', exponent = '0'] = /^(-?)(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?$/.exec(written) ?? [];
+  const digits = (whole + fraction).replace(/^0+/, '');
+  const trimmed = trimZeros(digits);
+  if (trimmed === '') return '0';
+  return `${sign}${trimmed}e${Number(exponent) - fraction.length + (digits.length - trimmed.length)}`;
+}
+
+/** A loop, because `/0+$/` is quadratic over digits that hold many runs of zeros. */
+function trimZeros(digits: string): string {
+  let end = digits.length;
+  while (end > 0 && digits.charCodeAt(end - 1) === 48) end--;
+  return digits.slice(0, end);
+}
+
+function orEnd(found: number, text: string): number {
+  return found < 0 ? text.length : found;
+}
+
+/** The code unit of four hex digits, or -1: JSON.parse refuses such a text anyway. */
+function hexUnit(text: string, at: number): number {
+  const digits = text.slice(at, at + 4);
+  return /^[0-9a-fA-F]{4}$/.test(digits) ? Number.parseInt(digits, 16) : -1;
+}
+
+/** A key as JSON reads it; the raw text when it is not JSON, which the parse refuses later. */
+function unescape(raw: string): string {
+  try {
+    return JSON.parse(`"${raw}"`) as string;
+  } catch {
+    return raw;
+  }
+}
