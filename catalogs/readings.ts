@@ -1,0 +1,51 @@
+/** Owns the other ways in which backends may read one path (decoded, trimmed, with other separators); refuses to judge them. */
+
+/** Rounds of rewriting: `%25252e` needs three; what is wrapped deeper is harmless to any reader that is known. */
+const ROUNDS = 4;
+const MAX_READINGS = 32;
+
+/**
+ * Every text that a reader other than ours might take `text` for, without `text` itself: percent-encoding decoded (again and
+ * again, overlong UTF-8 and `%uXXXX` too), `\` as separator, outer quotes and spaces dropped, `../` removed once.
+ */
+export function otherReadings(text: string): readonly string[] {
+  const seen = new Set([text]);
+  let fresh = [text];
+  for (let round = 0; round < ROUNDS && fresh.length > 0; round += 1) {
+    const next = fresh.flatMap((known) => [decodePercent(known), known.replaceAll('\\', '/'), unwrap(known), stripOnce(known)]);
+    fresh = [...new Set(next)].filter((reading) => !seen.has(reading));
+    for (const reading of fresh) if (seen.size < MAX_READINGS) seen.add(reading);
+  }
+  seen.delete(text);
+  return [...seen];
+}
+
+/** Decodes what can be decoded and keeps the rest: a lenient reader is the one to fear. */
+function decodePercent(text: string): string {
+  const wide = text.replace(/%u([0-9a-f]{4})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  return wide.replace(/(?:%[0-9a-f]{2})+/gi, (run) => decodeBytes(Buffer.from(run.replaceAll('%', ''), 'hex')));
+}
+
+/** UTF-8 as an old decoder reads it: overlong forms such as C0 AE for `.` are accepted (the attack is named after them). */
+function decodeBytes(bytes: Buffer): string {
+  let text = '';
+  for (let at = 0; at < bytes.length; ) {
+    const first = bytes[at] ?? 0;
+    const length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+    let point = length === 1 ? first : first & (0x7f >> length);
+    for (let step = 1; step < length; step += 1) point = (point << 6) | ((bytes[at + step] ?? 0) & 0x3f);
+    text += point <= 0x10ffff ? String.fromCodePoint(point) : '\ufffd';
+    at += length;
+  }
+  return text;
+}
+
+function unwrap(text: string): string {
+  return text.trim().replace(/^(["'])(.*)\1$/s, '$2');
+}
+
+/** `....//` and `..././` become `../` in a filter that removes `../` once. Paths without such names read the same. */
+function stripOnce(text: string): string {
+  if (!text.split(/[\\/]/).some((name) => /^\.{3,}$/.test(name))) return text;
+  return text.replaceAll(/\.\.[\\/]/g, '');
+}

@@ -1,0 +1,67 @@
+/** Owns the proof that the path rule answers the recorded path attacks as a facade must; refuses to pass where the cases are missing. */
+import { mkdtempSync, mkdirSync, readFileSync, realpathSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { locate } from '../../catalogs/paths.ts';
+import { verifies } from '../verifies.ts';
+
+const CORPORA = process.env['TOLLGATE_CORPORA'] ?? '../shared/corpora';
+
+/** `policy`: the path lies inside, and a rule may still refuse it. */
+type Verdict = 'allow' | 'deny' | 'policy';
+
+interface PathCase {
+  readonly id: string;
+  readonly allowed: readonly string[];
+  readonly path: string;
+  readonly expected: Verdict;
+  readonly note: string;
+}
+
+interface ArgumentCase {
+  readonly id: string;
+  readonly kind: string;
+  readonly root: string;
+  readonly arguments: Readonly<Record<string, unknown>>;
+  readonly expected: Verdict;
+  readonly note: string;
+}
+
+function load<T>(file: string): readonly T[] {
+  const text = readFileSync(path.join(CORPORA, 'attacks', file), 'utf8').replaceAll('{{+}}', '');
+  return (JSON.parse(text) as { cases: readonly T[] }).cases;
+}
+
+/** A case about a symlink is about a link that exists: `link-to-NAME` leads to `/NAME`. */
+function withLinks(test: PathCase): PathCase {
+  const link = /\/(link-to-(\w+))/.exec(test.path);
+  const root = test.allowed[0];
+  if (link === null || root === undefined) return test;
+  const made = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-paths-')));
+  mkdirSync(path.join(made, root), { recursive: true });
+  symlinkSync(`/${link[2]}`, path.join(made, root, link[1] ?? ''));
+  return { ...test, allowed: test.allowed.map((entry) => path.join(made, entry)), path: path.join(made, test.path) };
+}
+
+describe('path cases', () => {
+  const cases = load<PathCase>('path_cases.json');
+  it('are there', () => expect(cases.length).toBeGreaterThan(50));
+  for (const given of cases) {
+    it(`${given.id} ${given.note}: ${given.expected}${verifies('CY-18')}`, () => {
+      const test = withLinks(given);
+      expect(locate(test.allowed, test.path).inside).toBe(test.expected !== 'deny');
+    });
+  }
+});
+
+describe('argument cases about paths', () => {
+  const cases = load<ArgumentCase>('argument_cases.json').filter((test) => test.kind === 'path');
+  it('are there', () => expect(cases.length).toBeGreaterThan(5));
+  for (const test of cases) {
+    it(`${test.id} ${test.note}: ${test.expected}${verifies('CY-18')}`, () => {
+      const paths = Object.values(test.arguments).filter((value) => typeof value === 'string');
+      expect(paths.every((raw) => locate([test.root], raw).inside)).toBe(test.expected !== 'deny');
+    });
+  }
+});
