@@ -1,0 +1,182 @@
+/** Owns what an audit record says, by type; refuses payloads, secrets, host paths and free text of servers by having no field for them. */
+import type { ErrorCode } from '../../catalogs/errors.ts';
+import type { Verb } from '../../catalogs/tool.ts';
+
+/** Who called, as frozen at identification. */
+export interface AuditPrincipal {
+  readonly id: string;
+  readonly role: string;
+  readonly profiles: readonly string[];
+  readonly origin: string;
+}
+
+/** A rule that decided, by its place; messages stay in the policy. `file` relative to the folder of tollgate.yaml. */
+export interface AuditReason {
+  readonly id: string;
+  readonly file?: string;
+  readonly line?: number;
+}
+
+/** What every record about one call says. A field that is not known yet is absent. */
+export interface CallFacts {
+  /** The decision id: joins the records of one call, and may be quoted by the caller. */
+  readonly id: string;
+  readonly principal: AuditPrincipal;
+  readonly session: string;
+  readonly run: string;
+  /** The name that was called. */
+  readonly exposed: string;
+  readonly server?: string;
+  readonly tool?: string;
+  readonly verb?: Verb;
+  /** Keyed digest of effect and arguments (audit/digest.ts): equal calls can be seen, but not guessed. */
+  readonly effectDigest?: string;
+  /** Of the policy that decided. */
+  readonly revision?: string;
+  readonly reasons?: readonly AuditReason[];
+  /** What policies in mode warn or shadow would have said. */
+  readonly shadow?: readonly AuditReason[];
+  /** The decision id of the call inside which this one was made. */
+  readonly parent?: string;
+}
+
+/** What an allowed call had to obey, short: names and numbers only. */
+export interface AuditObligations {
+  readonly bytes?: number;
+  readonly lines?: number;
+  readonly timeoutMs?: number;
+  /** Names of pinned arguments. */
+  readonly pins?: readonly string[];
+  readonly budgets?: readonly string[];
+  readonly labels?: readonly string[];
+}
+
+/** Bytes: of the arguments, of the server's result, of what was sent, of what was spilled. */
+export interface AuditSizes {
+  readonly args: number;
+  readonly raw?: number;
+  readonly sent?: number;
+  readonly spilled?: number;
+}
+
+export type AuditOutcome = 'allow' | 'ask' | 'deny' | 'error' | 'shadow';
+
+/** Written before a call goes to its server. Without it nothing runs. */
+export interface IntentEntry extends CallFacts {
+  readonly type: 'intent';
+  readonly outcome: 'allow';
+  readonly obligations?: AuditObligations;
+  readonly sizes: AuditSizes;
+}
+
+/** Written before the reply leaves; `allow` is a call that went through, also one whose tool reports a failure. */
+export interface OutcomeEntry extends CallFacts {
+  readonly type: 'outcome';
+  readonly outcome: 'allow' | 'error';
+  readonly code?: ErrorCode;
+  /** Whether the server has run the call; `unknown` after a crash or a time-out. */
+  readonly executed: 'yes' | 'no' | 'unknown';
+  readonly sizes: AuditSizes;
+  /** The result was cut to its cap. */
+  readonly cut?: boolean;
+  /** The server marked its result as an error. */
+  readonly isError?: boolean;
+  /** Registered secrets that were redacted, and hostile characters that were escaped. */
+  readonly redactions?: number;
+  readonly escaped?: number;
+  /** From identify to the reply, and the server's part of it. */
+  readonly ms: number;
+  readonly upstreamMs?: number;
+}
+
+/** A call that never reached a server: refused, asked, or failed in an earlier stage. */
+export interface DecisionEntry extends CallFacts {
+  readonly type: 'decision';
+  readonly outcome: AuditOutcome;
+  readonly code?: ErrorCode;
+  readonly obligations?: AuditObligations;
+  readonly sizes?: AuditSizes;
+  readonly ms?: number;
+}
+
+/** A refusal by a budget. */
+export interface BudgetEntry extends CallFacts {
+  readonly type: 'budget';
+  readonly outcome: 'deny';
+  readonly code: 'BUDGET_EXCEEDED' | 'RATE_LIMITED';
+  readonly budget: string;
+  readonly scope: string;
+  readonly unit: string;
+  readonly limit: number;
+  readonly left: number;
+  readonly ms?: number;
+}
+
+/** Something that happened to a server. `event` is a word of ours, never text of the server. */
+export interface ServerEntry {
+  readonly type: 'server';
+  readonly server: string;
+  readonly event: string;
+  readonly outcome?: AuditOutcome;
+  readonly code?: ErrorCode;
+  readonly exit?: number | string;
+  readonly tools?: number;
+  readonly ms?: number;
+}
+
+/** A configuration or policy that was loaded or refused. */
+export interface ConfigEntry {
+  readonly type: 'config';
+  readonly event: 'loaded' | 'reloaded' | 'refused';
+  readonly outcome: 'allow' | 'error';
+  readonly code?: ErrorCode;
+  /** SHA-256 of the configuration as loaded. */
+  readonly digest?: string;
+  readonly revision?: string;
+  readonly problems?: number;
+}
+
+/** A session that began, ended, or was refused before it could begin. */
+export interface SessionEntry {
+  readonly type: 'session';
+  readonly event: 'opened' | 'closed' | 'refused';
+  readonly outcome: 'allow' | 'error';
+  readonly code?: ErrorCode;
+  readonly session?: string;
+  readonly principal?: AuditPrincipal;
+  readonly transport: 'stdio' | 'http';
+  readonly ms?: number;
+}
+
+/** An act of a person: an approval or a grant, given, refused, used or revoked. */
+export interface ConsentEntry {
+  readonly type: 'approval' | 'grant';
+  readonly event: string;
+  readonly id: string;
+  readonly outcome: AuditOutcome;
+  readonly principal: AuditPrincipal;
+  readonly by?: string;
+  readonly server?: string;
+  readonly tool?: string;
+  readonly effectDigest?: string;
+}
+
+/** The half-written end of a dead process's file, put aside; `digest` is the SHA-256 of what was cut. */
+export interface RecoveredEntry {
+  readonly type: 'recovered';
+  readonly file: string;
+  readonly bytes: number;
+  readonly digest: string;
+}
+
+/** What may be appended. */
+export type AuditEntry =
+  | IntentEntry
+  | OutcomeEntry
+  | DecisionEntry
+  | BudgetEntry
+  | ServerEntry
+  | ConfigEntry
+  | SessionEntry
+  | ConsentEntry
+  | RecoveredEntry;

@@ -1,0 +1,104 @@
+/** Owns the way from a call's budget obligations to claims on shared state, and from a refusal to its error; refuses double ids. */
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { BudgetObligation } from '../../policies/port.ts';
+import type { Claim, Demand, Held, Refused, Unit } from '../state/state.ts';
+import type { Patience } from './turn.ts';
+
+/** What one call may take. `deadline` (ms since 1970): until then it may wait for calls that run now. */
+export interface LeaseRequest extends Patience {
+  readonly budgets: readonly BudgetObligation[];
+  readonly keys: Readonly<Record<BudgetObligation['scope'], string>>;
+  readonly argBytes: number;
+  /** The worst case, which is reserved: the model cap and the time limit of this call. */
+  readonly maxOutputBytes: number;
+  readonly maxWallMs: number;
+}
+
+/** With less than this left, a call would be cut to nothing or killed half way: it is refused instead. */
+const LEAST = { outputBytes: 1000, wallMs: 1000 };
+
+/** One name per counter. */
+export function keyOf(claim: Claim): string {
+  return JSON.stringify([claim.budget, claim.scope, claim.key]);
+}
+
+/** True for what a running call may give back when it ends. */
+export function canComeBack(unit: Refused['unit']): boolean {
+  return unit !== 'calls' && unit !== 'argBytes';
+}
+
+/**
+ * The claims of a call. A call that is alone on a counter takes the rest where the worst case is no longer left;
+ * beside running calls it asks for its worst case in full, because it may wait for theirs.
+ * Throws POLICY_FAILED when a budget is named twice: the one counter would be settled twice.
+ */
+export function claimsOf(request: LeaseRequest, isRunning: (key: string) => boolean): Claim[] {
+  const claims = request.budgets.map((budget) => claimOf(request, budget, isRunning));
+  const keys = new Set(claims.map(keyOf));
+  if (keys.size < claims.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy names a budget twice for one call.' });
+  return claims.filter((claim) => claim.demands.length > 0 || claim.concurrent !== undefined);
+}
+
+function claimOf(request: LeaseRequest, budget: BudgetObligation, isRunning: (key: string) => boolean): Claim {
+  const bare: Claim = { budget: budget.id, scope: budget.scope, key: request.keys[budget.scope], demands: [] };
+  const alone = !isRunning(keyOf(bare));
+  const demands: Demand[] = [];
+  const ask = (unit: Unit, most: number, least: number): void => {
+    const limit = budget[unit];
+    if (limit !== undefined) demands.push({ unit, limit, most, least: Math.min(least, most) });
+  };
+  const askRest = (unit: 'outputBytes' | 'wallMs', most: number): void =>
+    ask(unit, most, alone ? Math.min(LEAST[unit], budget[unit] ?? 0) : Math.min(most, budget[unit] ?? 0));
+  ask('calls', 1, 1);
+  ask('argBytes', request.argBytes, request.argBytes);
+  askRest('outputBytes', Math.ceil(request.maxOutputBytes));
+  askRest('wallMs', Math.ceil(request.maxWallMs));
+  return {
+    ...bare,
+    demands,
+    ...(budget.window === undefined ? {} : { windowMs: Math.ceil(budget.window * 1000) }),
+    ...(budget.concurrent === undefined ? {} : { concurrent: budget.concurrent }),
+  };
+}
+
+/** What the call may use: the smallest of what its budgets gave. */
+export function grantOf(request: LeaseRequest, held: Held | undefined): { readonly outputBytes: number; readonly wallMs: number } {
+  const smallest = (unit: 'outputBytes' | 'wallMs', asked: number): number => {
+    const taken = (held?.taken ?? []).filter(({ claim }) => claim.demands.some((demand) => demand.unit === unit));
+    return Math.min(asked, ...taken.map(({ amounts }) => amounts[unit]));
+  };
+  return { outputBytes: smallest('outputBytes', request.maxOutputBytes), wallMs: smallest('wallMs', request.maxWallMs) };
+}
+
+const WORDS: Readonly<Record<Refused['unit'], string>> = {
+  calls: 'calls',
+  argBytes: 'bytes of arguments',
+  outputBytes: 'bytes of output',
+  wallMs: 'ms of wall time',
+  concurrent: 'calls at once',
+};
+
+/** The refusal of a budget that is spent. */
+export function spentError(refused: Refused): TollgateError {
+  const { claim, unit, limit, left, resetsAt } = refused;
+  const until = resetsAt === undefined ? undefined : new Date(resetsAt).toISOString();
+  return new TollgateError('BUDGET_EXCEEDED', {
+    detail: `Budget "${claim.budget}" allows ${limit} ${WORDS[unit]} per ${claim.scope}; ${left} left.`,
+    ...(until === undefined ? {} : { next: `Wait until ${until}, or ask for a larger budget.` }),
+    data: { ...factsOf(refused), ...(until === undefined ? {} : { resetsAt: until }) },
+  });
+}
+
+/** The refusal of a call that waited for others until its deadline; `refused` is what it waited for, where that is known. */
+export function busyError(refused: Refused | undefined): TollgateError {
+  if (refused === undefined) return new TollgateError('RATE_LIMITED');
+  const { claim, unit, limit } = refused;
+  return new TollgateError('RATE_LIMITED', {
+    detail: `Budget "${claim.budget}" allows ${limit} ${WORDS[unit]} per ${claim.scope}; running calls hold them.`,
+    data: factsOf(refused),
+  });
+}
+
+function factsOf({ claim, unit, limit, left }: Refused): Readonly<Record<string, unknown>> {
+  return { budget: claim.budget, scope: claim.scope, unit, limit, left };
+}

@@ -1,0 +1,69 @@
+/** Owns the port to what all processes of one user share; refuses to know which database keeps it. */
+
+/** An embedded database answers at once, one across the network later. */
+export type Awaitable<T> = T | Promise<T>;
+
+/** What a budget counts. Calls and argument bytes are known before a call, output bytes and wall time only after it. */
+export type Unit = 'calls' | 'argBytes' | 'outputBytes' | 'wallMs';
+
+/** Amounts by unit, whole numbers. */
+export type Amounts = Readonly<Record<Unit, number>>;
+
+/** One limit of one budget: `most` is reserved where that much is left, and less than `least` left refuses. */
+export interface Demand {
+  readonly unit: Unit;
+  readonly limit: number;
+  readonly most: number;
+  readonly least: number;
+}
+
+/** What one call asks of one budget. Its counter is found by budget, scope and key. */
+export interface Claim {
+  readonly budget: string;
+  readonly scope: string;
+  readonly key: string;
+  /** Absent: the counter lives as long as the scope. */
+  readonly windowMs?: number;
+  readonly demands: readonly Demand[];
+  /** Calls at once; each takes a slot that is given back by `settle`, or when its process is dead. */
+  readonly concurrent?: number;
+}
+
+/** What was reserved of one claim. `since` names the window, so that a late settle cannot touch the next one. */
+export interface Taken {
+  readonly claim: Claim;
+  readonly since: number;
+  readonly amounts: Amounts;
+}
+
+/** A reservation that stands. */
+export interface Held {
+  readonly id: string;
+  readonly taken: readonly Taken[];
+}
+
+/** Why a reservation was refused. `resetsAt` in ms since 1970, where the budget has a window. */
+export interface Refused {
+  readonly claim: Claim;
+  readonly unit: Unit | 'concurrent';
+  readonly limit: number;
+  readonly left: number;
+  readonly resetsAt?: number;
+}
+
+/** Shared state. Every method throws STATE_FAILED when the database cannot be used; nothing is half done then. */
+export interface State {
+  /** One atomic operation over all claims: all are reserved or none. A spent budget is named before a busy one. */
+  reserve(claims: readonly Claim[], now: number): Awaitable<{ readonly held: Held } | { readonly refused: Refused }>;
+  /** Replaces what was reserved of output bytes and wall time by what was used, and gives slots back. */
+  settle(held: Held, used: Readonly<Pick<Amounts, 'outputBytes' | 'wallMs'>>): Awaitable<void>;
+  /** Forgets what was spent in a scope that has ended. */
+  endScope(scope: string, key: string): Awaitable<void>;
+  /** A small value, undefined when there is none. `space` keeps the parts of Tollgate apart. */
+  get(space: string, key: string): Awaitable<string | undefined>;
+  put(space: string, key: string, value: string): Awaitable<void>;
+  remove(space: string, key: string): Awaitable<void>;
+  /** All of a space, by key. */
+  list(space: string): Awaitable<ReadonlyMap<string, string>>;
+  close(): Awaitable<void>;
+}
