@@ -68,7 +68,7 @@ function problemOf(text: string): string | undefined {
   if (text.startsWith('~')) return '`~` is not expanded; a file of that name is written `./~…`';
   if (/^[a-z]:(?:[\\/]|$)/i.test(text) || text.startsWith('\\\\')) return 'Windows paths are not served';
   // `$id.tsx` and `routes/$id/` are names that web frameworks use; capitals, braces and a leading `$name/` are variables.
-  if (/\$[{(]|`|\$[A-Z_][A-Z0-9_]*(?![a-z.])|^\$\w+(?:\/|$)|%[A-Z_][A-Z0-9_]{2,}%/.test(text)) return 'shell variables are not expanded';
+  if (/\$[{(]|`|\$[A-Z_][A-Z0-9_]*(?![\w.])|^\$(?:\w+(?:\/|$)|[A-Z]{2})|%[A-Z_][A-Z0-9_]{2,}%/.test(text)) return 'shell variables are not expanded';
   return undefined;
 }
 

@@ -1,0 +1,97 @@
+/** Owns pages of a text by lines, for files and spills alike; refuses a page that is empty or hides that something is missing. */
+import { TollgateError } from './errors.ts';
+
+/** How every line begins that Tollgate adds to a result (one line, in brackets, a content item of its own). */
+export const NOTE_PREFIX = '[tollgate: ';
+
+/** `[tollgate: …]`. */
+export function note(text: string): string {
+  return `${NOTE_PREFIX}${text}]`;
+}
+
+/** True when a line of `text` is one of Tollgate's own notes: such text was cut, and writing it back would lose the rest. */
+export function holdsNote(text: string): boolean {
+  return text.includes(NOTE_PREFIX) && /^[ \t]*\[tollgate: [^\n]*\][ \t]*\r?$/m.test(text);
+}
+
+/** Which lines. `offset` counts from 1, negative from the end; `limit` is at least 1. */
+export interface PageRequest {
+  readonly offset?: number | undefined;
+  readonly limit?: number | undefined;
+}
+
+/** Lines of a text, byte for byte with their ends. `note` is there only when something was left out. */
+export interface Page {
+  readonly text: string;
+  readonly note?: string;
+  readonly from: number;
+  readonly to: number;
+  readonly total: number;
+}
+
+const PAGE_LINES = 2000;
+const PAGE_BYTES = 30_000;
+
+/**
+ * Cuts one page out of `text`: whole lines, at most `limit` (default 2000) and 30,000 bytes. `label` is the path that the next call
+ * names. A first line that alone is longer gives its first 30,000 bytes. Joined, the pages of a text are the text (long lines
+ * excepted). Throws ARGS_INVALID for offset 0 or limit < 1, TOOL_FAILED for an offset past the end.
+ */
+export function pageText(text: string, request: PageRequest, label: string): Page {
+  const starts = lineStarts(text);
+  const total = starts.length;
+  const from = firstOf(request, total);
+  if (total === 0) return { text: '', note: note('empty, 0 lines'), from: 1, to: 0, total };
+  const wanted = Math.min(total, from - 1 + (request.limit ?? PAGE_LINES));
+  const end = (line: number): number => starts[line] ?? text.length;
+  const begin = end(from - 1);
+  if (Buffer.byteLength(text.slice(begin, end(from))) > PAGE_BYTES) return longLine(text.slice(begin, end(from)), { from, total, label });
+  let to = from;
+  let bytes = Buffer.byteLength(text.slice(begin, end(from)));
+  while (to < wanted) {
+    const more = Buffer.byteLength(text.slice(end(to), end(to + 1)));
+    if (bytes + more > PAGE_BYTES) break;
+    bytes += more;
+    to += 1;
+  }
+  const page = { text: text.slice(begin, end(to)), from, to, total };
+  if (from === 1 && to === total) return page;
+  const next = to < total ? ` Next: read path=${JSON.stringify(label)} offset=${to + 1}` : '';
+  return { ...page, note: note(`lines ${from}-${to} of ${total} (${bytes} B).${next}`) };
+}
+
+/** Turns `offset` into the first line, from 1. The same errors as pageText; entries and matches count alike. */
+export function firstOf(request: PageRequest, total: number, what = 'lines'): number {
+  const { offset = 1, limit } = request;
+  if (offset === 0) throw new TollgateError('ARGS_INVALID', { detail: 'offset counts from 1; 0 is no line.', next: 'Use offset=1, or a negative offset to count from the end.' });
+  if (limit !== undefined && limit < 1) throw new TollgateError('ARGS_INVALID', { detail: 'limit must be at least 1.', next: 'Leave limit out for the default.' });
+  if (offset < 0) return Math.max(1, total + offset + 1);
+  if (offset <= Math.max(1, total)) return offset;
+  throw new TollgateError('TOOL_FAILED', { detail: `offset=${offset} is past the end: there are ${total} ${what}.`, next: `Use an offset from 1 to ${total}, or a negative one.` });
+}
+
+function lineStarts(text: string): readonly number[] {
+  const starts: number[] = [];
+  for (let at = 0; at < text.length; ) {
+    starts.push(at);
+    const end = text.indexOf('\n', at);
+    at = end === -1 ? text.length : end + 1;
+  }
+  return starts;
+}
+
+function longLine(line: string, at: { from: number; total: number; label: string }): Page {
+  const bytes = Buffer.from(line);
+  let cut = PAGE_BYTES;
+  while (((bytes[cut] ?? 0) & 0xc0) === 0x80) cut -= 1;
+  const whole = `line ${at.from} of ${at.total}, bytes 1-${cut} of ${bytes.length}.`;
+  const rest = at.label.includes('://')
+    ? `read action="search" path=${JSON.stringify(at.label)} pattern="…"`
+    : `bash command=${JSON.stringify(`sed -n '${at.from}p' ${quote(at.label)} | tail -c +${cut + 1} | head -c ${PAGE_BYTES}`)}`;
+  const next = at.from < at.total ? ` Lines after it: offset=${at.from + 1}` : '';
+  return { text: bytes.toString('utf8', 0, cut), note: note(`${whole} Next: ${rest}${next}`), from: at.from, to: at.from, total: at.total };
+}
+
+function quote(text: string): string {
+  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
