@@ -39,6 +39,11 @@ export interface Effect {
   readonly paths: readonly PathFact[];
   readonly urls: readonly UrlFact[];
   readonly command?: CommandFact;
+  /**
+   * True when the call reads on in what an allowed call of the same principal and run returned: the facts are those of
+   * that call, the verb is `read`. The library allows it unless a rule denies or asks.
+   */
+  readonly spill?: true;
 }
 
 /** The fields of the policy's input that do not come from the arguments. See policies/schemas/input.json. */

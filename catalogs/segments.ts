@@ -1,0 +1,25 @@
+/** Owns the unit in which a long text is cut and read on: a line, or a piece of a line that is too long to be one. */
+
+/** Longest piece, in UTF-16 units. A line of JSON without newlines is read on in such pieces. */
+export const SEGMENT_CHARS = 2000;
+
+/**
+ * End offsets of the segments of `text`; segment n (from 1) is `text.slice(ends[n - 2] ?? 0, ends[n - 1])`. Pieces joined
+ * without anything between them are the text again. No piece splits a surrogate pair.
+ */
+export function segmentEnds(text: string): readonly number[] {
+  const ends: number[] = [];
+  let start = 0;
+  while (start < text.length) {
+    const newline = text.indexOf('\n', start);
+    const lineEnd = newline === -1 ? text.length : newline + 1;
+    while (lineEnd - start > SEGMENT_CHARS + 1) {
+      const code = text.charCodeAt(start + SEGMENT_CHARS - 1);
+      start += code >= 0xd800 && code <= 0xdbff ? SEGMENT_CHARS - 1 : SEGMENT_CHARS;
+      ends.push(start);
+    }
+    ends.push(lineEnd);
+    start = lineEnd;
+  }
+  return ends;
+}

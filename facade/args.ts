@@ -1,0 +1,85 @@
+/** Owns stage 3: the arguments lifted back, judged by the original schema, pinned; nothing is coerced in silence. */
+import type { JsonDoc } from '../adapters/port.ts';
+import { TollgateError } from '../catalogs/errors.ts';
+import { formatFaults, repairArgs, type Fault, type Validator } from '../catalogs/validate.ts';
+
+/** How the arguments of one exposed tool are understood. */
+export interface ArgsShape {
+  readonly schema: Readonly<Record<string, unknown>>;
+  readonly validator: Validator;
+  /** Reverses the renames and encodings of the exposed schema; for primitives, resolves accepted aliases. */
+  readonly lift: (args: Readonly<Record<string, unknown>>) => Lifted;
+  readonly pins: Readonly<Record<string, unknown>>;
+  readonly maxBytes: number;
+}
+
+/** Arguments in the original schema's terms. */
+export interface Lifted {
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly changed: boolean;
+  readonly notes?: readonly string[];
+}
+
+/** Arguments as they will be sent, and what was repaired, for the reply. */
+export interface Bound {
+  readonly doc: JsonDoc<Readonly<Record<string, unknown>>>;
+  readonly notes: readonly string[];
+}
+
+/** Binds arguments to a tool. Throws ARGS_INVALID with paths, expectations and legal names, at most 1 kB. */
+export function bindArgs(given: JsonDoc, shape: ArgsShape): Bound {
+  if (Buffer.byteLength(given.text) > shape.maxBytes) throw invalid(`the arguments are longer than ${shape.maxBytes} bytes`);
+  const { object, unwrapped } = asObject(given);
+  const lifted = shape.lift(object);
+  const pinned = applyPins(lifted.args, shape.pins);
+  const checked = checkOrRepair(pinned.args, shape);
+  const changed = unwrapped || lifted.changed || pinned.changed || checked.notes.length > 0;
+  const notes = [...(lifted.notes ?? []), ...checked.notes];
+  if (!changed) return { doc: given as Bound['doc'], notes };
+  if (!given.exact) throw invalid('a number in the arguments is too precise to be carried through the changes that this tool needs; send it as text');
+  return { doc: { text: JSON.stringify(checked.args), value: checked.args, exact: true }, notes };
+}
+
+/** Hosts send nothing, null, or the whole object as text (schema-primitives A7, call time 1). */
+function asObject(given: JsonDoc): { object: Readonly<Record<string, unknown>>; unwrapped: boolean } {
+  if (given.value === null || given.value === undefined) return { object: {}, unwrapped: true };
+  const value = typeof given.value === 'string' ? parseObject(given.value) : given.value;
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalid('arguments: expected an object');
+  return { object: value as Record<string, unknown>, unwrapped: value !== given.value };
+}
+
+function parseObject(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text;
+  }
+}
+
+/** A pin wins over every spelling of its argument: case and compatibility variants are dropped, not passed beside it. */
+function applyPins(args: Readonly<Record<string, unknown>>, pins: Readonly<Record<string, unknown>>): { args: Readonly<Record<string, unknown>>; changed: boolean } {
+  const names = Object.keys(pins);
+  if (names.length === 0) return { args, changed: false };
+  const taken = new Set(names.map(fold));
+  const kept = Object.entries(args).filter(([key]) => !taken.has(fold(key)));
+  return { args: Object.fromEntries([...kept, ...Object.entries(pins)]), changed: true };
+}
+
+function fold(name: string): string {
+  return name.normalize('NFKC').toLowerCase();
+}
+
+function checkOrRepair(args: Readonly<Record<string, unknown>>, shape: ArgsShape): { args: Readonly<Record<string, unknown>>; notes: readonly string[] } {
+  const faults = shape.validator.check(args);
+  if (faults.length === 0) return { args, notes: [] };
+  const repaired = repairArgs(shape.schema as Record<string, unknown>, args, faults);
+  if (repaired === undefined) throw invalid(formatFaults(faults), faults);
+  const still = shape.validator.check(repaired.value);
+  if (still.length > 0) throw invalid(formatFaults(still), still);
+  const pinned = applyPins(repaired.value as Record<string, unknown>, shape.pins);
+  return { args: pinned.args, notes: repaired.notes };
+}
+
+function invalid(detail: string, faults: readonly Fault[] = []): TollgateError {
+  return new TollgateError('ARGS_INVALID', { detail, data: { paths: faults.slice(0, 8).map((fault) => fault.path) } });
+}

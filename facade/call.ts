@@ -1,0 +1,186 @@
+/** Owns one tools/call: nine stages, one try; refuses by throwing one error type, and answers nothing that is not recorded. */
+import { UpstreamError, type JsonDoc } from '../adapters/port.ts';
+import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
+import type { ToolResult } from '../catalogs/tool.ts';
+import type { Obligations, Policy } from '../policies/port.ts';
+import { bindArgs } from './args.ts';
+import type { AuditLog } from './audit/log.ts';
+import type { Budgets, Gate, Lease } from './budget.ts';
+import type { CapsConfig } from './config/config.ts';
+import { enforce } from './decide.ts';
+import { Exposures } from './exposure.ts';
+import type { CallRequest, Reply } from './facade.ts';
+import type { Cap } from './output/cut.ts';
+import type { Redactor } from './output/redact.ts';
+import { shape } from './output/shape.ts';
+import type { Spills } from './output/spills.ts';
+import { endRecord, intentRecord, type Trace } from './record.ts';
+import { refusal } from './refusal.ts';
+import { identify, type OpenSession } from './session.ts';
+import { aim, type Target } from './target.ts';
+
+/** What a call needs. Made once by facade/main.ts; `policy` is read once per call, so that a call keeps its revision. */
+export interface Deps {
+  readonly workspace: string;
+  readonly exposures: Exposures;
+  readonly policy: () => Policy;
+  readonly budgets: Budgets;
+  readonly gateOf: (session: OpenSession) => Gate;
+  readonly audit: AuditLog;
+  readonly auditKey: Buffer;
+  readonly spills: Spills;
+  readonly redactor: Redactor;
+  readonly caps: CapsConfig;
+  readonly now: () => number;
+  readonly newId: () => string;
+  /** Told of every end, for metrics and the log of the process. Never throws. */
+  readonly onEnd: (trace: Trace, error: TollgateError | undefined) => void;
+}
+
+/** Runs one call through the nine stages of design §2. Never throws. */
+export async function callTool(deps: Deps, session: OpenSession, request: CallRequest): Promise<Reply> {
+  const policy = deps.policy();
+  const trace: Trace = {
+    id: deps.newId(), principal: session.principal, session: session.id, asked: request.name, argBytes: request.args.text.length,
+    startedAt: deps.now(), revision: policy.revision, executed: 'no',
+  };
+  let lease: Lease | undefined;
+  let release: (() => void) | undefined;
+  let reply: Reply;
+  let failure: TollgateError | undefined;
+  try {
+    const caller = (trace.caller = identify(session, request, { decision: trace.id, now: trace.startedAt }));       // 1 identify
+    const table = await deps.exposures.tableFor(caller.principal, request.signal);                                  // 2 resolve
+    const exposed = (trace.exposed = Exposures.resolve(table, request.name));
+    checkPin(session, exposed.name, exposed.pin);
+    const bound = bindArgs(request.args, exposed.args);                                                             // 3 validate
+    const owner = { principal: caller.principal.id, run: caller.run };
+    const target = (trace.target = aim(exposed, bound, { workspace: deps.workspace, spills: deps.spills, owner }));
+    const decision = (trace.decision = await policy.call({                                                          // 4 decide
+      principal: caller.principal, run: caller.run, effect: target.effect, argsText: target.argsText,
+      labels: [...(session.labels.get(caller.run) ?? [])], time: new Date(trace.startedAt).toISOString(),
+    }));
+    enforce(decision, target.args, trace.id);
+    const limits = limitsOf(deps.caps, target, decision.obligations);
+    release = await deps.gateOf(session).enter({ signal: request.signal, deadline: trace.startedAt + limits.timeoutMs });                // 5 reserve
+    lease = await deps.budgets.reserve({
+      budgets: decision.obligations.budgets, keys: keysOf(trace, caller.run), argBytes: trace.argBytes,
+      maxOutputBytes: limits.cap.bytes, maxWallMs: limits.timeoutMs, signal: request.signal, deadline: trace.startedAt + limits.timeoutMs,
+    });
+    deps.audit.append(intentRecord(trace, deps.auditKey));
+    trace.intended = true;
+    const granted = grantedBy(lease, limits);
+    const raw = await send(deps, { session, request, trace, target, limits: granted });                             // 6 call
+    const labels = [...new Set([...target.labels, ...decision.obligations.labels])];
+    const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? deps.caps.validateOutput;
+    const faults = outputFaults(raw, exposed.entry?.output, validateOutput);
+    const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
+      cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, canRead: table.canRead,
+      spill: { put: (text) => deps.spills.put(text, owner, { effect: target.effect, labels, maxBytes: deps.caps.spillBytes }) },
+      ...(exposed.entry?.output === undefined ? {} : { validOutput: (value: unknown) => exposed.entry?.output?.check(value).length === 0 }),
+      meta: { ...provenance(trace, exposed.server.adapter.info()?.version), ...(labels.length > 0 ? { 'tollgate/labels': labels } : {}), ...(faults > 0 ? { 'tollgate/outputInvalid': faults } : {}) },
+      notes: bound.notes,
+    }));
+    for (const label of labels) joinLabel(session, caller.run, label);
+    reply = { kind: 'result', text: shaped.text };
+  } catch (thrown) {
+    trace.serverError = thrown instanceof UpstreamError;
+    failure = trace.serverError ? undefined : asTollgateError(thrown);
+    reply = refusal(thrown, { id: trace.id, redactor: deps.redactor });
+  } finally {
+    lease?.settle({ outputBytes: trace.shaped?.sent ?? 0, wallMs: deps.now() - trace.startedAt });                  // 8 settle
+    release?.();
+  }
+  return record(deps, trace, { reply, failure });                                                                   // 9 record
+}
+
+/** What cannot be recorded is not returned. */
+function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: TollgateError | undefined }): Reply {
+  let { reply, failure } = end;
+  try {
+    deps.audit.append(endRecord(trace, { failure, now: deps.now(), key: deps.auditKey }));
+  } catch (cause) {
+    failure = new TollgateError(trace.executed === 'no' ? 'AUDIT_FAILED' : 'OUTCOME_UNRECORDED', { cause, data: { executed: trace.executed !== 'no' } });
+    reply = refusal(failure, { id: trace.id, redactor: deps.redactor });
+  }
+  deps.onEnd(trace, failure);
+  return reply;
+}
+
+/** A definition that changed behind a name since this client was shown it is not called (rug pull). */
+function checkPin(session: OpenSession, name: string, pin: string): void {
+  const listed = session.listed.get(name);
+  if (listed !== undefined && listed !== pin) throw new TollgateError('PIN_MISMATCH');
+}
+
+interface Limits {
+  readonly cap: Cap;
+  readonly timeoutMs: number;
+  readonly hardTimeoutMs: number;
+}
+
+/** Obligations tighten; they never widen what the configuration allows. */
+function limitsOf(caps: CapsConfig, target: Target, obligations: Obligations): Limits {
+  const cap = { bytes: Math.min(caps.bytes, obligations.caps.bytes ?? caps.bytes), lines: Math.min(caps.lines, obligations.caps.lines ?? caps.lines) };
+  const timeoutMs = Math.min(target.timeoutMs, obligations.timeoutMs ?? target.timeoutMs);
+  return { cap, timeoutMs, hardTimeoutMs: Math.max(timeoutMs, Math.min(target.hardTimeoutMs, obligations.timeoutMs ?? target.hardTimeoutMs)) };
+}
+
+/** A budget that is nearly spent grants less than the cap; the reply keeps to it. */
+function grantedBy(lease: Lease, limits: Limits): Limits {
+  return { ...limits, cap: { ...limits.cap, bytes: Math.min(limits.cap.bytes, lease.outputBytes) }, timeoutMs: Math.min(limits.timeoutMs, lease.wallMs) };
+}
+
+function keysOf(trace: Trace, run: string): Parameters<Budgets['reserve']>[0]['keys'] {
+  const effect = trace.target?.effect;
+  const server = effect?.server ?? '';
+  return { run, session: trace.session, principal: trace.principal.id, server, tool: `${server}.${effect?.tool ?? ''}`, origin: trace.principal.origin };
+}
+
+async function send(deps: Deps, call: { session: OpenSession; request: CallRequest; trace: Trace; target: Target; limits: Limits }): Promise<JsonDoc<ToolResult>> {
+  const { session, request, trace, target, limits } = call;
+  const began = deps.now();
+  trace.executed = 'unknown';
+  try {
+    const raw = await target.send({
+      scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs,
+      ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
+    }, limits.cap);
+    trace.executed = 'yes';
+    trace.rawBytes = raw.text.length;
+    return raw;
+  } catch (thrown) {
+    if (thrown instanceof UpstreamError) trace.executed = 'yes';
+    if (thrown instanceof TollgateError && NOT_SENT.has(thrown.code)) trace.executed = 'no';
+    throw thrown;
+  } finally {
+    trace.upstreamMs = deps.now() - began;
+  }
+}
+
+/** Refusals of an adapter that say that nothing was sent. */
+const NOT_SENT: ReadonlySet<string> = new Set(['SERVER_UNAVAILABLE', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID']);
+
+function withoutOurs(meta: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(Object.entries(meta).filter(([key]) => !key.startsWith('tollgate/')));
+}
+
+/** HE-06: `warn` counts the faults for `_meta`, `strict` withholds the result. A result that is an error is not judged. */
+function outputFaults(raw: JsonDoc<ToolResult>, validator: { check(value: unknown): readonly unknown[] } | undefined, mode: 'off' | 'warn' | 'strict'): number {
+  if (validator === undefined || mode === 'off' || raw.value.isError === true) return 0;
+  const faults = raw.value.structuredContent === undefined ? 1 : validator.check(raw.value.structuredContent).length;
+  if (faults > 0 && mode === 'strict') throw new TollgateError('OUTPUT_INVALID');
+  return faults;
+}
+
+/** HB-07. */
+function provenance(trace: Trace, version: string | undefined): Record<string, unknown> {
+  const effect = trace.target?.effect;
+  return { 'tollgate/provenance': { server: effect?.server, tool: effect?.tool, ...(version === undefined ? {} : { version }), time: new Date(trace.startedAt).toISOString(), decision: trace.id } };
+}
+
+function joinLabel(session: OpenSession, run: string, label: string): void {
+  const known = session.labels.get(run);
+  if (known === undefined) session.labels.set(run, new Set([label]));
+  else known.add(label);
+}

@@ -1,0 +1,50 @@
+/** Owns the lowering of a call to its canonical effect: the same facts for the same doing, whichever exposure it came through. */
+import { locate } from '../catalogs/paths.ts';
+import type { Semantics, Verb } from '../catalogs/tool.ts';
+import type { Effect, PathFact, UrlFact } from '../policies/port.ts';
+import { commandFact } from './shell.ts';
+
+/** What will be called, and with what. */
+export interface Doing {
+  readonly server: string;
+  readonly tool: string;
+  readonly semantics: Semantics;
+  readonly args: Readonly<Record<string, unknown>>;
+}
+
+/** The effect of a call (design §3). Reads the file system to resolve symlinks, and nothing else. */
+export function effectOf(doing: Doing, workspace: string): Effect {
+  const { server, tool, semantics, args } = doing;
+  const command = semantics.command === undefined ? undefined : args[semantics.command];
+  return {
+    verb: verbOf(semantics, args),
+    server,
+    tool,
+    paths: (semantics.paths ?? []).flatMap((argument) => strings(args[argument]).map((raw) => pathFact(workspace, argument, raw))),
+    urls: (semantics.urls ?? []).flatMap((argument) => strings(args[argument]).map((url) => urlFact(argument, url))),
+    ...(typeof command === 'string' ? { command: commandFact(command) } : {}),
+  };
+}
+
+/** A value of the deciding argument that the catalog does not know keeps the tool's own, graver verb. */
+function verbOf(semantics: Semantics, args: Readonly<Record<string, unknown>>): Verb {
+  const by = semantics.byArgument;
+  const value = by === undefined ? undefined : args[by.argument];
+  const verbs = new Map(Object.entries(by?.verbs ?? {}));
+  return (typeof value === 'string' ? verbs.get(value) : undefined) ?? semantics.verb;
+}
+
+function strings(value: unknown): readonly string[] {
+  if (typeof value === 'string') return [value];
+  return Array.isArray(value) ? value.filter((item): item is string => typeof item === 'string') : [];
+}
+
+function pathFact(workspace: string, argument: string, raw: string): PathFact {
+  const found = locate([workspace], raw);
+  return { argument, path: found.inside ? found.relative : found.absolute, inside: found.inside };
+}
+
+function urlFact(argument: string, url: string): UrlFact {
+  const host = URL.canParse(url) ? new URL(url).hostname.toLowerCase() : '';
+  return { argument, url, host };
+}

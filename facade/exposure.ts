@@ -1,0 +1,172 @@
+/** Owns the name table of a principal: what the last list decision lets it see, under which names; list and resolve both read it. */
+import { LRUCache } from 'lru-cache';
+import { PRIMITIVES, type Primitive } from '../adapters/port.ts';
+import { TollgateError } from '../catalogs/errors.ts';
+import { exposedNames } from '../catalogs/names.ts';
+import { normalise } from '../catalogs/primitives/arguments.ts';
+import { withoutPinned } from '../catalogs/projection/project.ts';
+import { cleanDescription } from '../catalogs/text.ts';
+import type { RawTool } from '../catalogs/tool.ts';
+import { createValidator, type Validator } from '../catalogs/validate.ts';
+import type { Exposure, ListDecision, ListTool, Policy, Principal } from '../policies/port.ts';
+import type { ArgsShape } from './args.ts';
+import { Catalog, type Served, type ToolEntry } from './catalog.ts';
+
+const DESCRIPTION_CHARS = 1024;
+const RISK_WORDS = { approval: 'asks a person first', writes: 'writes', network: 'uses the network', executes: 'runs code' } as const;
+
+/** One tool as the agent sees it. */
+export interface Exposed {
+  readonly name: string;
+  readonly server: Served;
+  readonly primitive?: Primitive;
+  /** Absent for primitives. */
+  readonly entry?: ToolEntry;
+  readonly args: ArgsShape;
+  /** Pin of the definition behind it. */
+  readonly pin: string;
+  /** Its JSON in a tools/list result. */
+  readonly text: string;
+}
+
+/** What one principal sees under one policy and one state of the catalog. */
+export interface Table {
+  readonly byName: ReadonlyMap<string, Exposed>;
+  readonly text: string;
+  readonly canRead: boolean;
+  /** Names that two tools claim, and are therefore not shown. */
+  readonly collisions: readonly string[];
+}
+
+/** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs. */
+export class Exposures {
+  readonly #catalog: Catalog;
+  readonly #policy: () => Policy;
+  readonly #primitives: ReadonlyMap<Primitive, { readonly tool: RawTool; readonly validator: Validator }>;
+  readonly #serversOf: (principal: Principal) => readonly string[];
+  readonly #maxArgBytes: number;
+  readonly #tables = new LRUCache<string, Table>({ max: 64 });
+
+  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: number }) {
+    this.#catalog = parts.catalog;
+    this.#policy = parts.policy;
+    this.#serversOf = parts.serversOf;
+    this.#maxArgBytes = parts.maxArgBytes;
+    const known = parts.primitives.flatMap((tool) => PRIMITIVES.filter((name) => name === tool.name).map((name) => [name, { tool, validator: createValidator(tool.inputSchema) }] as const));
+    this.#primitives = new Map(known);
+  }
+
+  /** The table of a principal; servers are listed first, each within its own connect timeout. Throws POLICY_FAILED. */
+  async tableFor(principal: Principal, signal: AbortSignal): Promise<Table> {
+    const names = this.#serversOf(principal);
+    await this.#catalog.refresh(names, signal);
+    const policy = this.#policy();
+    const key = JSON.stringify([principal, policy.revision, this.#catalog.revision]);
+    const known = this.#tables.get(key);
+    if (known !== undefined) return known;
+    const candidates = this.#candidates(names);
+    const decisions = await policy.list(principal, candidates.map((candidate) => candidate.asked));
+    if (decisions.length !== candidates.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
+    const table = this.#build(candidates, decisions);
+    this.#tables.set(key, table);
+    return table;
+  }
+
+  /** Exact name first; else the one name that differs only in hyphens and underscores, which models mix up. */
+  static resolve(table: Table, name: string): Exposed {
+    const exact = table.byName.get(name);
+    if (exact !== undefined) return exact;
+    const folded = name.replaceAll('-', '_');
+    const near = [...table.byName.values()].filter((exposed) => exposed.name.replaceAll('-', '_') === folded);
+    if (near.length === 1 && near[0] !== undefined) return near[0];
+    throw new TollgateError('UNKNOWN_TOOL');
+  }
+
+  #candidates(names: readonly string[]): readonly Candidate[] {
+    return names.flatMap((name) => {
+      const served = this.#catalog.servers.get(name);
+      if (served === undefined) return [];
+      const own = served.backend === served.adapter ? [] : this.#catalog.entries(name).filter((entry) => entry.quarantine === undefined);
+      const tools = own.map((entry) => ({ served, entry, asked: { server: name, tool: entry.tool.name, verb: entry.semantics.verb } }));
+      const primitives = [...(served.backend?.serves() ?? [])].flatMap(([primitive, lowered]) =>
+        lowered.map(({ tool, semantics }) => ({ served, primitive, asked: { server: name, tool, verb: semantics.verb, primitive } })));
+      return [...tools, ...primitives];
+    });
+  }
+
+  #build(candidates: readonly Candidate[], decisions: readonly ListDecision[]): Table {
+    const shown: Shown[] = [];
+    const primitives = new Map<string, Shown>();
+    for (const [index, candidate] of candidates.entries()) {
+      const decision = decisions[index];
+      if (decision === undefined || decision.verdict === 'never') continue;
+      for (const exposure of decision.expose) {
+        const one: Shown = { candidate, decision, exposure };
+        if (candidate.primitive === undefined) shown.push(one);
+        else primitives.set(candidate.primitive, graver(primitives.get(candidate.primitive), one));
+      }
+    }
+    const all = [...primitives.values(), ...shown];
+    const { names, collisions } = exposedNames(all.map((one) => ({ server: one.candidate.asked.server, tool: one.candidate.asked.tool, ...wanted(one) })));
+    const exposed = all.flatMap((one, index) => this.#expose(one, names[index]));
+    const byName = new Map(exposed.map((one) => [one.name, one]));
+    return { byName, collisions, canRead: byName.get('read')?.primitive === 'read', text: `{"tools":[${exposed.map((one) => one.text).join(',')}]}` };
+  }
+
+  #expose(one: Shown, name: string | undefined): readonly Exposed[] {
+    if (name === undefined) return [];
+    const { candidate, exposure } = one;
+    if (candidate.primitive !== undefined) return this.#exposePrimitive(one, candidate.primitive);
+    const entry = candidate.entry;
+    const projection = entry?.projection(one.decision.schemaProfile);
+    if (entry === undefined || projection === undefined) return [];
+    const schema = withoutPinned(projection.schema, Object.keys(exposure.pins));
+    const args: ArgsShape = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins: exposure.pins, maxBytes: this.#maxArgBytes };
+    const text = JSON.stringify({ ...entry.tool, name, description: describe(one, entry.tool), inputSchema: schema });
+    return [{ name, server: candidate.served, entry, args, pin: entry.pin, text }];
+  }
+
+  #exposePrimitive(one: Shown, primitive: Primitive): readonly Exposed[] {
+    const known = this.#primitives.get(primitive);
+    if (known === undefined) return [];
+    const pins = one.exposure.pins;
+    const lift: ArgsShape['lift'] = (args) => {
+      const normal = normalise(primitive, args);
+      return { args: normal.args, changed: normal.args !== args, notes: normal.notes };
+    };
+    const args: ArgsShape = { schema: known.tool.inputSchema, validator: known.validator, lift, pins, maxBytes: this.#maxArgBytes };
+    const text = JSON.stringify({ ...known.tool, description: describe(one, known.tool), inputSchema: withoutPinned(known.tool.inputSchema, Object.keys(pins)) });
+    return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text }];
+  }
+}
+
+interface Candidate {
+  readonly served: Served;
+  readonly entry?: ToolEntry;
+  readonly primitive?: Primitive;
+  readonly asked: ListTool;
+}
+
+interface Shown {
+  readonly candidate: Candidate;
+  readonly decision: ListDecision;
+  readonly exposure: Exposure;
+}
+
+function wanted(one: Shown): { wanted?: string } {
+  const name = one.candidate.primitive ?? one.exposure.name;
+  return name === undefined ? {} : { wanted: name };
+}
+
+/** A primitive stands for several tools of its backend: it is as uncertain as the least certain of them. */
+function graver(before: Shown | undefined, next: Shown): Shown {
+  return before === undefined || before.decision.verdict === 'always' ? next : before;
+}
+
+/** Risk first, then the text, then the condition: hosts cut descriptions at the end (CY-13). */
+function describe(one: Shown, tool: RawTool): string {
+  const risks = (one.exposure.risk ?? []).map((risk) => RISK_WORDS[risk]);
+  const condition = one.decision.verdict === 'maybe' ? '(Policy judges each call by its arguments.) ' : '';
+  const prefix = risks.length === 0 ? '' : `[${risks.join('; ')}] `;
+  return cleanDescription(`${prefix}${condition}${one.exposure.description ?? tool.description ?? ''}`, { max: DESCRIPTION_CHARS });
+}

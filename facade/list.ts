@@ -1,0 +1,18 @@
+/** Owns tools/list: the same table that a call resolves against, already serialised. */
+import type { Reply } from './facade.ts';
+import type { Exposures } from './exposure.ts';
+import type { Redactor } from './output/redact.ts';
+import { refusal } from './refusal.ts';
+import type { OpenSession } from './session.ts';
+
+/** Lists what the session's principal may see, and remembers what it was shown. Never throws. */
+export async function listTools(exposures: Exposures, session: OpenSession, how: { signal: AbortSignal; redactor: Redactor; newId: () => string }): Promise<Reply> {
+  try {
+    const table = await exposures.tableFor(session.principal, how.signal);
+    session.listed.clear();
+    for (const exposed of table.byName.values()) session.listed.set(exposed.name, exposed.pin);
+    return { kind: 'result', text: table.text };
+  } catch (thrown) {
+    return refusal(thrown, { id: how.newId(), redactor: how.redactor });
+  }
+}

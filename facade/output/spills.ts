@@ -1,0 +1,168 @@
+/** Owns what was cut from results: files of one run of one principal, read in pages; refuses every other reader and forgets with the run. */
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { JsonDoc } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { segmentEnds } from '../../catalogs/segments.ts';
+import type { ToolResult } from '../../catalogs/tool.ts';
+import type { Effect } from '../../policies/port.ts';
+import { cutText, type Cap } from './cut.ts';
+
+const SCHEME = 'spill://';
+/** Newest spills that a run keeps, and bytes of all of them (schema-primitives C3). */
+const MAX_FILES = 64;
+const MAX_RUN_BYTES = 256 * 1_048_576;
+/** Room for the footer of a page. */
+const FOOTER_BYTES = 200;
+const MATCHES = 100;
+const MATCH_CHARS = 500;
+
+/** Whose spill it is. */
+export interface SpillOwner {
+  readonly principal: string;
+  readonly run: string;
+}
+
+interface Spill extends SpillOwner {
+  readonly file: string;
+  readonly bytes: number;
+  readonly effect: Effect;
+  readonly labels: readonly string[];
+}
+
+/** The spills of one process. Files are 0600 in a folder of its own under the state folder. */
+export class Spills {
+  readonly #folder: string;
+  readonly #byHandle = new Map<string, Spill>();
+
+  constructor(state: string) {
+    this.#folder = path.join(state, 'spills', `${process.pid}-${randomBytes(4).toString('hex')}`);
+  }
+
+  /** True for a `path` argument that names a spill. */
+  static names(value: unknown): value is string {
+    return typeof value === 'string' && value.startsWith(SCHEME);
+  }
+
+  /** Keeps a text, at most `maxBytes` of it; the effect is that of the call it came from. Throws STATE_FAILED on a full disk. */
+  put(text: string, owner: SpillOwner, source: { effect: Effect; labels: readonly string[]; maxBytes: number }): { handle: string; bytes: number } {
+    const whole = Buffer.from(text, 'utf8');
+    const kept = whole.length > source.maxBytes ? wholeCharacters(whole.subarray(0, source.maxBytes)) : whole;
+    const id = randomBytes(16).toString('hex');
+    const file = path.join(this.#folder, id);
+    try {
+      mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
+      writeFileSync(file, kept, { mode: 0o600, flag: 'wx' });
+    } catch (cause) {
+      rmSync(file, { force: true });
+      throw new TollgateError('STATE_FAILED', { detail: 'The rest of a long output could not be kept, so the output is withheld.', cause });
+    }
+    const handle = `${SCHEME}${id}`;
+    this.#byHandle.set(handle, { ...owner, file, bytes: kept.length, effect: source.effect, labels: source.labels });
+    this.#forgetOldest(owner);
+    return { handle, bytes: kept.length };
+  }
+
+  /** The effect and labels of reading this spill. Unknown, foreign and forgotten handles are the same ARGS_INVALID. */
+  source(handle: string, owner: SpillOwner): { readonly effect: Effect; readonly labels: readonly string[] } {
+    const { effect, labels } = this.#find(handle, owner);
+    return { effect: { ...effect, verb: 'read', spill: true }, labels };
+  }
+
+  /** One page (`action` file) or the matching lines (`search`) of a spill, within the cap, with the exact next call. */
+  read(args: Readonly<Record<string, unknown>>, owner: SpillOwner, cap: Cap): JsonDoc<ToolResult> {
+    const handle = String(args['path']);
+    const text = readFileSync(this.#find(handle, owner).file, 'utf8');
+    const action = args['action'] ?? 'file';
+    if (action === 'file') return textResult(page(text, handle, args, cap));
+    if (action === 'search') return textResult(search(text, args));
+    throw new TollgateError('ARGS_INVALID', { detail: `action: a spill can be read (file) or searched, not "${String(action)}"` });
+  }
+
+  /** Deletes what a run kept. */
+  forget(owner: SpillOwner): void {
+    for (const [handle, spill] of this.#byHandle) {
+      if (spill.run === owner.run && spill.principal === owner.principal) this.#drop(handle, spill);
+    }
+  }
+
+  /** Deletes everything, at the end of the process. */
+  close(): void {
+    this.#byHandle.clear();
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+
+  #find(handle: string, owner: SpillOwner): Spill {
+    const spill = this.#byHandle.get(handle);
+    if (spill?.principal === owner.principal && spill.run === owner.run) return spill;
+    throw new TollgateError('ARGS_INVALID', { detail: 'path: there is no such spill in this run', next: 'Repeat the call that made it; spills end with their run.' });
+  }
+
+  #forgetOldest(owner: SpillOwner): void {
+    const own = [...this.#byHandle].filter(([, spill]) => spill.run === owner.run && spill.principal === owner.principal);
+    let bytes = own.reduce((sum, [, spill]) => sum + spill.bytes, 0);
+    for (const [index, [handle, spill]] of own.entries()) {
+      if (index === own.length - 1 || (own.length - index <= MAX_FILES && bytes <= MAX_RUN_BYTES)) return;
+      bytes -= spill.bytes;
+      this.#drop(handle, spill);
+    }
+  }
+
+  #drop(handle: string, spill: Spill): void {
+    this.#byHandle.delete(handle);
+    rmSync(spill.file, { force: true });
+  }
+}
+
+/** Cuts a buffer back to its last whole UTF-8 character. */
+function wholeCharacters(bytes: Buffer): Buffer {
+  let end = bytes.length;
+  while (end > 0 && ((bytes[end - 1] ?? 0) & 0xc0) === 0x80) end -= 1;
+  return bytes.subarray(0, Math.max(0, end - 1));
+}
+
+function page(text: string, handle: string, args: Readonly<Record<string, unknown>>, cap: Cap): string {
+  const ends = segmentEnds(text);
+  const asked = whole(args['offset'], 1);
+  const offset = asked < 0 ? Math.max(1, ends.length + asked + 1) : asked;
+  const limit = whole(args['limit'], cap.lines);
+  if (limit < 1) throw new TollgateError('ARGS_INVALID', { detail: 'limit: expected at least 1' });
+  if (offset === 0 || (offset > ends.length && ends.length > 0)) {
+    throw new TollgateError('ARGS_INVALID', { detail: `offset: the spill has ${ends.length} lines, counted from 1` });
+  }
+  const from = ends[offset - 2] ?? 0;
+  const cut = cutText(text.slice(from, ends[Math.min(ends.length, offset - 1 + limit) - 1] ?? 0), { bytes: cap.bytes - FOOTER_BYTES, lines: Math.max(1, cap.lines - 2) }, 1);
+  const last = offset + cut.gap.first - 2;
+  if (offset === 1 && last === ends.length) return cut.head;
+  const next = last < ends.length ? ` Next: read path="${handle}" offset=${last + 1}` : '';
+  return `${cut.head}${cut.head.endsWith('\n') ? '' : '\n'}[tollgate: lines ${offset}-${last} of ${ends.length}.${next}]`;
+}
+
+function whole(value: unknown, fallback: number): number {
+  return typeof value === 'number' && Number.isInteger(value) ? value : fallback;
+}
+
+/** Searches for plain text: a model's regular expression must not run unguarded in the facade's own thread. */
+function search(text: string, args: Readonly<Record<string, unknown>>): string {
+  const pattern = args['pattern'];
+  if (typeof pattern !== 'string' || pattern === '') throw new TollgateError('ARGS_INVALID', { detail: 'pattern: expected the text to search for' });
+  const fold = args['ignore_case'] === true ? (line: string): string => line.toLowerCase() : (line: string): string => line;
+  const wanted = fold(pattern);
+  const hits: string[] = [];
+  let total = 0;
+  const ends = segmentEnds(text);
+  for (const [index, end] of ends.entries()) {
+    const line = text.slice(ends[index - 1] ?? 0, end);
+    if (!fold(line).includes(wanted)) continue;
+    total += 1;
+    if (hits.length < Math.min(MATCHES, whole(args['limit'], MATCHES))) hits.push(`${index + 1}:${line.trimEnd().slice(0, MATCH_CHARS)}`);
+  }
+  const more = total > hits.length ? `\n[tollgate: ${hits.length} of ${total} matches. Narrow the pattern]` : '';
+  return total === 0 ? '[tollgate: no match; the pattern is taken as plain text]' : hits.join('\n') + more;
+}
+
+function textResult(text: string): JsonDoc<ToolResult> {
+  const value: ToolResult = { content: [{ type: 'text', text }] };
+  return { text: JSON.stringify(value), value, exact: true };
+}

@@ -1,0 +1,99 @@
+/** Owns what is written down of a call: intent before, outcome after, the decision alone where nothing ran; never a payload. */
+import { createHmac } from 'node:crypto';
+import type { TollgateError } from '../catalogs/errors.ts';
+import type { CallDecision, Effect, Principal, Reason } from '../policies/port.ts';
+import type { AuditObligations, AuditReason, BudgetEntry, CallFacts, DecisionEntry, IntentEntry, OutcomeEntry } from './audit/entry.ts';
+import type { Shaped } from './output/shape.ts';
+import type { Exposed } from './exposure.ts';
+import type { Target } from './target.ts';
+import type { Caller } from './session.ts';
+
+/** What is known of a call so far; stages add to it, records read it. */
+export interface Trace {
+  readonly id: string;
+  readonly principal: Principal;
+  readonly session: string;
+  readonly asked: string;
+  readonly argBytes: number;
+  readonly startedAt: number;
+  readonly revision: string;
+  caller?: Caller;
+  exposed?: Exposed;
+  target?: Target;
+  decision?: CallDecision;
+  intended?: boolean;
+  executed: 'no' | 'yes' | 'unknown';
+  upstreamMs?: number;
+  rawBytes?: number;
+  shaped?: Shaped;
+  /** The server answered with a JSON-RPC error of its own. */
+  serverError?: boolean;
+}
+
+/** The fields that every record of a call has. */
+function factsOf(trace: Trace, key: Buffer): CallFacts {
+  const effect = trace.target?.effect;
+  const { id, role, profiles, origin } = trace.principal;
+  return {
+    id: trace.id,
+    principal: { id, role, profiles, origin },
+    session: trace.session,
+    run: trace.caller?.run ?? trace.session,
+    exposed: trace.exposed?.name ?? trace.asked,
+    revision: trace.revision,
+    ...(effect === undefined ? {} : { server: effect.server, tool: effect.tool, verb: effect.verb, effectDigest: effectDigest(effect, trace.target?.argsText ?? '', key) }),
+    ...(trace.decision === undefined ? {} : { reasons: trace.decision.reasons.map(place) }),
+    ...(trace.decision === undefined || trace.decision.shadow.length === 0 ? {} : { shadow: trace.decision.shadow.map(place) }),
+  };
+}
+
+function place({ id, file, line }: Reason): AuditReason {
+  return { id, ...(file === undefined ? {} : { file }), ...(line === undefined ? {} : { line }) };
+}
+
+/** Keyed, so that low-entropy arguments cannot be guessed from the log; equal effects give equal digests. */
+export function effectDigest(effect: Effect, argsText: string, key: Buffer): string {
+  return createHmac('sha256', key).update(JSON.stringify([effect, argsText])).digest('hex').slice(0, 32);
+}
+
+function obligationsOf(decision: CallDecision | undefined): { obligations?: AuditObligations } {
+  if (decision === undefined) return {};
+  const { caps, timeoutMs, pins, budgets, labels } = decision.obligations;
+  return { obligations: { ...caps, ...(timeoutMs === undefined ? {} : { timeoutMs }), pins: Object.keys(pins), budgets: budgets.map((budget) => budget.id), labels } };
+}
+
+/** Before the server is reached. */
+export function intentRecord(trace: Trace, key: Buffer): IntentEntry {
+  return { type: 'intent', ...factsOf(trace, key), outcome: 'allow', ...obligationsOf(trace.decision), sizes: { args: trace.argBytes } };
+}
+
+/** After all: an outcome where an intent stands, else the refusal by a budget or the decision without a call. */
+export function endRecord(trace: Trace, end: { failure: TollgateError | undefined; now: number; key: Buffer }): OutcomeEntry | BudgetEntry | DecisionEntry {
+  const code = end.failure?.code;
+  const shared = { ...factsOf(trace, end.key), ...(code === undefined ? {} : { code }), ms: end.now - trace.startedAt };
+  if (trace.intended === true) return { ...shared, type: 'outcome', outcome: end.failure === undefined ? 'allow' : 'error', ...outcomeFields(trace) };
+  if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED') return { ...shared, type: 'budget', outcome: 'deny', code, ...budgetFields(end.failure?.data ?? {}) };
+  return { ...shared, type: 'decision', outcome: outcomeOf(code), ...obligationsOf(trace.decision), sizes: { args: trace.argBytes } };
+}
+
+function outcomeFields(trace: Trace): Pick<OutcomeEntry, 'executed' | 'sizes' | 'cut' | 'isError' | 'redactions' | 'escaped' | 'upstreamMs'> {
+  const { shaped, rawBytes, upstreamMs } = trace;
+  return {
+    executed: trace.executed,
+    ...(upstreamMs === undefined ? {} : { upstreamMs }),
+    sizes: { args: trace.argBytes, ...(rawBytes === undefined ? {} : { raw: rawBytes }), ...(shaped === undefined ? {} : { sent: shaped.sent, spilled: shaped.spilled }) },
+    ...(shaped === undefined ? {} : { cut: shaped.cut, isError: shaped.isError, redactions: shaped.redactions, escaped: shaped.escaped }),
+    ...(trace.serverError === true ? { isError: true } : {}),
+  };
+}
+
+function budgetFields(data: Readonly<Record<string, unknown>>): Pick<BudgetEntry, 'budget' | 'scope' | 'unit' | 'limit' | 'left'> {
+  const text = (name: string): string => String(data[name] ?? '');
+  const number = (name: string): number => Number(data[name] ?? 0);
+  return { budget: text('budget'), scope: text('scope'), unit: text('unit'), limit: number('limit'), left: number('left') };
+}
+
+function outcomeOf(code: string | undefined): 'ask' | 'deny' | 'error' {
+  if (code === 'APPROVAL_REQUIRED') return 'ask';
+  return code === 'DENIED' || code === 'UNKNOWN_TOOL' ? 'deny' : 'error';
+}

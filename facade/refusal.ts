@@ -1,0 +1,25 @@
+/** Owns how a refusal looks to the caller: a tool result or a JSON-RPC error, by the table; private causes stay inside. */
+import { UpstreamError } from '../adapters/port.ts';
+import { asTollgateError } from '../catalogs/errors.ts';
+import type { Reply } from './facade.ts';
+import { mapStrings } from './output/clean.ts';
+import type { Redactor } from './output/redact.ts';
+
+/** The reply for anything thrown. A server's own JSON-RPC error passes as it came, less registered secrets. */
+export function refusal(thrown: unknown, call: { id: string; redactor: Redactor }): Reply {
+  const clean = <T>(value: T): T => (call.redactor.touches(JSON.stringify(value) ?? '') ? (mapStrings(value, (text) => call.redactor.redact(text).value) as T) : value);
+  if (thrown instanceof UpstreamError) return { kind: 'error', error: clean(thrown.rpc) };
+  const error = asTollgateError(thrown);
+  const { row, code, data } = error;
+  if (row.wire === 'result') {
+    const meta = { ...prefixed(data), 'tollgate/code': code, 'tollgate/decision': call.id, 'tollgate/retryable': row.retryable };
+    const text = `${error.message}\n${error.next}`;
+    return { kind: 'result', text: JSON.stringify(clean({ content: [{ type: 'text', text }], isError: true, _meta: meta })) };
+  }
+  const message = code === 'INTERNAL' ? row.what : error.message;
+  return { kind: 'error', error: clean({ code: row.rpc ?? -32603, message, data: { ...data, code, next: error.next, retryable: row.retryable, decision: call.id } }) };
+}
+
+function prefixed(data: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(data).map(([key, value]) => [`tollgate/${key}`, value]));
+}

@@ -1,0 +1,47 @@
+/** Owns who calls: sessions and stage 1; refuses to take a role, a profile or an origin from anything that a client says. */
+import { randomBytes } from 'node:crypto';
+import { TollgateError } from '../catalogs/errors.ts';
+import type { Principal } from '../policies/port.ts';
+import type { CallRequest, Session } from './facade.ts';
+
+/** The key of `_meta` by which a host groups calls into a run (design §1). */
+const RUN_KEY = 'tollgate/run';
+const RUN_FORM = /^[A-Za-z0-9_.:-]{1,128}$/;
+
+/** A session with what the facade remembers of it. */
+export interface OpenSession extends Session {
+  /** Exposed name → pin of the definition that this client was last shown. */
+  readonly listed: Map<string, string>;
+  /** Run → labels that results brought into it. */
+  readonly labels: Map<string, Set<string>>;
+  readonly end: AbortController;
+}
+
+/** One call's caller, fixed at the start (stage 1). */
+export interface Caller {
+  readonly decision: string;
+  readonly session: OpenSession;
+  readonly principal: Principal;
+  readonly run: string;
+  readonly startedAt: number;
+}
+
+/** Opens a session; its id is 128 random bits. */
+export function openSession(principal: Principal, transport: 'stdio' | 'http'): OpenSession {
+  const end = new AbortController();
+  return { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal, end, listed: new Map(), labels: new Map() };
+}
+
+/**
+ * Stage 1. The run is the session, or the name that the host gave under `_meta["tollgate/run"]`, bound to the principal so
+ * that nobody joins another's run. Throws IDENTITY when the session has ended or the run's name is malformed.
+ */
+export function identify(session: OpenSession, request: CallRequest, at: { decision: string; now: number }): Caller {
+  if (session.closed.aborted) throw new TollgateError('IDENTITY', { detail: 'The session has ended.' });
+  const named = request.meta?.[RUN_KEY];
+  if (named !== undefined && (typeof named !== 'string' || !RUN_FORM.test(named))) {
+    throw new TollgateError('IDENTITY', { detail: `_meta["${RUN_KEY}"] is not a name of 1 to 128 letters, digits, _ . : -` });
+  }
+  const run = named === undefined ? session.id : `${session.principal.id}/${named}`;
+  return { decision: at.decision, session, principal: session.principal, run, startedAt: at.now };
+}

@@ -1,0 +1,69 @@
+/** Owns what an exposed call really is: which server and tool are reached, with which bytes, and the effect that the policy judges. */
+import type { JsonDoc, UpstreamCall } from '../adapters/port.ts';
+import type { ToolResult } from '../catalogs/tool.ts';
+import type { Effect } from '../policies/port.ts';
+import type { Bound } from './args.ts';
+import { effectOf } from './effect.ts';
+import type { Exposed } from './exposure.ts';
+import { Spills, type SpillOwner } from './output/spills.ts';
+import type { Cap } from './output/cut.ts';
+
+/** Milliseconds that a shell command may take by default, and at most (schema-primitives B5). */
+const BASH_DEFAULT_MS = 120_000;
+const BASH_MAX_MS = 600_000;
+/** What the backend needs beyond the command's own time to say how it ended. */
+const BASH_GRACE_MS = 5_000;
+
+/** Stage 3's other half: a call ready to be judged and sent. */
+export interface Target {
+  readonly effect: Effect;
+  /** The arguments that the policy parses: those of the tool that is really called. */
+  readonly argsText: string;
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly labels: readonly string[];
+  readonly timeoutMs: number;
+  readonly hardTimeoutMs: number;
+  readonly headShare: number;
+  readonly send: (call: Omit<UpstreamCall, 'tool' | 'args'>, cap: Cap) => Promise<JsonDoc<ToolResult>>;
+}
+
+/** Aims a bound call. Throws ARGS_INVALID for a spill that is not this caller's, NOT_SUPPORTED from a backend. */
+export function aim(exposed: Exposed, bound: Bound, place: { workspace: string; spills: Spills; owner: SpillOwner }): Target {
+  const args = bound.doc.value;
+  if (exposed.primitive === 'read' && Spills.names(args['path'])) return aimAtSpill(exposed, bound, place);
+  const { server, primitive } = exposed;
+  const times = primitive === 'bash' ? bashTimes(args) : { timeoutMs: server.timeoutMs, hardTimeoutMs: server.hardTimeoutMs };
+  const shared = { labels: server.labels, ...times, headShare: primitive === 'bash' ? 0.3 : 1 };
+  if (primitive !== undefined && server.backend !== undefined) {
+    const backend = server.backend;
+    const lowered = backend.lower(primitive, args);
+    const effect = effectOf({ server: server.name, tool: lowered.tool, semantics: lowered.semantics, args: lowered.args }, place.workspace);
+    const argsText = lowered.args === args ? bound.doc.text : JSON.stringify(lowered.args);
+    return { ...shared, effect, argsText, args: lowered.args, send: (call) => backend.call({ ...call, tool: primitive, args: bound.doc }) };
+  }
+  const name = exposed.entry?.tool.name ?? exposed.name;
+  const semantics = exposed.entry?.semantics ?? { verb: 'destructive' };
+  const effect = effectOf({ server: server.name, tool: name, semantics, args }, place.workspace);
+  return { ...shared, effect, argsText: bound.doc.text, args, send: (call) => server.adapter.call({ ...call, tool: name, args: bound.doc }) };
+}
+
+function aimAtSpill(exposed: Exposed, bound: Bound, place: { spills: Spills; owner: SpillOwner }): Target {
+  const args = bound.doc.value;
+  const { effect, labels } = place.spills.source(String(args['path']), place.owner);
+  return {
+    effect,
+    argsText: bound.doc.text,
+    args,
+    labels,
+    timeoutMs: exposed.server.timeoutMs,
+    hardTimeoutMs: exposed.server.hardTimeoutMs,
+    headShare: 1,
+    send: (_call, cap) => Promise.resolve(place.spills.read(args, place.owner, cap)),
+  };
+}
+
+function bashTimes(args: Readonly<Record<string, unknown>>): { timeoutMs: number; hardTimeoutMs: number } {
+  const asked = typeof args['timeout_ms'] === 'number' ? args['timeout_ms'] : BASH_DEFAULT_MS;
+  const timeoutMs = Math.min(BASH_MAX_MS, Math.max(0, asked)) + BASH_GRACE_MS;
+  return { timeoutMs, hardTimeoutMs: timeoutMs };
+}
