@@ -1,0 +1,62 @@
+/** Owns plain HTTP answers: status, headers and body in one write; refuses to reflect anything of the request. */
+import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
+import { refusalText, type ReplyId } from './reply.ts';
+
+/** A refused client may go on sending this long, so that it gets to read the answer; what it sends is not kept. */
+const LINGER_MS = 1000;
+
+/** The status of each refusal; those that are not named here are the client's fault in the message itself. */
+const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
+  HTTP_AUTH: 401,
+  HTTP_HOST: 403,
+  HTTP_ORIGIN: 403,
+  HTTP_SESSION: 404,
+  HTTP_METHOD: 405,
+  HTTP_BODY_TOO_LARGE: 413,
+  INTERNAL: 500,
+  HTTP_SESSIONS_FULL: 503,
+  SHUTTING_DOWN: 503,
+  STATE_FAILED: 503,
+};
+
+const HEADERS: Readonly<Partial<Record<ErrorCode, OutgoingHttpHeaders>>> = {
+  HTTP_AUTH: { 'www-authenticate': 'Bearer realm="tollgate"' },
+  HTTP_SESSIONS_FULL: { 'retry-after': '10' },
+};
+
+/** How a refusal leaves when not by its code alone. */
+export interface RefusalOptions {
+  readonly id?: ReplyId;
+  readonly status?: number;
+  readonly headers?: OutgoingHttpHeaders;
+}
+
+/** Answers a body. */
+export function answer(response: ServerResponse, body: string, headers: OutgoingHttpHeaders): void {
+  if (response.destroyed || response.writableEnded) return;
+  response.writeHead(200, { ...headers, 'content-length': Buffer.byteLength(body) });
+  response.end(body);
+}
+
+/** Answers a status without a body. */
+export function answerEmpty(response: ServerResponse, status: 202 | 204, headers: OutgoingHttpHeaders = {}): void {
+  if (response.destroyed || response.writableEnded) return;
+  response.writeHead(status, status === 204 ? headers : { ...headers, 'content-length': 0 });
+  response.end();
+}
+
+/** Answers a refusal, with a JSON-RPC error as body, and lets go of a body that is still coming in. */
+export function refuse(response: ServerResponse, error: TollgateError, options: RefusalOptions = {}): void {
+  if (response.destroyed || response.headersSent) return;
+  const body = refusalText(options.id ?? null, error);
+  const headers = { ...HEADERS[error.code], ...options.headers, 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
+  response.writeHead(options.status ?? STATUS[error.code] ?? 400, headers);
+  response.end(body);
+  const request = response.req;
+  if (request.complete) return;
+  // Closing at once would reset the connection, and the client would see that instead of the answer.
+  setTimeout(() => {
+    if (!request.complete) request.destroy();
+  }, LINGER_MS).unref();
+}

@@ -1,0 +1,34 @@
+/** Owns the reading of one request body; refuses to hold more of it than the cap. */
+import type { IncomingMessage } from 'node:http';
+
+/** The body; `too-large` as soon as it is known to be, without the rest; `gone` when the client went away before its end. */
+export type Body = Buffer | 'too-large' | 'gone';
+
+/** Reads at most `maxBytes` (attack: unbounded body, CVE-2026-39313). Never rejects. */
+export function readBody(request: IncomingMessage, maxBytes: number): Promise<Body> {
+  if (Number(request.headers['content-length'] ?? 0) > maxBytes) return Promise.resolve('too-large');
+  return new Promise((resolve) => {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    const onData = (chunk: Buffer): void => {
+      bytes += chunk.length;
+      if (bytes <= maxBytes) {
+        chunks.push(chunk);
+        return;
+      }
+      request.off('data', onData);
+      request.resume();
+      resolve('too-large');
+    };
+    request.on('data', onData);
+    request.once('end', () => resolve(whole(chunks)));
+    request.once('close', () => resolve('gone'));
+    request.once('error', () => resolve('gone'));
+  });
+}
+
+/** Most bodies are one chunk and need no copy. */
+function whole(chunks: readonly Buffer[]): Buffer {
+  const [first] = chunks;
+  return first !== undefined && chunks.length === 1 ? first : Buffer.concat(chunks);
+}

@@ -1,0 +1,41 @@
+/** Owns the face of a session's protocol, message in and reply out; refuses to know pipes, sockets and policy. */
+import type { WireMessage } from '../../adapters/rpc/json.ts';
+import type { Facade, Session } from '../facade.ts';
+import type { Era } from './era.ts';
+import { LegacyDispatch } from './legacy.ts';
+
+/** Sends one message to the client, out of turn. Never throws; may drop the message when the client does not read. */
+export type Send = (text: string) => void;
+
+/** What a session's protocol works on. */
+export interface DispatchOptions {
+  readonly facade: Facade;
+  readonly session: Session;
+  /** For notifications that belong to the session and to no request. */
+  readonly notify: Send;
+  /** Told of what should not happen: a throw that is not ours. */
+  readonly onFault: (thrown: unknown) => void;
+}
+
+/** The protocol of one session, whatever carries it. */
+export interface Dispatch {
+  /** Requests that have no reply yet. */
+  readonly running: number;
+  /**
+   * The reply's text; `undefined` when there is none to send (notifications, answers, cancelled requests). `send` takes
+   * the notifications that belong to this message. Never rejects.
+   */
+  handle(message: WireMessage, send: Send): Promise<string | undefined>;
+  /** Tells the client, once per turn of the event loop, that its list of tools may have changed. */
+  toolsChanged(): void;
+  /** Waits up to `graceMs` for running requests, aborts the rest, and ends the session. */
+  close(graceMs: number): Promise<void>;
+}
+
+/** Opens the protocol of an era for one session. */
+export function openDispatch(era: Era, options: DispatchOptions): Dispatch {
+  switch (era) {
+    case 'legacy':
+      return new LegacyDispatch(options);
+  }
+}

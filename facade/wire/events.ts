@@ -1,0 +1,46 @@
+/** Owns one event stream towards a client (HTML, server-sent events); refuses to queue for a client that does not read. */
+import type { ServerResponse } from 'node:http';
+import { oneLine } from './reply.ts';
+
+const HEADERS = { 'content-type': 'text/event-stream', 'cache-control': 'no-cache, no-transform', 'x-accel-buffering': 'no' };
+
+/** Messages as events on a response. Its headers go out with the first of them, so that until then plain JSON can still be answered. */
+export class EventStream {
+  readonly #response: ServerResponse;
+
+  constructor(response: ServerResponse) {
+    this.#response = response;
+  }
+
+  /** Sends the headers alone. */
+  open(): void {
+    if (this.#response.headersSent || this.#response.destroyed) return;
+    this.#response.writeHead(200, HEADERS);
+    this.#response.flushHeaders();
+  }
+
+  /** Sends one message. False: the client is gone, or reads too slowly, and nothing was sent. */
+  send(message: string): boolean {
+    return this.#write(`event: message\ndata: ${oneLine(message)}\n\n`);
+  }
+
+  /** Sends what clients ignore. */
+  comment(text: string): void {
+    this.#write(`: ${text}\n\n`);
+  }
+
+  /** Sends the last message, if any, however slowly the client reads, and ends the stream. */
+  end(message?: string): void {
+    if (this.#response.destroyed || this.#response.writableEnded) return;
+    this.open();
+    this.#response.end(message === undefined ? undefined : `event: message\ndata: ${oneLine(message)}\n\n`);
+  }
+
+  #write(text: string): boolean {
+    const response = this.#response;
+    if (response.destroyed || response.writableEnded || response.writableNeedDrain) return false;
+    this.open();
+    response.write(text);
+    return true;
+  }
+}

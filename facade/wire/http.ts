@@ -1,0 +1,163 @@
+/** Owns the HTTP listener of `tollgate serve`: gate, token, routes; refuses on every route what the gate does not know. */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setImmediate as turn, setTimeout as delay } from 'node:timers/promises';
+import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
+import type { Principal } from '../../policies/port.ts';
+import type { ListenConfig } from '../config/config.ts';
+import type { Facade } from '../facade.ts';
+import { answer, answerEmpty, refuse } from './answer.ts';
+import { bearerToken, type Authenticate } from './auth.ts';
+import { createGate, urlHost, type Gate } from './gate.ts';
+import { serveMcp, type Visit } from './mcp.ts';
+import { SessionTable } from './sessions.ts';
+
+/** What a listener needs. */
+export interface HttpOptions {
+  readonly facade: Facade;
+  readonly listen: ListenConfig;
+  readonly authenticate: Authenticate;
+  /** Told of what should not happen: a throw that is not ours. */
+  readonly onFault: (thrown: unknown) => void;
+  /** How long running calls may go on after `close`. Default 2,000 ms. */
+  readonly graceMs?: number;
+  /** How long a client may take for its headers, and for its whole request. Default 10,000 and 60,000 ms. */
+  readonly patience?: { readonly headersMs: number; readonly requestMs: number };
+  /** Milliseconds, of any beginning. Default the process clock. */
+  readonly now?: () => number;
+}
+
+/** A listener that runs. */
+export interface HttpServer {
+  /** Address of the MCP endpoint. */
+  readonly url: string;
+  /** Refuses new requests, lets running calls end, closes every session and connection; idempotent. */
+  close(): Promise<void>;
+}
+
+const PATIENCE = { headersMs: 10_000, requestMs: 60_000 };
+/** Beside sessions: connections that never get as far as one (attack: slow loris). */
+const MAX_CONNECTIONS = 1024;
+const TICK_MS = 15_000;
+/** How long the last answers may take to leave, once nothing runs any more. */
+const FLUSH_MS = 500;
+const PREFLIGHT = { 'access-control-allow-methods': 'GET, POST, DELETE', 'access-control-allow-headers': 'authorization, content-type, mcp-session-id, mcp-protocol-version, last-event-id', 'access-control-max-age': '600' };
+
+/** Listens. Throws CONFIG_INVALID when the address cannot be had. */
+export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
+  const front = new HttpFront(options);
+  return { url: await front.listen(), close: () => front.close() };
+}
+
+class HttpFront {
+  readonly #options: HttpOptions;
+  readonly #now: () => number;
+  readonly #sessions: SessionTable;
+  readonly #server: Server;
+  #gate: Gate | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #closed: Promise<void> | undefined;
+
+  constructor(options: HttpOptions) {
+    const { facade, listen, onFault, patience = PATIENCE, now = () => performance.now() } = options;
+    this.#options = options;
+    this.#now = now;
+    this.#sessions = new SessionTable({ facade, maxSessions: listen.maxSessions, idleMs: listen.idleMs, now, onFault });
+    this.#server = createServer(
+      { headersTimeout: patience.headersMs, requestTimeout: patience.requestMs, connectionsCheckingInterval: Math.min(1000, patience.headersMs), keepAliveTimeout: 60_000 },
+      (request, response) => void this.#receive(request, response),
+    );
+    this.#server.maxConnections = MAX_CONNECTIONS;
+    facade.onToolsChanged(() => this.#sessions.toolsChanged());
+  }
+
+  async listen(): Promise<string> {
+    const { host, port } = this.#options.listen;
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', (cause: NodeJS.ErrnoException) => reject(new TollgateError('CONFIG_INVALID', { detail: `listen: ${urlHost(host)}:${port} cannot be had (${cause.code ?? 'unknown'}).`, next: 'Choose another listen.host or listen.port, or stop what listens there.', cause })));
+      this.#server.listen(port, host, resolve);
+    });
+    this.#server.on('error', this.#options.onFault);
+    const bound = (this.#server.address() as AddressInfo).port;
+    this.#gate = createGate(this.#options.listen, bound);
+    this.#timer = setInterval(() => this.#sessions.tick(), Math.min(TICK_MS, this.#options.listen.idleMs)).unref();
+    return `http://${urlHost(host)}:${bound}/mcp`;
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    clearInterval(this.#timer);
+    const gone = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    await this.#sessions.endAll(this.#options.graceMs ?? 2000);
+    await turn();
+    this.#server.closeIdleConnections();
+    await Promise.race([gone, delay(FLUSH_MS, undefined, { ref: false })]);
+    this.#server.closeAllConnections();
+    await gone;
+  }
+
+  async #receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    try {
+      await this.#admit(request, response);
+    } catch (thrown) {
+      if (!(thrown instanceof TollgateError)) this.#options.onFault(thrown);
+      refuse(response, asTollgateError(thrown));
+    }
+  }
+
+  /** Host and Origin before anything else, on every route: what a foreign page can reach, it can read. */
+  #admit(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
+    const { origin } = request.headers;
+    if (this.#gate?.allowsHost(onlyHost(request)) !== true) throw new TollgateError('HTTP_HOST');
+    if (!this.#gate.allowsOrigin(origin)) throw new TollgateError('HTTP_ORIGIN');
+    if (origin !== undefined) allowPage(response, origin);
+    if (this.#closed !== undefined) throw new TollgateError('SHUTTING_DOWN');
+    if (request.method === 'OPTIONS' && origin !== undefined) return answerEmpty(response, 204, PREFLIGHT);
+    return this.#route(request, response);
+  }
+
+  #route(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
+    const { facade, listen } = this.#options;
+    const path = (request.url ?? '').split('?', 1)[0];
+    if (path === '/mcp') return serveMcp(this.#visit(request, response), { sessions: this.#sessions, maxBodyBytes: listen.maxBodyBytes, now: this.#now });
+    if (path !== '/healthz' && path !== '/metrics') return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'Nothing is served at this path.', next: 'The endpoint is /mcp.' }), { status: 404 });
+    if (request.method !== 'GET') return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), { headers: { allow: 'GET' } });
+    if (path === '/healthz') return answer(response, JSON.stringify({ status: 'ok', servers: facade.health() }), { 'content-type': 'application/json', 'cache-control': 'no-store' });
+    this.#visit(request, response);
+    return answer(response, facade.metrics(), { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+  }
+
+  #visit(request: IncomingMessage, response: ServerResponse): Visit {
+    const { authorization, origin } = request.headers;
+    const principal = this.#options.authenticate(bearerToken(authorization));
+    if (principal === undefined) throw new TollgateError('HTTP_AUTH');
+    return { request, response, principal: withOrigin(principal, origin) };
+  }
+}
+
+/** Origin is the checked header, else the client of the token (design §9). */
+function withOrigin(principal: Principal, origin: string | undefined): Principal {
+  return origin === undefined ? principal : Object.freeze({ ...principal, origin });
+}
+
+/** Two Host headers may be read differently by two readers; Node keeps the first and says nothing. */
+function onlyHost({ rawHeaders }: IncomingMessage): string | undefined {
+  let host: string | undefined;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    if (rawHeaders[at]?.toLowerCase() !== 'host') continue;
+    if (host !== undefined) return undefined;
+    host = rawHeaders[at + 1];
+  }
+  return host;
+}
+
+/** Lets the page of an allowed origin read the answer, by name and never by a wildcard. */
+function allowPage(response: ServerResponse, origin: string): void {
+  response.setHeader('access-control-allow-origin', origin);
+  response.setHeader('access-control-expose-headers', 'mcp-session-id');
+  response.setHeader('vary', 'origin');
+}

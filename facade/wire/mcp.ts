@@ -1,0 +1,127 @@
+/** Owns the MCP endpoint over HTTP (MCP 2025-11-25, Streamable HTTP): messages, the stream, the end of a session; refuses what names no session. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { readMessage, type WireMessage } from '../../adapters/rpc/json.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { Principal } from '../../policies/port.ts';
+import { answer, answerEmpty, refuse } from './answer.ts';
+import { readBody } from './body.ts';
+import { eraOf, MODERN_PROBE, type Era } from './era.ts';
+import { EventStream } from './events.ts';
+import type { HttpSession, SessionTable } from './sessions.ts';
+
+/** One request that passed the gate, and whose it is. */
+export interface Visit {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly principal: Principal;
+}
+
+/** What the endpoint works on. */
+export interface EndpointOptions {
+  readonly sessions: SessionTable;
+  readonly maxBodyBytes: number;
+  readonly now: () => number;
+}
+
+const JSON_TYPE = 'application/json';
+const STREAM_TYPE = 'text/event-stream';
+const JSON_HEADERS = { 'content-type': JSON_TYPE };
+
+/** Serves one request at the endpoint. Throws TollgateError where nothing has been answered yet. */
+export async function serveMcp(visit: Visit, options: EndpointOptions): Promise<void> {
+  switch (visit.request.method) {
+    case 'POST':
+      return post(visit, options);
+    case 'GET':
+      return openStream(visit, options);
+    case 'DELETE':
+      return endSession(visit, options);
+    default:
+      return refuse(visit.response, new TollgateError('HTTP_METHOD'), { headers: { allow: 'GET, POST, DELETE' } });
+  }
+}
+
+async function post(visit: Visit, options: EndpointOptions): Promise<void> {
+  const { request, response } = visit;
+  // A form or plain text is what a page may post anywhere without asking (attack: cross-site request).
+  if (!/^application\/json\s*(;|$)/i.test(request.headers['content-type'] ?? '')) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The body is not application/json.' }), { status: 415 });
+  if (!accepts(request, JSON_TYPE)) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The client does not accept application/json.' }), { status: 406 });
+  const body = await readBody(request, options.maxBodyBytes);
+  if (body === 'gone') return;
+  if (body === 'too-large') return refuse(response, new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${options.maxBodyBytes} bytes.` }));
+  const message = readMessage(body, 'client');
+  if (message.kind === 'invalid') return refuse(response, message.error, { id: message.id });
+  const id = message.kind === 'request' ? message.id : null;
+  try {
+    const session = sessionFor(visit, message, options.sessions);
+    await exchange(visit, message, session);
+    session.lastUsed = options.now();
+  } catch (thrown) {
+    if (!(thrown instanceof TollgateError)) throw thrown;
+    refuse(response, thrown, { id });
+  }
+}
+
+/** A client that goes away does not cancel its call (transports, legacy revisions): the answer is dropped, not the work. */
+async function exchange({ request, response }: Visit, message: WireMessage, session: HttpSession): Promise<void> {
+  const stream = new EventStream(response);
+  const streams = accepts(request, STREAM_TYPE);
+  const reply = await session.dispatch.handle(message, (text) => {
+    if (streams) stream.send(text);
+  });
+  if (response.headersSent) return stream.end(reply);
+  if (reply === undefined) return answerEmpty(response, 202);
+  const opened = message.kind === 'request' && message.method === 'initialize';
+  answer(response, reply, opened ? { ...JSON_HEADERS, 'mcp-session-id': session.session.id } : JSON_HEADERS);
+}
+
+/** The session that a message is for, opened if it is the first. Throws NOT_INITIALIZED, HTTP_SESSION, HTTP_SESSIONS_FULL, WIRE_VERSION, WIRE_METHOD. */
+function sessionFor(visit: Visit, message: WireMessage, sessions: SessionTable): HttpSession {
+  const method = message.kind === 'request' ? message.method : undefined;
+  if (visit.request.headers['mcp-session-id'] !== undefined) return namedSession(visit, sessions);
+  // Said before the revision is looked at: the probe names one that is not spoken here, and must be told to fall back.
+  if (method === MODERN_PROBE) throw new TollgateError('WIRE_METHOD');
+  if (method !== 'initialize') return namedSession(visit, sessions);
+  return sessions.open(spokenEra(visit.request), visit.principal);
+}
+
+/** The session of the Mcp-Session-Id header. */
+function namedSession({ request, principal }: Visit, sessions: SessionTable): HttpSession {
+  const id = request.headers['mcp-session-id'];
+  if (typeof id !== 'string') throw new TollgateError('NOT_INITIALIZED', { detail: 'The request names no session.', next: 'Send initialize first, then its Mcp-Session-Id with every request.' });
+  spokenEra(request);
+  const session = sessions.find(id, principal);
+  if (session === undefined) throw new TollgateError('HTTP_SESSION');
+  return session;
+}
+
+function spokenEra(request: IncomingMessage): Era {
+  const revision = request.headers['mcp-protocol-version'];
+  const era = eraOf(Array.isArray(revision) ? revision.join() : revision);
+  if (era === undefined) throw new TollgateError('WIRE_VERSION', { detail: 'MCP-Protocol-Version names a revision that is not spoken here.', next: 'Name the revision that initialize agreed on.' });
+  return era;
+}
+
+function openStream(visit: Visit, { sessions, now }: EndpointOptions): void {
+  const { request, response } = visit;
+  if (!accepts(request, STREAM_TYPE)) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The client does not accept text/event-stream.' }), { status: 406 });
+  const session = namedSession(visit, sessions);
+  if (session.streaming) return refuse(response, new TollgateError('HTTP_SESSION', { detail: 'This session has an open stream already.', next: 'Close it first.' }), { status: 409 });
+  session.attach(response, now);
+}
+
+async function endSession(visit: Visit, { sessions }: EndpointOptions): Promise<void> {
+  await sessions.end(namedSession(visit, sessions), 0);
+  answerEmpty(visit.response, 204);
+}
+
+/** Whether the Accept header admits a type; a client that sends none admits all (RFC 9110 §12.5.1). */
+function accepts(request: IncomingMessage, type: string): boolean {
+  const { accept } = request.headers;
+  if (accept === undefined) return true;
+  const major = type.slice(0, type.indexOf('/'));
+  return accept.split(',').some((range) => {
+    const name = range.split(';', 1)[0]?.trim().toLowerCase();
+    return name === type || name === '*/*' || name === `${major}/*`;
+  });
+}

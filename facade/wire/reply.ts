@@ -1,0 +1,43 @@
+/** Owns the texts of outgoing JSON-RPC messages; refuses to parse or rebuild the text of a result. */
+import type { TollgateError } from '../../catalogs/errors.ts';
+import type { Reply } from '../facade.ts';
+
+/** The id of a request as its sender wrote it; null where it could not be read. */
+export type ReplyId = string | number | null;
+
+/** A JSON-RPC error object. */
+export type RpcError = Extract<Reply, { kind: 'error' }>['error'];
+
+/** A response around the text of a result, which goes out byte for byte. */
+export function resultText(id: ReplyId, result: string): string {
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${result}}`;
+}
+
+/** A response with an error object. */
+export function errorText(id: ReplyId, error: RpcError): string {
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"error":${JSON.stringify(error)}}`;
+}
+
+/** A response for what the facade answered. */
+export function replyText(id: ReplyId, reply: Reply): string {
+  return reply.kind === 'result' ? resultText(id, reply.text) : errorText(id, reply.error);
+}
+
+/** A response for a refusal of our own. What the refusal carries as data can shadow neither its code nor its advice. */
+export function refusalText(id: ReplyId, error: TollgateError): string {
+  const { rpc = -32603, retryable } = error.row;
+  return errorText(id, { code: rpc, message: error.message, data: { ...error.data, code: error.code, next: error.next, retryable } });
+}
+
+/** A notification. */
+export function notificationText(method: string, params?: Readonly<Record<string, unknown>>): string {
+  return JSON.stringify({ jsonrpc: '2.0', method, ...(params === undefined ? {} : { params }) });
+}
+
+/**
+ * The same JSON on one line, for the frames that end at a line break (stdio, event streams). In valid JSON a raw line
+ * break is white space, so no value changes; unreplaced, a pretty-printed result could smuggle in a message of its own.
+ */
+export function oneLine(text: string): string {
+  return text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]/g, ' ') : text;
+}

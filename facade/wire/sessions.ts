@@ -1,0 +1,142 @@
+/** Owns the HTTP sessions: who holds them, how many, how long unused; refuses a session to any but its principal. */
+import type { ServerResponse } from 'node:http';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { Principal } from '../../policies/port.ts';
+import type { Facade, Session } from '../facade.ts';
+import { openDispatch, type Dispatch } from './dispatch.ts';
+import type { Era } from './era.ts';
+import { EventStream } from './events.ts';
+
+/** What the table works by. */
+export interface SessionOptions {
+  readonly facade: Facade;
+  readonly maxSessions: number;
+  /** A session with nothing running and no open stream ends after this long. */
+  readonly idleMs: number;
+  /** Milliseconds, of any beginning. */
+  readonly now: () => number;
+  readonly onFault: (thrown: unknown) => void;
+}
+
+/** One client over HTTP. */
+export class HttpSession {
+  readonly session: Session;
+  readonly dispatch: Dispatch;
+  lastUsed: number;
+  #stream: EventStream | undefined;
+  #missed: string | undefined;
+
+  constructor(era: Era, session: Session, options: SessionOptions) {
+    this.session = session;
+    this.lastUsed = options.now();
+    this.dispatch = openDispatch(era, { facade: options.facade, session, notify: (text) => this.#notify(text), onFault: options.onFault });
+  }
+
+  get streaming(): boolean {
+    return this.#stream !== undefined;
+  }
+
+  get idle(): boolean {
+    return this.dispatch.running === 0 && !this.streaming;
+  }
+
+  /** Opens the session's one stream of notifications, and tells what was missed before. */
+  attach(response: ServerResponse, now: () => number): void {
+    const stream = new EventStream(response);
+    this.#stream = stream;
+    response.once('close', () => {
+      this.lastUsed = now();
+      if (this.#stream === stream) this.#stream = undefined;
+    });
+    stream.open();
+    this.#tellMissed();
+  }
+
+  /** Called every few seconds: keeps proxies from closing a quiet stream, and finds out about dead ones. */
+  keepAlive(): void {
+    this.#stream?.comment('keep-alive');
+    this.#tellMissed();
+  }
+
+  async close(graceMs: number): Promise<void> {
+    await this.dispatch.close(graceMs);
+    this.#stream?.end();
+  }
+
+  /** The only such notification is list_changed, so one that waits stands for all that were missed. */
+  #notify(text: string): void {
+    this.#missed = text;
+    this.#tellMissed();
+  }
+
+  #tellMissed(): void {
+    if (this.#missed !== undefined && this.#stream?.send(this.#missed) === true) this.#missed = undefined;
+  }
+}
+
+/** All sessions of one listener. */
+export class SessionTable {
+  readonly #options: SessionOptions;
+  readonly #sessions = new Map<string, HttpSession>();
+
+  constructor(options: SessionOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#sessions.size;
+  }
+
+  /** Throws HTTP_SESSIONS_FULL when none can be had, even after idle ones are ended. */
+  open(era: Era, principal: Principal): HttpSession {
+    const { facade, maxSessions } = this.#options;
+    if (this.#sessions.size >= maxSessions) this.#expire();
+    if (this.#sessions.size >= maxSessions) throw new TollgateError('HTTP_SESSIONS_FULL');
+    const opened = new HttpSession(era, facade.openSession(principal, 'http'), this.#options);
+    this.#sessions.set(opened.session.id, opened);
+    return opened;
+  }
+
+  /** The session of this id if it is this principal's; another's is as unknown as one that never was (attack: session hijack). */
+  find(id: string, principal: Principal): HttpSession | undefined {
+    const found = this.#sessions.get(id);
+    if (found === undefined || found.session.principal.id !== principal.id) return undefined;
+    if (this.#expired(found)) {
+      this.#drop(found);
+      return undefined;
+    }
+    found.lastUsed = this.#options.now();
+    return found;
+  }
+
+  async end(session: HttpSession, graceMs: number): Promise<void> {
+    this.#sessions.delete(session.session.id);
+    await session.close(graceMs);
+  }
+
+  async endAll(graceMs: number): Promise<void> {
+    await Promise.all([...this.#sessions.values()].map((session) => this.end(session, graceMs)));
+  }
+
+  toolsChanged(): void {
+    for (const session of this.#sessions.values()) session.dispatch.toolsChanged();
+  }
+
+  /** To be called every few seconds: ends idle sessions, keeps streams alive. */
+  tick(): void {
+    this.#expire();
+    for (const session of this.#sessions.values()) session.keepAlive();
+  }
+
+  #expire(): void {
+    for (const session of this.#sessions.values()) if (this.#expired(session)) this.#drop(session);
+  }
+
+  #expired(session: HttpSession): boolean {
+    return session.idle && this.#options.now() - session.lastUsed > this.#options.idleMs;
+  }
+
+  #drop(session: HttpSession): void {
+    this.end(session, 0).catch(this.#options.onFault);
+  }
+}
