@@ -1,0 +1,32 @@
+/** Owns the words for one way to one running server; refuses to know what is said over it. */
+import type { TollgateError } from '../catalogs/errors.ts';
+import type { WireMessage } from './rpc/json.ts';
+import type { Link } from './rpc/peer.ts';
+
+/** What a connection reports, in the order of arrival. Nothing comes after `onClosed`. */
+export interface ConnectionEvents {
+  onMessage(message: WireMessage): void;
+  /** Bytes that are no message were skipped. */
+  onBad(): void;
+  /** A message over the wire limit was dropped; see Peer.failTooLarge. */
+  onTooLarge(edges: string): void;
+  /** The answer to this request cannot come any more. */
+  onFailed(id: number, error: TollgateError): void;
+  /** The server is gone, and not because it was closed. `why` is public and completes "Server x …". */
+  onClosed(why: string): void;
+}
+
+/** One process or one remote session; used once. */
+export interface Connection extends Link {
+  /** Opens the way. Throws INIT_FAILED or SERVER_UNAVAILABLE. */
+  start(events: ConnectionEvents): Promise<void>;
+  /** Called with the negotiated revision, for transports that must repeat it. */
+  useProtocolVersion(version: string): void;
+  /** Ends the server in order and waits until nothing of it is left. Idempotent. */
+  close(): Promise<void>;
+  /** Last resort, synchronous: for the end of our own process and for servers that were never ready. */
+  killNow(): void;
+}
+
+/** Largest message in either direction (design §6). */
+export const WIRE_LIMIT = 64 * 1024 * 1024;

@@ -1,0 +1,95 @@
+/** Owns the cutting of a byte stream into lines; refuses to hold more than one line's limit, and lets a bad line cost only itself. */
+
+/** What the reader needs; `maxBytes` counts one line without its newline. */
+export interface LineReaderOptions {
+  readonly maxBytes: number;
+  /** Called with each line that is not empty, without CR and LF; the bytes are the receiver's until it returns. */
+  onLine(line: Buffer): void;
+  /** Called once a line over the limit has ended; `edges` is its first and its last bytes, in which an id may stand. */
+  onBad(reason: string, edges: string): void;
+}
+
+const NEWLINE = 10;
+const RETURN = 13;
+const FIRST_BLOCK = 64 * 1024;
+const EDGE_BYTES = 256;
+
+/**
+ * Newline framing (MCP 2025-11-25, stdio). Linear in the bytes pushed, whatever their slices: a line that lies in one
+ * chunk is not copied, others are gathered in one block that doubles, so that 60 MB in slices of one byte cost 60 MB.
+ */
+export class LineReader {
+  private readonly options: LineReaderOptions;
+  private block = Buffer.alloc(0);
+  private used = 0;
+  /** Edges of a line over the limit that is being skipped. */
+  private skipped: { readonly head: string; tail: Buffer } | undefined;
+
+  constructor(options: LineReaderOptions) {
+    this.options = options;
+  }
+
+  push(chunk: Buffer): void {
+    let start = 0;
+    for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
+      this.endLine(chunk.subarray(start, end));
+      start = end + 1;
+    }
+    if (start < chunk.length) this.gather(chunk.subarray(start));
+  }
+
+  /** The stream has ended: what stands without a newline is a line too. */
+  end(): void {
+    this.endLine(Buffer.alloc(0));
+  }
+
+  private endLine(rest: Buffer): void {
+    if (this.skipped === undefined && this.used === 0 && rest.length <= this.options.maxBytes) {
+      this.deliver(rest);
+      return;
+    }
+    this.gather(rest);
+    const { skipped } = this;
+    const line = this.block.subarray(0, this.used);
+    // Let go before the callback: a large block must not outlive its line.
+    if (this.block.length > FIRST_BLOCK || skipped !== undefined) this.block = Buffer.alloc(0);
+    this.used = 0;
+    this.skipped = undefined;
+    if (skipped === undefined) this.deliver(line);
+    else this.options.onBad(`A line is longer than ${this.options.maxBytes} bytes.`, skipped.head + skipped.tail.toString('latin1'));
+  }
+
+  private deliver(line: Buffer): void {
+    const end = line.length > 0 && line[line.length - 1] === RETURN ? line.length - 1 : line.length;
+    if (end > 0) this.options.onLine(line.subarray(0, end));
+  }
+
+  private gather(bytes: Buffer): void {
+    if (this.skipped === undefined && this.used + bytes.length > this.options.maxBytes) this.beginSkip(bytes);
+    if (this.skipped !== undefined) {
+      this.skipped.tail = lastBytes(this.skipped.tail, bytes);
+      return;
+    }
+    const needed = this.used + bytes.length;
+    if (needed > this.block.length) {
+      const grown = Buffer.allocUnsafe(Math.max(FIRST_BLOCK, Math.min(2 * needed, this.options.maxBytes)));
+      this.block.copy(grown, 0, 0, this.used);
+      this.block = grown;
+    }
+    bytes.copy(this.block, this.used);
+    this.used = needed;
+  }
+
+  private beginSkip(bytes: Buffer): void {
+    const held = this.block.subarray(0, this.used);
+    const head = Buffer.concat([held.subarray(0, EDGE_BYTES), bytes.subarray(0, EDGE_BYTES)]).subarray(0, EDGE_BYTES);
+    this.skipped = { head: head.toString('latin1'), tail: Buffer.from(held.subarray(-EDGE_BYTES)) };
+    this.block = Buffer.alloc(0);
+    this.used = 0;
+  }
+}
+
+/** Copied, so that the chunk it came from can go. */
+function lastBytes(held: Buffer, bytes: Buffer): Buffer {
+  return Buffer.from(Buffer.concat([held, bytes.subarray(-EDGE_BYTES)]).subarray(-EDGE_BYTES));
+}

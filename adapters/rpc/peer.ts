@@ -1,0 +1,185 @@
+/** Owns one JSON-RPC conversation with a server: ids, deadlines, progress, cancellation; refuses what the server asks of the client. */
+import { ERRORS, TollgateError } from '../../catalogs/errors.ts';
+import { UpstreamError } from '../port.ts';
+import type { JsonDoc } from '../port.ts';
+import type { JsonObject, WireMessage } from './json.ts';
+import { PendingCall } from './pending.ts';
+import type { PeerRequest } from './pending.ts';
+
+/** The way out. `id` is given with requests, for links on which each request has an answer of its own. */
+export interface Link {
+  send(text: string, id?: number): void;
+  /** Bytes handed over and not yet taken by the other side. */
+  backlog(): number;
+}
+
+/** What the owner of the conversation is told. */
+export interface PeerEvents {
+  /** At most once in 200 ms, however often the server says so. */
+  onToolsChanged(): void;
+  /** An answer to nothing, a second answer, or a message that breaks the protocol was dropped. */
+  onDropped(): void;
+}
+
+const LIST_CHANGED_MS = 200;
+/** A server that does not read must not make us hold more than this. */
+const MAX_BACKLOG = 64 * 1024 * 1024;
+/** Answers to a server that floods and does not read are dropped much earlier: nobody waits for them. */
+const MAX_ANSWER_BACKLOG = 1024 * 1024;
+const MAX_ABANDONED = 1024;
+
+/**
+ * One conversation. Ids count up per hop, so two clients with equal ids cannot meet (CVE-2026-25536); a call's id is its
+ * progress token too. Nothing is sent twice.
+ */
+export class Peer {
+  private readonly link: Link;
+  private readonly events: PeerEvents;
+  private readonly pending = new Map<number, PendingCall>();
+  /** Calls given up whose answers may still come: those are no fault of the server. */
+  private readonly abandoned = new Set<number>();
+  private lastId = 0;
+  private listTimer: NodeJS.Timeout | undefined;
+  private ended: TollgateError | undefined;
+
+  constructor(link: Link, events: PeerEvents) {
+    this.link = link;
+    this.events = events;
+  }
+
+  /** Requests without an answer so far. */
+  get inFlight(): number {
+    return this.pending.size;
+  }
+
+  /**
+   * Sends a request once and waits for its result. Throws UpstreamError for the server's own error, CANCELLED,
+   * TOOL_TIMEOUT, SERVER_UNAVAILABLE (not sent), UPSTREAM_INVALID, UPSTREAM_TOO_LARGE, or the error given to `end`.
+   */
+  request(request: PeerRequest): Promise<JsonDoc<JsonObject>> {
+    if (this.ended !== undefined) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { cause: this.ended }));
+    if (request.signal?.aborted === true) return Promise.reject(new TollgateError('CANCELLED'));
+    if (this.link.backlog() > MAX_BACKLOG) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not read what it is sent.' }));
+    const id = ++this.lastId;
+    const { promise, resolve, reject } = defer<JsonDoc<JsonObject>>();
+    this.pending.set(id, new PendingCall(request, { resolve, reject, giveUp: (error) => this.giveUp(id, error) }));
+    this.link.send(`{"jsonrpc":"2.0","id":${id},"method":${JSON.stringify(request.method)},"params":${request.params(id)}}`, id);
+    return promise;
+  }
+
+  /** Sends a notification; `params` is JSON text. */
+  notify(method: string, params?: string): void {
+    if (this.ended !== undefined) return;
+    this.link.send(`{"jsonrpc":"2.0","method":${JSON.stringify(method)}${params === undefined ? '' : `,"params":${params}`}}`);
+  }
+
+  /** Takes one message of the server, in the order of arrival; progress before a result is delivered before it. */
+  receive(message: WireMessage): void {
+    switch (message.kind) {
+      case 'result':
+        return this.settle(message.id, (call) => call.resolve(message.result));
+      case 'error':
+        return this.settle(message.id, (call) => call.reject(new UpstreamError(message.error)));
+      case 'invalid':
+        return this.settle(message.id, (call) => call.reject(message.error));
+      case 'request':
+        return this.answer(message.id, message.method);
+      case 'notification':
+        return this.hear(message.method, message.params?.value);
+    }
+  }
+
+  /** Ends one call from below, where a link knows that its answer cannot come. Nothing happens if it has ended. */
+  fail(id: number, error: TollgateError): void {
+    this.take(id)?.reject(error);
+  }
+
+  /** A message over the wire limit was dropped; its call is found by the id in its edges, or because it is the only one. */
+  failTooLarge(edges: string): void {
+    const id = idInEdges(edges);
+    const [only] = this.pending.keys();
+    const lost = id !== undefined && this.pending.has(id) ? id : only;
+    if (lost !== undefined && (lost === id || this.pending.size === 1)) this.fail(lost, new TollgateError('UPSTREAM_TOO_LARGE'));
+    this.events.onDropped();
+  }
+
+  /** The conversation is over; every call still waiting gets this error. Idempotent. */
+  end(error: TollgateError): void {
+    if (this.ended !== undefined) return;
+    this.ended = error;
+    clearTimeout(this.listTimer);
+    for (const id of [...this.pending.keys()]) this.fail(id, error);
+  }
+
+  private settle(id: string | number | null, conclude: (call: PendingCall) => void): void {
+    const own = ownId(id);
+    const call = own === undefined ? undefined : this.take(own);
+    if (call !== undefined) return conclude(call);
+    if (own === undefined || !this.abandoned.delete(own)) this.events.onDropped();
+  }
+
+  private take(id: number): PendingCall | undefined {
+    const call = this.pending.get(id);
+    if (call === undefined) return undefined;
+    this.pending.delete(id);
+    call.release();
+    return call;
+  }
+
+  private giveUp(id: number, error: TollgateError): void {
+    const call = this.take(id);
+    if (call === undefined) return;
+    if (this.abandoned.size < MAX_ABANDONED) this.abandoned.add(id);
+    // The specification forbids to cancel initialize.
+    if (call.method !== 'initialize') this.notify('notifications/cancelled', JSON.stringify({ requestId: id, reason: error.message }));
+    call.reject(error);
+  }
+
+  /** Requests of the server end here: there is no client behind this hop that could be asked, and nothing may hang. */
+  private answer(id: string | number, method: string): void {
+    if (this.link.backlog() > MAX_ANSWER_BACKLOG) return this.events.onDropped();
+    const head = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},`;
+    if (method === 'ping') return this.link.send(`${head}"result":{}}`);
+    const { rpc, what } = ERRORS.UPSTREAM_REQUEST_DENIED;
+    this.link.send(`${head}"error":${JSON.stringify({ code: rpc, message: what, data: { code: 'UPSTREAM_REQUEST_DENIED' } })}}`);
+  }
+
+  private hear(method: string, params: JsonObject | undefined): void {
+    if (method === 'notifications/progress') return this.hearProgress(params ?? {});
+    if (method !== 'notifications/tools/list_changed' || this.listTimer !== undefined || this.ended !== undefined) return;
+    this.listTimer = setTimeout(() => {
+      this.listTimer = undefined;
+      this.events.onToolsChanged();
+    }, LIST_CHANGED_MS);
+  }
+
+  private hearProgress(params: JsonObject): void {
+    const { progressToken, ...rest } = params;
+    const id = ownId(progressToken as string | number | null);
+    if (id !== undefined && this.abandoned.has(id)) return;
+    const call = id === undefined ? undefined : this.pending.get(id);
+    if (call === undefined || !call.progress(rest)) this.events.onDropped();
+  }
+}
+
+/** Our ids are integers; servers exist that send them back as strings. */
+function ownId(id: unknown): number | undefined {
+  if (typeof id === 'number') return id;
+  return typeof id === 'string' && /^\d{1,15}$/.test(id) ? Number(id) : undefined;
+}
+
+/** Implementations write the id near the beginning of an answer or at its very end. */
+function idInEdges(edges: string): number | undefined {
+  const found = /^\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*"?(\d{1,15})/.exec(edges) ?? /"id":\s*"?(\d{1,15})"?(?:,\s*"jsonrpc":\s*"2\.0")?\s*\}\s*$/.exec(edges);
+  return found === null ? undefined : Number(found[1]);
+}
+
+function defer<T>(): { readonly promise: Promise<T>; readonly resolve: (value: T) => void; readonly reject: (error: Error) => void } {
+  let resolve!: (value: T) => void;
+  let reject!: (error: Error) => void;
+  const promise = new Promise<T>((onResult, onError) => {
+    resolve = onResult;
+    reject = onError;
+  });
+  return { promise, resolve, reject };
+}

@@ -1,0 +1,211 @@
+/** Owns one external server over its sessions: lazy start, restarts, the cached list, its health; refuses to repeat a call. */
+import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
+import type { RawTool, ToolResult } from '../catalogs/tool.ts';
+import type { Connection } from './connection.ts';
+import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
+import { Restarts } from './restarts.ts';
+import { UpstreamSession } from './session.ts';
+import { startRefusal } from './settings.ts';
+import type { ServerSettings } from './settings.ts';
+import type { ConnectionSlots, SlotHolder } from './slots.ts';
+
+/** What a server is made of: its settings, the shared slots, and how its connections are made. */
+export interface ServerParts {
+  readonly settings: ServerSettings;
+  readonly slots: ConnectionSlots;
+  readonly connect: () => Connection;
+}
+
+/** Skipped messages after which a server counts as degraded. */
+const TOLERATED_BAD = 10;
+/** For one page of tools/list. */
+const LIST_TIMEOUT_MS = 30_000;
+
+export class UpstreamServer implements ServerAdapter, SlotHolder {
+  readonly name: string;
+  private readonly parts: ServerParts;
+  private readonly restarts: Restarts;
+  /** The newest session: connecting, or connected when `ready`. */
+  private session: UpstreamSession | undefined;
+  private starting: Promise<UpstreamSession> | undefined;
+  private ready = false;
+  private serverInfo: ServerInfo | undefined;
+  private tools: Promise<readonly RawTool[]> | undefined;
+  private listener: () => void = () => {};
+  private stopped = false;
+  private badLines = 0;
+  private usedAt = 0;
+  /** Servers that are being stopped; `stop` waits for them. */
+  private readonly closing = new Set<Promise<void>>();
+
+  constructor(parts: ServerParts) {
+    this.name = parts.settings.name;
+    this.parts = parts;
+    this.restarts = new Restarts(parts.settings);
+  }
+
+  async start(signal?: AbortSignal): Promise<ServerInfo> {
+    this.stopped = false;
+    await this.connected(signal);
+    return this.serverInfo as ServerInfo;
+  }
+
+  async listTools(signal?: AbortSignal): Promise<readonly RawTool[]> {
+    if (this.tools === undefined) {
+      const session = await this.connected(signal);
+      // Several callers may have waited for one start: the first lists for all.
+      this.tools ??= this.readTools(session);
+    }
+    return abortable(this.tools, signal);
+  }
+
+  async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
+    const session = this.ready && this.session !== undefined ? this.session : await this.connectedForCall(call.signal);
+    this.usedAt = performance.now();
+    try {
+      return await session.call(call);
+    } finally {
+      this.parts.slots.noteIdle();
+    }
+  }
+
+  health(): Health {
+    const { count, reason } = this.restarts;
+    const facts = { restarts: count, badLines: this.badLines };
+    const refusal = startRefusal(this.parts.settings);
+    if (refusal !== undefined) return { state: 'disabled', reason: `${refusal.message} ${refusal.next}`, ...facts };
+    if (this.ready && this.badLines >= TOLERATED_BAD) return { state: 'degraded', reason: `It broke the protocol ${this.badLines} times.`, ...facts };
+    if (this.ready && count > 0) return { state: 'degraded', reason: `It was started again ${count} times.`, ...facts };
+    if (this.ready) return { state: 'healthy', ...facts };
+    return reason === undefined ? { state: 'idle', ...facts } : { state: 'unavailable', reason, ...facts };
+  }
+
+  info(): ServerInfo | undefined {
+    return this.serverInfo;
+  }
+
+  onToolsChanged(listener: () => void): void {
+    this.listener = listener;
+  }
+
+  async stop(): Promise<void> {
+    this.stopped = true;
+    this.disconnect();
+    await Promise.all(this.closing);
+  }
+
+  /** Ends every process at once, synchronously: for the exit of our own process. */
+  killNow(): void {
+    this.stopped = true;
+    this.session?.kill();
+  }
+
+  busy(): boolean {
+    return !this.ready || (this.session?.inFlight ?? 0) > 0;
+  }
+
+  lastUsed(): number {
+    return this.usedAt;
+  }
+
+  async giveUp(): Promise<void> {
+    this.disconnect();
+    await Promise.all(this.closing);
+  }
+
+  private async connectedForCall(signal: AbortSignal): Promise<UpstreamSession> {
+    try {
+      return await this.connected(signal);
+    } catch (thrown) {
+      const error = asTollgateError(thrown);
+      // Nothing was sent yet, so the caller may try again.
+      throw error.code === 'INIT_FAILED' ? new TollgateError('SERVER_UNAVAILABLE', { detail: error.message, cause: error }) : error;
+    }
+  }
+
+  private connected(signal?: AbortSignal): Promise<UpstreamSession> {
+    if (this.ready && this.session !== undefined) return Promise.resolve(this.session);
+    if (this.stopped) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${this.name}" was stopped.` }));
+    this.starting ??= this.connect().finally(() => {
+      this.starting = undefined;
+    });
+    return abortable(this.starting, signal);
+  }
+
+  private async connect(): Promise<UpstreamSession> {
+    const { settings, slots } = this.parts;
+    const refusal = startRefusal(settings) ?? this.restarts.refusal();
+    if (refusal !== undefined) throw refusal;
+    await slots.acquire(this, settings.connectTimeoutMs);
+    if (this.stopped) return this.refuseStopped();
+    const session: UpstreamSession = new UpstreamSession(this.name, this.parts.connect(), {
+      onToolsChanged: () => this.forgetTools(),
+      onBad: () => this.badLines++,
+      onClosed: (why) => this.lost(session, `Server "${this.name}" ${why}.`),
+    });
+    this.session = session;
+    const again = this.serverInfo !== undefined;
+    try {
+      this.serverInfo = await session.open(settings.connectTimeoutMs);
+    } catch (thrown) {
+      this.lost(session, asTollgateError(thrown).message);
+      throw thrown;
+    }
+    // It may have been stopped, or have ended, between its answer and this line.
+    if (this.session !== session) return this.refuseStopped();
+    this.restarts.noteStart();
+    this.ready = true;
+    this.usedAt = performance.now();
+    if (again) this.forgetTools();
+    return session;
+  }
+
+  private refuseStopped(): never {
+    this.parts.slots.release(this);
+    throw new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${this.name}" was stopped.` });
+  }
+
+  private readTools(session: UpstreamSession): Promise<readonly RawTool[]> {
+    const reading = session.listTools(LIST_TIMEOUT_MS).finally(() => this.parts.slots.noteIdle());
+    reading.catch(() => {
+      if (this.tools === reading) this.tools = undefined;
+    });
+    return reading;
+  }
+
+  private forgetTools(): void {
+    this.tools = undefined;
+    this.listener();
+  }
+
+  private lost(session: UpstreamSession, why: string): void {
+    if (this.session !== session) return;
+    this.session = undefined;
+    this.ready = false;
+    this.restarts.noteLoss(why);
+    this.parts.slots.release(this);
+  }
+
+  private disconnect(): void {
+    const { session } = this;
+    if (session === undefined) return;
+    this.session = undefined;
+    this.ready = false;
+    const closed = session.close().finally(() => {
+      this.closing.delete(closed);
+      this.parts.slots.release(this);
+    });
+    this.closing.add(closed);
+  }
+}
+
+/** Waits for work that others share, and leaves it running when this caller gives up. */
+function abortable<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work;
+  if (signal.aborted) return Promise.reject(new TollgateError('CANCELLED'));
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => reject(new TollgateError('CANCELLED'));
+    signal.addEventListener('abort', onAbort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
+  });
+}

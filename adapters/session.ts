@@ -1,0 +1,143 @@
+/** Owns one MCP session with a server, from its handshake to its end; refuses revisions and results that it cannot vouch for. */
+import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
+import type { RawTool, ToolResult } from '../catalogs/tool.ts';
+import type { Connection } from './connection.ts';
+import { UpstreamError } from './port.ts';
+import type { JsonDoc, ServerInfo, UpstreamCall } from './port.ts';
+import { isObject } from './rpc/json.ts';
+import { Peer } from './rpc/peer.ts';
+import { readToolList } from './tool-list.ts';
+
+/** What the owner of a session is told. */
+export interface SessionEvents {
+  onToolsChanged(): void;
+  /** Something that broke the protocol was skipped. */
+  onBad(): void;
+  /** The server is gone by itself; calls in flight have got their error. `why` completes "Server x …". */
+  onClosed(why: string): void;
+}
+
+const OFFERED = '2025-11-25';
+const ACCEPTED: readonly string[] = [OFFERED, '2025-06-18', '2025-03-26', '2024-11-05', '2024-10-07'];
+const CLIENT = { name: 'tollgate', version: '0.1.0' };
+
+/** One connection and the peer on top of it; used once. */
+export class UpstreamSession {
+  private readonly name: string;
+  private readonly connection: Connection;
+  private readonly peer: Peer;
+  private readonly events: SessionEvents;
+
+  constructor(name: string, connection: Connection, events: SessionEvents) {
+    this.name = name;
+    this.connection = connection;
+    this.events = events;
+    this.peer = new Peer(connection, { onToolsChanged: () => events.onToolsChanged(), onDropped: () => events.onBad() });
+  }
+
+  /** Calls without an answer so far. */
+  get inFlight(): number {
+    return this.peer.inFlight;
+  }
+
+  /** Connects and shakes hands within the time given. Throws INIT_FAILED or SERVER_UNAVAILABLE, and then nothing is left running. */
+  async open(timeoutMs: number): Promise<ServerInfo> {
+    let timer: NodeJS.Timeout | undefined;
+    const expired = new Promise<never>((_resolve, reject) => {
+      timer = setTimeout(() => reject(this.initFailed(`did not answer within ${timeoutMs} ms`)), timeoutMs);
+    });
+    try {
+      return await Promise.race([this.connect(), expired]);
+    } catch (thrown) {
+      this.kill();
+      throw this.asInitFailure(thrown);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** All pages of tools/list; see readToolList. `timeoutMs` counts for each page. */
+  listTools(timeoutMs: number): Promise<readonly RawTool[]> {
+    const request = (params: string) => this.peer.request({ method: 'tools/list', params: () => params, timeoutMs, hardTimeoutMs: timeoutMs });
+    return readToolList(request, () => this.events.onBad());
+  }
+
+  /** One tools/call; the arguments go out as their text stands. Throws as ServerAdapter says. */
+  async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
+    const { timeoutMs, hardTimeoutMs, signal, onProgress } = call;
+    const request = { method: 'tools/call', params: (id: number) => callParams(call, id), timeoutMs, hardTimeoutMs, signal };
+    const result = await this.peer.request(onProgress === undefined ? request : { ...request, onProgress });
+    // The revision of 2026-07-28 carries requests to the client inside results; they are refused like the others.
+    if (result.value['resultType'] === 'input_required') throw new TollgateError('UPSTREAM_REQUEST_DENIED');
+    return result as JsonDoc<ToolResult>;
+  }
+
+  /** Ends the server in order; calls in flight get TOOL_CRASHED, because they may have run. */
+  close(): Promise<void> {
+    this.peer.end(this.crashed('was stopped'));
+    return this.connection.close();
+  }
+
+  /** Synchronous last resort. */
+  kill(): void {
+    this.peer.end(this.crashed('was stopped'));
+    this.connection.killNow();
+  }
+
+  private async connect(): Promise<ServerInfo> {
+    const { peer, events } = this;
+    await this.connection.start({
+      onMessage: (message) => peer.receive(message),
+      onBad: () => events.onBad(),
+      onTooLarge: (edges) => peer.failTooLarge(edges),
+      onFailed: (id, error) => peer.fail(id, error),
+      onClosed: (why) => {
+        peer.end(this.crashed(why));
+        events.onClosed(why);
+      },
+    });
+    return this.shakeHands();
+  }
+
+  /** Without a deadline of its own: `open` holds it. */
+  private async shakeHands(): Promise<ServerInfo> {
+    const params = JSON.stringify({ protocolVersion: OFFERED, capabilities: {}, clientInfo: CLIENT });
+    const { value } = await this.peer.request({ method: 'initialize', params: () => params, timeoutMs: Infinity, hardTimeoutMs: Infinity });
+    const { protocolVersion } = value;
+    if (typeof protocolVersion !== 'string' || !ACCEPTED.includes(protocolVersion)) {
+      const said = typeof protocolVersion === 'string' ? JSON.stringify(protocolVersion.slice(0, 32)) : 'none';
+      throw this.initFailed(`answered with protocol revision ${said}; accepted are ${ACCEPTED.join(', ')}`);
+    }
+    this.connection.useProtocolVersion(protocolVersion);
+    this.peer.notify('notifications/initialized');
+    const told = isObject(value['serverInfo']) ? value['serverInfo'] : {};
+    return { name: textOr(told['name'], this.name), version: textOr(told['version'], ''), protocolVersion };
+  }
+
+  private asInitFailure(thrown: unknown): TollgateError {
+    if (thrown instanceof UpstreamError) return this.initFailed(`refused the handshake with error ${thrown.rpc.code}`, thrown);
+    const error = asTollgateError(thrown);
+    if (error.code === 'INIT_FAILED' || error.code === 'SERVER_UNAVAILABLE') return error;
+    if (error.code === 'INTERNAL') return this.initFailed('could not be reached', thrown);
+    return new TollgateError('INIT_FAILED', { detail: error.message, cause: error });
+  }
+
+  private initFailed(why: string, cause?: unknown): TollgateError {
+    return new TollgateError('INIT_FAILED', { detail: `Server "${this.name}" ${why}.`, cause });
+  }
+
+  private crashed(why: string): TollgateError {
+    return new TollgateError('TOOL_CRASHED', { detail: `Server "${this.name}" ${why} before it had answered.` });
+  }
+}
+
+/** Our token stands there only when progress was asked for: a server must not be told to report to nobody. */
+function callParams(call: UpstreamCall, id: number): string {
+  const meta = call.onProgress === undefined ? call.meta : { ...call.meta, progressToken: id };
+  const tail = meta === undefined ? '' : `,"_meta":${JSON.stringify(meta)}`;
+  return `{"name":${JSON.stringify(call.tool)},"arguments":${call.args.text}${tail}}`;
+}
+
+function textOr(value: unknown, otherwise: string): string {
+  return typeof value === 'string' ? value.slice(0, 256) : otherwise;
+}

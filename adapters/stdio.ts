@@ -1,0 +1,144 @@
+/** Owns one server process and its pipes; refuses a shell, the facade's own environment and more than one line's limit of memory. */
+import { spawn } from 'node:child_process';
+import type { ChildProcessWithoutNullStreams } from 'node:child_process';
+import { TollgateError } from '../catalogs/errors.ts';
+import { WIRE_LIMIT } from './connection.ts';
+import type { Connection, ConnectionEvents } from './connection.ts';
+import { signalGroup, stopGroup } from './process-group.ts';
+import { LineReader } from './rpc/framing.ts';
+import { readNoisy } from './rpc/noise.ts';
+import type { AdapterOptions, ServerSettings } from './settings.ts';
+
+/** What a program needs to run at all; everything else of our environment could be a secret of another server. */
+const INHERITED = ['PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'TZ', 'TMPDIR', 'USER', 'LOGNAME'];
+const DEFAULT_GRACE = { closeMs: 5000, termMs: 3000 };
+/** What a dead server had written is read for this long, even if a grandchild still holds its stdout open. */
+const DRAIN_MS = 250;
+const STDERR_LINE_BYTES = 8 * 1024;
+const STDERR_LINES_PER_SECOND = 200;
+
+/** A server as a child process in a group of its own (MCP 2025-11-25, stdio). */
+export class StdioConnection implements Connection {
+  private readonly settings: ServerSettings;
+  private readonly options: AdapterOptions;
+  private child: ChildProcessWithoutNullStreams | undefined;
+  private corked = false;
+  private closing: Promise<void> | undefined;
+  private ended = false;
+
+  constructor(settings: ServerSettings, options: AdapterOptions) {
+    this.settings = settings;
+    this.options = options;
+  }
+
+  async start(events: ConnectionEvents): Promise<void> {
+    const { command = '', args, cwd } = this.settings;
+    const child = spawn(command, [...args], { cwd, env: this.environment(), detached: true, shell: false, stdio: 'pipe' });
+    this.child = child;
+    this.readOutput(child, events);
+    this.watchEnd(child, events);
+    await new Promise<void>((resolve, reject) => {
+      child.once('spawn', resolve);
+      child.once('error', (cause: NodeJS.ErrnoException) => {
+        const why = cause.code === 'ENOENT' ? 'its command or its folder was not found' : `it could not be started (${cause.code ?? 'unknown'})`;
+        reject(new TollgateError('INIT_FAILED', { detail: `Server "${this.settings.name}" did not start: ${why}.`, cause }));
+      });
+    });
+  }
+
+  /** Messages of one turn of the event loop leave in one write. */
+  send(text: string): void {
+    const stdin = this.child?.stdin;
+    if (stdin === undefined || !stdin.writable) return;
+    if (!this.corked) {
+      this.corked = true;
+      stdin.cork();
+      process.nextTick(() => {
+        this.corked = false;
+        stdin.uncork();
+      });
+    }
+    stdin.write(`${text}\n`);
+  }
+
+  backlog(): number {
+    return this.child?.stdin.writableLength ?? 0;
+  }
+
+  useProtocolVersion(): void {
+    // Stdio carries the revision in the handshake only.
+  }
+
+  close(): Promise<void> {
+    this.ended = true;
+    this.closing ??= this.child === undefined ? Promise.resolve() : stopGroup(this.child, this.options.grace ?? DEFAULT_GRACE);
+    return this.closing;
+  }
+
+  killNow(): void {
+    this.ended = true;
+    if (this.child !== undefined) signalGroup(this.child, 'SIGKILL');
+  }
+
+  private environment(): Record<string, string> {
+    const env: Record<string, string> = {};
+    for (const key of INHERITED) {
+      const value = process.env[key];
+      if (value !== undefined) env[key] = value;
+    }
+    return { ...env, ...this.settings.env };
+  }
+
+  private readOutput(child: ChildProcessWithoutNullStreams, events: ConnectionEvents): void {
+    const reader = new LineReader({
+      maxBytes: WIRE_LIMIT,
+      onLine: (line) => {
+        const { message, noisy } = readNoisy(line);
+        if (noisy) events.onBad();
+        if (!noisy || message.kind !== 'invalid') events.onMessage(message);
+      },
+      onBad: (_reason, edges) => events.onTooLarge(edges),
+    });
+    child.stdout.on('data', (chunk: Buffer) => reader.push(chunk));
+    child.stdout.on('end', () => reader.end());
+    const log = limitRate((line) => this.options.onStderr(this.settings.name, line));
+    const errors = new LineReader({ maxBytes: STDERR_LINE_BYTES, onLine: (line) => log(line.toString('utf8')), onBad: (reason) => log(`(${reason})`) });
+    child.stderr.on('data', (chunk: Buffer) => errors.push(chunk));
+    child.stderr.on('end', () => errors.end());
+  }
+
+  /** A server is gone when it exits, and also when it closes one of its pipes: no call could end then. */
+  private watchEnd(child: ChildProcessWithoutNullStreams, events: ConnectionEvents): void {
+    const finish = (why: string): void => {
+      if (this.ended) return;
+      this.ended = true;
+      signalGroup(child, 'SIGKILL');
+      events.onClosed(why);
+    };
+    child.on('exit', (code, signal) => {
+      const why = signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`;
+      child.once('close', () => finish(why));
+      setTimeout(() => finish(why), DRAIN_MS).unref();
+    });
+    child.stdout.on('end', () => setTimeout(() => finish('closed its output'), DRAIN_MS).unref());
+    // EPIPE: what was sent is lost, and drain never comes.
+    child.stdin.on('error', () => setTimeout(() => finish('closed its input'), DRAIN_MS).unref());
+    child.on('error', () => finish('could not be started'));
+  }
+}
+
+/** Passes at most so many lines a second on, and says how many it dropped. */
+function limitRate(onLine: (line: string) => void): (line: string) => void {
+  let windowStart = 0;
+  let lines = 0;
+  return (line) => {
+    const now = performance.now();
+    if (now - windowStart >= 1000) {
+      if (lines > STDERR_LINES_PER_SECOND) onLine(`(${lines - STDERR_LINES_PER_SECOND} lines were dropped)`);
+      windowStart = now;
+      lines = 0;
+    }
+    lines++;
+    if (lines <= STDERR_LINES_PER_SECOND) onLine(line);
+  };
+}
