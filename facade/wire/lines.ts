@@ -5,14 +5,14 @@ import { oneLine } from './reply.ts';
 /** Gathers the messages of one turn of the event loop: under load one system call carries many replies. */
 export class LineWriter {
   readonly #output: Writable;
-  readonly #onDrain: () => void;
+  readonly #onChange: () => void;
   #queue: string[] = [];
   #full = false;
 
-  /** `onDrain` is called when a client that had stopped reading reads again. */
-  constructor(output: Writable, onDrain: () => void) {
+  /** `onChange` is called when `full` has changed. */
+  constructor(output: Writable, onChange: () => void) {
     this.#output = output;
-    this.#onDrain = onDrain;
+    this.#onChange = onChange;
   }
 
   /** The client does not read as fast as is written: nothing more should be asked of it. */
@@ -46,10 +46,12 @@ export class LineWriter {
     if (queue.length === 0 || this.#output.destroyed) return;
     queue.push('');
     if (this.#output.write(queue.join('\n')) || this.#full) return;
-    this.#full = true;
-    this.#output.once('drain', () => {
-      this.#full = false;
-      this.#onDrain();
-    });
+    this.#setFull(true);
+    this.#output.once('drain', () => this.#setFull(false));
+  }
+
+  #setFull(full: boolean): void {
+    this.#full = full;
+    this.#onChange();
   }
 }

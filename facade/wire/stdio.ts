@@ -7,7 +7,7 @@ import type { Principal } from '../../policies/port.ts';
 import type { Facade } from '../facade.ts';
 import { openDispatch, type Dispatch } from './dispatch.ts';
 import { LineWriter } from './lines.ts';
-import { refusalText } from './reply.ts';
+import { refusalText, type ReplyId } from './reply.ts';
 
 /** What one client on pipes needs. */
 export interface StdioOptions {
@@ -38,7 +38,7 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
   const reader = new LineReader({
     maxBytes: options.maxBytes,
     onLine: (line) => void receive(line),
-    onBad: (detail) => writer.write(refusalText(null, new TollgateError('WIRE_SIZE', { detail }))),
+    onBad: (detail, edges) => writer.write(refusalText(idInEdges(edges), new TollgateError('WIRE_SIZE', { detail }))),
   });
   /** Progress is advice: it is dropped, not queued, while the client does not read. */
   const sendProgress = (text: string): void => {
@@ -84,4 +84,12 @@ function ended({ input, output, stop, onFault }: StdioOptions): Promise<boolean>
     stop?.addEventListener('abort', done, { once: true });
     if (stop?.aborted === true) done();
   });
+}
+
+/** The id of a message too large to be read, where it stands first or last in the outermost object; else the client would wait for its timeout. */
+function idInEdges(edges: string): ReplyId {
+  const id = '(-?(?:0|[1-9]\\d{0,14})|"[\\w-]{1,64}")';
+  const version = '"jsonrpc":\\s*"2\\.0"';
+  const found = new RegExp(`^\\{(?:${version},\\s*)?"id":\\s*${id}\\s*,`).exec(edges) ?? new RegExp(`,\\s*"id":\\s*${id}(?:,\\s*${version})?\\s*\\}\\s*$`).exec(edges);
+  return found?.[1] === undefined ? null : (JSON.parse(found[1]) as ReplyId);
 }
