@@ -13,9 +13,10 @@ export interface ErrorRow {
   readonly retryable: boolean;
 }
 
-const result = (what: string, next: string, retryable = false): ErrorRow => ({ wire: 'result', what, next, retryable });
-const rpc = (number: number, what: string, next: string, retryable = false): ErrorRow => ({ wire: 'rpc', rpc: number, what, next, retryable });
+const result = (what: string, next: string): ErrorRow => ({ wire: 'result', what, next, retryable: false });
+const rpc = (number: number, what: string, next: string): ErrorRow => ({ wire: 'rpc', rpc: number, what, next, retryable: false });
 const local = (what: string, next: string): ErrorRow => ({ wire: 'local', what, next, retryable: false });
+const retryable = (row: ErrorRow): ErrorRow => ({ ...row, retryable: true });
 
 /** The table (design §2). A code, once published, keeps its meaning; docs/errors.md has a section for each, a test compares. */
 export const ERRORS = {
@@ -26,13 +27,13 @@ export const ERRORS = {
   DENIED: result('Policy refuses this call.', 'Do not repeat it unchanged; the rule says what would be allowed.'),
   APPROVAL_REQUIRED: result('A person must approve this call first.', 'Tell the user the approval id, and go on with other work.'),
   POLICY_FAILED: rpc(-32004, 'The policy could not decide, so the call is refused.', 'Tell the owner of the policy; `tollgate check` shows the fault.'),
-  BUDGET_EXCEEDED: result('A budget is spent.', 'Wait until the window that is named here ends, or ask for a larger budget.', true),
-  RATE_LIMITED: result('Too many calls at once.', 'Wait for running calls to end, then call again.', true),
-  AUDIT_FAILED: rpc(-32005, 'The audit log cannot be written, so nothing runs.', 'Free the disk or mend the audit folder, then call again.', true),
+  BUDGET_EXCEEDED: retryable(result('A budget is spent.', 'Wait until the window that is named here ends, or ask for a larger budget.')),
+  RATE_LIMITED: retryable(result('Too many calls at once.', 'Wait for running calls to end, then call again.')),
+  AUDIT_FAILED: retryable(rpc(-32005, 'The audit log cannot be written, so nothing runs.', 'Free the disk or mend the audit folder, then call again.')),
   OUTCOME_UNRECORDED: rpc(-32006, 'The call ran, but its outcome could not be recorded; the result is withheld.', 'Do not repeat the call: it was executed.'),
   TOOL_TIMEOUT: result('The tool did not answer in time and was cancelled.', 'Ask for less, or raise the timeout of this server. It may have run.'),
   TOOL_CRASHED: result('The server ended while it worked on this call.', 'The call may have run: check before you repeat it.'),
-  SERVER_UNAVAILABLE: result('The server is not reachable at present.', 'Call again later; `tollgate servers` shows its state.', true),
+  SERVER_UNAVAILABLE: retryable(result('The server is not reachable at present.', 'Call again later; `tollgate servers` shows its state.')),
   UPSTREAM_TOO_LARGE: result('The server sent more than the wire limit.', 'Ask for a smaller part.'),
   UPSTREAM_INVALID: result('The server sent an answer that is not valid MCP.', 'Report it to the owner of the server; the call may have run.'),
   OUTPUT_INVALID: result('The result does not fit the schema that the tool declares.', 'Report it to the owner of the server; the call has run.'),
@@ -60,15 +61,15 @@ export const ERRORS = {
   HTTP_ORIGIN: rpc(-32001, 'The Origin is not allowed.', 'List the origin under listen.origins.'),
   HTTP_BODY_TOO_LARGE: rpc(-32600, 'The body is larger than the limit.', 'Send a smaller body.'),
   HTTP_SESSION: rpc(-32001, 'There is no such session.', 'Send initialize again without a session id.'),
-  HTTP_SESSIONS_FULL: rpc(-32007, 'There are too many sessions.', 'Close a session, or raise listen.maxSessions.', true),
+  HTTP_SESSIONS_FULL: retryable(rpc(-32007, 'There are too many sessions.', 'Close a session, or raise listen.maxSessions.')),
   HTTP_METHOD: rpc(-32600, 'This HTTP method or content type is not served here.', 'POST application/json, and accept application/json and text/event-stream.'),
-  SHUTTING_DOWN: rpc(-32008, 'Tollgate is stopping.', 'Connect again later.', true),
+  SHUTTING_DOWN: retryable(rpc(-32008, 'Tollgate is stopping.', 'Connect again later.')),
   INIT_FAILED: local('A server could not be initialised.', 'Read its log; `tollgate servers` shows the reason.'),
   CONFIG_INVALID: local('The configuration is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   POLICY_INVALID: local('A policy is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   OPA_MISSING: local('Rego of your own needs `opa`, and none was found.', 'Install opa (the four ways are in docs/policies.md) or ship a built bundle.'),
   STATE_TOO_NEW: local('The state folder was written by a newer Tollgate.', 'Upgrade, or name another state folder.'),
-  STATE_FAILED: rpc(-32009, 'The state database cannot be used.', 'Free the disk or mend the state folder.', true),
+  STATE_FAILED: retryable(rpc(-32009, 'The state database cannot be used.', 'Free the disk or mend the state folder.')),
   AUDIT_TAMPERED: local('The audit chain is broken.', 'Compare with a copy; the first bad record is named.'),
   USAGE: local('The command line is not understood.', 'Read `tollgate --help`.'),
 } as const satisfies Record<string, ErrorRow>;

@@ -79,6 +79,7 @@ export interface BudgetConfig {
   readonly when: { readonly server?: string; readonly tool?: string; readonly verb?: Verb; readonly role?: string; readonly profile?: string };
 }
 
+/** Limits of one call and its result. */
 export interface CapsConfig {
   /** Bytes of one result towards the model; default 30,000. */
   readonly bytes: number;
@@ -93,12 +94,14 @@ export interface CapsConfig {
   readonly concurrent: number;
 }
 
+/** Where the audit log stands, and when it rotates. */
 export interface AuditConfig {
   readonly folder: string;
   /** Rotate after this many bytes; default 64 MiB. A new day rotates too. */
   readonly rotateBytes: number;
 }
 
+/** The HTTP front. */
 export interface ListenConfig {
   /** Default 127.0.0.1. */
   readonly host: string;
@@ -129,6 +132,7 @@ export interface Problem {
   readonly message: string;
 }
 
+/** The whole, frozen. */
 export interface Config {
   readonly file: string;
   readonly folder: string;

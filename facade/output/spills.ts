@@ -75,7 +75,7 @@ export class Spills {
     const handle = String(args['path']);
     const text = readFileSync(this.#find(handle, owner).file, 'utf8');
     const action = args['action'] ?? 'file';
-    if (action === 'file') return textResult(page(text, handle, args, cap));
+    if (action === 'file') return textResult(...page(text, { handle, args, cap }));
     if (action === 'search') return textResult(search(text, args));
     throw new TollgateError('ARGS_INVALID', { detail: `action: a spill can be read (file) or searched, not "${String(action)}"` });
   }
@@ -122,7 +122,9 @@ function wholeCharacters(bytes: Buffer): Buffer {
   return bytes.subarray(0, Math.max(0, end - 1));
 }
 
-function page(text: string, handle: string, args: Readonly<Record<string, unknown>>, cap: Cap): string {
+/** The exact text of a page, and its footer as an item of its own, so that pages joined are the spill. */
+function page(text: string, ask: { handle: string; args: Readonly<Record<string, unknown>>; cap: Cap }): readonly string[] {
+  const { handle, args, cap } = ask;
   const ends = segmentEnds(text);
   const asked = whole(args['offset'], 1);
   const offset = asked < 0 ? Math.max(1, ends.length + asked + 1) : asked;
@@ -134,9 +136,9 @@ function page(text: string, handle: string, args: Readonly<Record<string, unknow
   const from = ends[offset - 2] ?? 0;
   const cut = cutText(text.slice(from, ends[Math.min(ends.length, offset - 1 + limit) - 1] ?? 0), { bytes: cap.bytes - FOOTER_BYTES, lines: Math.max(1, cap.lines - 2) }, 1);
   const last = offset + cut.gap.first - 2;
-  if (offset === 1 && last === ends.length) return cut.head;
+  if (offset === 1 && last === ends.length) return [cut.head];
   const next = last < ends.length ? ` Next: read path="${handle}" offset=${last + 1}` : '';
-  return `${cut.head}${cut.head.endsWith('\n') ? '' : '\n'}[tollgate: lines ${offset}-${last} of ${ends.length}.${next}]`;
+  return [cut.head, `[tollgate: lines ${offset}-${last} of ${ends.length}.${next}]`];
 }
 
 function whole(value: unknown, fallback: number): number {
@@ -162,7 +164,7 @@ function search(text: string, args: Readonly<Record<string, unknown>>): string {
   return total === 0 ? '[tollgate: no match; the pattern is taken as plain text]' : hits.join('\n') + more;
 }
 
-function textResult(text: string): JsonDoc<ToolResult> {
-  const value: ToolResult = { content: [{ type: 'text', text }] };
+function textResult(...texts: readonly string[]): JsonDoc<ToolResult> {
+  const value: ToolResult = { content: texts.map((text) => ({ type: 'text', text })) };
   return { text: JSON.stringify(value), value, exact: true };
 }

@@ -1,0 +1,21 @@
+/** Owns the shape of a wired facade, so that commands can use one without knowing what it is made of. */
+import type { Principal } from '../policies/port.ts';
+import type { Deps } from './call.ts';
+import type { Catalog } from './catalog.ts';
+import type { Config } from './config/config.ts';
+import type { Gateway } from './gateway.ts';
+
+/** Everything that one configuration became. */
+export interface Assembled {
+  readonly config: Config;
+  readonly gateway: Gateway;
+  readonly catalog: Catalog;
+  readonly deps: Deps;
+  /** Names of the servers in a principal's profiles. */
+  readonly serversOf: (principal: Principal) => readonly string[];
+  /** Lines for a person at start-up: what was reported on, and who runs with all of the user's rights. */
+  readonly notices: readonly string[];
+}
+
+/** Wires a configuration. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED. */
+export type Assemble = (config: Config, options: { readonly opa?: string; readonly onLog?: (line: string) => void }) => Promise<Assembled>;

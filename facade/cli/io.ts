@@ -1,0 +1,29 @@
+/** Owns the meeting point of commands and the terminal: data to stdout, talk to stderr, and the exit codes. */
+
+/** What a command may use of the world; tests give their own. */
+export interface Io {
+  readonly stdout: (text: string) => void;
+  readonly stderr: (text: string) => void;
+  /** Whether stdout is a terminal; colour and prompts need one. */
+  readonly isTTY: boolean;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly home: string;
+  readonly cwd: string;
+  readonly user: string;
+  readonly stdin: NodeJS.ReadableStream;
+  readonly out: NodeJS.WritableStream;
+  /** Resolves when the process is asked to stop (SIGINT, SIGTERM). */
+  readonly stopped: Promise<void>;
+}
+
+/** Stable exit codes, documented in docs/cli.md. */
+export const EXIT = {
+  ok: 0,
+  unexpected: 1,
+  usage: 2,
+  refused: 3,
+  auth: 4,
+  server: 5,
+  toolError: 6,
+  approval: 7,
+} as const;

@@ -1,0 +1,48 @@
+/** Tests facade/effect.ts: the facts of a call. */
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Semantics } from '../../catalogs/tool.ts';
+import { effectOf } from '../../facade/effect.ts';
+import { verifies } from '../verifies.ts';
+
+let root: string;
+beforeAll(() => {
+  root = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-effect-')));
+  mkdirSync(path.join(root, 'src'));
+  symlinkSync('/etc', path.join(root, 'out'));
+});
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+
+const facts = (semantics: Semantics, args: Record<string, unknown>) => effectOf({ server: 's', tool: 't', semantics, args }, root);
+
+describe('effectOf', () => {
+  it('gives the same facts for relative and absolute spellings of one place' + verifies('CY-18'), () => {
+    const semantics: Semantics = { verb: 'read', paths: ['path'] };
+    for (const spelled of ['src/a', './src//a', 'src/../src/a', path.join(root, 'src/a')]) {
+      expect(facts(semantics, { path: spelled }).paths).toEqual([{ argument: 'path', path: 'src/a', inside: true }]);
+    }
+  });
+
+  it('follows a symlink to where it leads', () => {
+    expect(facts({ verb: 'read', paths: ['path'] }, { path: 'out/passwd' }).paths).toEqual([{ argument: 'path', path: '/etc/passwd', inside: false }]);
+  });
+
+  it('takes every path of a list, and none of what is no text', () => {
+    expect(facts({ verb: 'write', paths: ['paths', 'other'] }, { paths: ['a', 'b', 3], other: 7 }).paths.map((fact) => fact.path)).toEqual(['a', 'b']);
+  });
+
+  it('names the host of a URL as a parser sees it', () => {
+    const urls = facts({ verb: 'read', urls: ['url'] }, { url: ['https://EXAMPLE.com:8443/x', 'http://a@b.example/', 'no url', 'http://0x7f.1/'] }).urls;
+    expect(urls.map((fact) => fact.host)).toEqual(['example.com', 'b.example', '', '127.0.0.1']);
+  });
+
+  it('chooses the verb by argument, and keeps the graver one for what it does not know', () => {
+    const semantics: Semantics = { verb: 'execute', command: 'command', byArgument: { argument: 'action', verbs: { poll: 'read' } } };
+    expect(facts(semantics, { action: 'poll' }).verb).toBe('read');
+    for (const action of ['constructor', '__proto__', 'run', undefined, 4]) expect(facts(semantics, { action }).verb).toBe('execute');
+    expect(facts(semantics, { command: 'ls -l' }).command).toEqual({ text: 'ls -l', opaque: false, words: [['ls', '-l']] });
+    expect(facts(semantics, {}).command).toBeUndefined();
+  });
+});
