@@ -1,4 +1,5 @@
 /** Owns the help after an edit that found nothing: the real text most like what was asked for; refuses to guess which was meant. */
+import { headOf } from './text.ts';
 
 const PLACES = 3;
 const AROUND = 2;
@@ -22,13 +23,13 @@ export function nearestPlaces(text: string, wanted: string): string {
   for (const { index } of scored) {
     if (chosen.length < PLACES && chosen.every((other) => Math.abs(other - index) > AROUND * 2)) chosen.push(index);
   }
-  return chosen.map((index) => excerpt(lines, index)).join('\n').slice(0, MAX_CHARS);
+  return headOf(chosen.map((index) => excerpt(lines, index)).join('\n'), MAX_CHARS);
 }
 
 function excerpt(lines: readonly string[], index: number): string {
   const from = Math.max(0, index - AROUND);
   const shown = lines.slice(from, index + AROUND + 1).map((line) => line.replace(/\r$/, ''));
-  const body = shown.map((line) => (line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}…` : line)).join('\n');
+  const body = shown.map((line) => (line.length > MAX_LINE ? `${headOf(line, MAX_LINE)}…` : line)).join('\n');
   return `lines ${from + 1}-${from + shown.length}:\n${body}`;
 }
 

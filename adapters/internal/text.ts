@@ -68,9 +68,19 @@ export function countLines(text: string): number {
   return lines;
 }
 
+/** At most `length` UTF-16 units of `text`, never half a character. */
+export function headOf(text: string, length: number): string {
+  return text.length <= length ? text : text.slice(0, length).replace(/[\ud800-\udbff]$/, '');
+}
+
+/** A name or path for one line of output: control characters would forge lines, so such names come as JSON. */
+export function printable(name: string): string {
+  return /[\x00-\x1f\x7f\u2028\u2029]/.test(name) ? JSON.stringify(name) : name;
+}
+
 /** A result of text items; empty ones are left out unless nothing else is there. */
 export function answer(...texts: readonly (string | undefined)[]): ToolResult {
-  const content: ContentItem[] = texts.filter((text) => text !== undefined && text !== '').map((text) => ({ type: 'text', text }));
+  const content: ContentItem[] = texts.flatMap((text) => (text === undefined || text === '' ? [] : [{ type: 'text', text }]));
   return { content: content.length > 0 ? content : [{ type: 'text', text: '' }], isError: false };
 }
 

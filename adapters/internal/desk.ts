@@ -1,0 +1,82 @@
+/** Owns what the four tools share for one call: root, caller, locks, versions seen, and the words for failures of the system. */
+import type { TollgateError } from '../../catalogs/errors.ts';
+import { failed } from './text.ts';
+
+/** What an action works with. `root` is real. */
+export interface Desk {
+  readonly root: string;
+  readonly scope: string;
+  readonly signal: AbortSignal;
+  readonly versions: Versions;
+  readonly locks: Locks;
+}
+
+const FILES_PER_SCOPE = 4096;
+
+/** Which version of which file each scope has seen last. Forgets the oldest beyond 4096 files a scope. */
+export class Versions {
+  readonly #scopes = new Map<string, Map<string, string>>();
+
+  seen(scope: string, file: string): string | undefined {
+    return this.#scopes.get(scope)?.get(file);
+  }
+
+  note(scope: string, file: string, version: string): void {
+    const files = this.#scopes.get(scope) ?? new Map<string, string>();
+    this.#scopes.set(scope, files);
+    files.delete(file);
+    files.set(file, version);
+    const oldest = files.keys().next().value;
+    if (files.size > FILES_PER_SCOPE && oldest !== undefined) files.delete(oldest);
+  }
+
+  drop(scope: string): void {
+    this.#scopes.delete(scope);
+  }
+}
+
+/** One worker at a time for each key, in order of arrival. */
+export class Locks {
+  readonly #tails = new Map<string, Promise<unknown>>();
+
+  async hold<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const before = this.#tails.get(key) ?? Promise.resolve();
+    const mine = before.then(work, work);
+    const tail = mine.catch(() => undefined);
+    this.#tails.set(key, tail);
+    try {
+      return await mine;
+    } finally {
+      if (this.#tails.get(key) === tail) this.#tails.delete(key);
+    }
+  }
+}
+
+/** Turns an error of the system into a failure in public words; anything else is thrown as it came. */
+export function explain(error: unknown, relative: string): TollgateError {
+  const code = (error as NodeJS.ErrnoException | undefined)?.code;
+  const shown = JSON.stringify(relative);
+  const parent = JSON.stringify(relative.includes('/') ? relative.slice(0, relative.lastIndexOf('/')) : '.');
+  switch (code) {
+    case 'ENOENT':
+      return failed(`${shown} does not exist.`, `Look for it: read action="list" path=${parent}`);
+    case 'ENOTDIR':
+      return failed(`${shown} is not, or lies beneath, something that is no directory.`, `Look: read action="list" path=${parent}`);
+    case 'EISDIR':
+      return failed(`${shown} is a directory.`, `List it: read action="list" path=${shown}`);
+    case 'EACCES':
+    case 'EPERM':
+    case 'EROFS':
+      return failed(`${shown}: the system does not permit this.`, 'Choose another file, or ask the user for the permission.');
+    case 'ENOSPC':
+    case 'EDQUOT':
+    case 'EFBIG':
+      return failed(`${shown}: no space is left; the file is as it was.`, 'Free space, then call again.');
+    case 'EEXIST':
+      return failed(`${shown} exists.`, 'Read it, then write with mode="auto"; or use mode="overwrite".');
+    case 'ENXIO':
+      return failed(`${shown} is no regular file.`, 'Only regular files are read and written.');
+    default:
+      throw error;
+  }
+}

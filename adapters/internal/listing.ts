@@ -1,0 +1,87 @@
+/** Owns the actions list and find of read: names only; refuses to descend without end. */
+import { firstOf, note } from '../../catalogs/paging.ts';
+import type { ToolResult } from '../../catalogs/tool.ts';
+import type { Desk } from './desk.ts';
+import { openFolder } from './folder.ts';
+import { compileGlob } from './globs.ts';
+import { namesOf } from './paths.ts';
+import type { ReadArgs } from './read.ts';
+import { answer, invalid, printable } from './text.ts';
+import { ignoreRules, walk } from './walk.ts';
+import type { Entry, IgnoreRule } from './walk.ts';
+
+const PAGE_ENTRIES = 500;
+/** Entries looked at; a walk through more is stopped and says so. */
+const MAX_ENTRIES = 100_000;
+const EVERY_LEVEL = 1000;
+
+/** Entries of a folder, paths relative to it; folders end with `/`, symlinks with `@`. */
+export async function list(desk: Desk, relative: string, args: ReadArgs): Promise<ToolResult> {
+  const depth = args.depth ?? 1;
+  if (depth < 1) throw invalid('depth must be at least 1.', 'Leave depth out for one level.');
+  const entries = collect(desk, relative, { depth, hidden: args.hidden === true }, (entry) => entry.path.slice(prefixOf(relative).length));
+  return pageOf(await entries, { ...args, action: 'list' }, relative);
+}
+
+/** Files whose path below the folder matches a glob; paths relative to the workspace. */
+export async function find(desk: Desk, relative: string, args: ReadArgs): Promise<ToolResult> {
+  if (args.pattern === undefined || args.pattern === '') throw invalid('find needs pattern.', 'Give a glob such as pattern="src/**/*.ts".');
+  const glob = compileGlob(args.pattern);
+  const found = collect(desk, relative, { depth: EVERY_LEVEL, hidden: args.hidden === true }, (entry) =>
+    glob(entry.path.slice(prefixOf(relative).length)) ? entry.path : undefined,
+  );
+  return pageOf(await found, { ...args, action: 'find' }, relative);
+}
+
+/** What stands before the path of everything in the folder. */
+export function prefixOf(relative: string): string {
+  return relative === '.' ? '' : `${relative}/`;
+}
+
+/** The rules of the .gitignore files from the root down to the folder that holds `relative`. */
+export async function rulesAbove(desk: Desk, relative: string): Promise<readonly IgnoreRule[]> {
+  const names = namesOf(relative);
+  const rules: IgnoreRule[] = [];
+  for (let depth = 0; depth < names.length; depth += 1) {
+    const folder = await openFolder(desk.root, names.slice(0, depth));
+    rules.push(...(await ignoreRules(folder, names.slice(0, depth).join('/'))));
+    await folder.close();
+  }
+  return rules;
+}
+
+interface Names {
+  readonly lines: readonly string[];
+  readonly all: boolean;
+}
+
+async function collect(desk: Desk, relative: string, how: { depth: number; hidden: boolean }, show: (entry: Entry) => string | undefined): Promise<Names> {
+  const ignored = how.hidden ? [] : await rulesAbove(desk, relative);
+  const folder = await openFolder(desk.root, namesOf(relative));
+  const lines: string[] = [];
+  let looked = 0;
+  try {
+    for await (const entry of walk(folder, { ...how, ignored, signal: desk.signal }, relative === '.' ? '' : relative)) {
+      looked += 1;
+      if (looked > MAX_ENTRIES) return { lines, all: false };
+      const shown = show(entry);
+      if (shown !== undefined) lines.push(printable(shown) + (entry.kind === 'folder' ? '/' : entry.kind === 'link' ? '@' : ''));
+    }
+    return { lines, all: true };
+  } finally {
+    await folder.close();
+  }
+}
+
+function pageOf(names: Names, args: ReadArgs, relative: string): ToolResult {
+  const total = names.lines.length;
+  const from = firstOf(args, total, 'entries');
+  const shown = names.lines.slice(from - 1, from - 1 + (args.limit ?? PAGE_ENTRIES));
+  if (total === 0) return answer(note(args.action === 'find' ? 'no file matches' : 'no entries'));
+  const to = from - 1 + shown.length;
+  const count = names.all ? `${total}` : `more than ${total}`;
+  const pattern = args.action === 'find' ? ` pattern=${JSON.stringify(args.pattern)}` : '';
+  const next = to < total ? ` Next: read action="${args.action}" path=${JSON.stringify(relative)}${pattern} offset=${to + 1}` : '';
+  const cut = from > 1 || to < total || !names.all ? note(`entries ${from}-${to} of ${count}.${next}`) : undefined;
+  return answer(shown.join('\n'), cut);
+}

@@ -1,0 +1,101 @@
+/** Owns the actions file and stat of read; refuses to show bytes as text that are none. */
+import { pageText, note } from '../../catalogs/paging.ts';
+import type { ToolResult } from '../../catalogs/tool.ts';
+import { explain } from './desk.ts';
+import type { Desk } from './desk.ts';
+import { openFolder } from './folder.ts';
+import type { Folder } from './folder.ts';
+import { find, list } from './listing.ts';
+import { bindPath, namesOf } from './paths.ts';
+import { search } from './search.ts';
+import { presentVersion, takeSnapshot } from './snapshot.ts';
+import type { Snapshot } from './snapshot.ts';
+import { answer, countLines, decodeText, failed, mimeOf, printable } from './text.ts';
+
+/** Arguments of `read`, catalogs/primitives/schemas.json. */
+export interface ReadArgs {
+  readonly action?: 'file' | 'list' | 'find' | 'search' | 'stat' | undefined;
+  readonly path: string;
+  readonly offset?: number | undefined;
+  readonly limit?: number | undefined;
+  readonly pattern?: string | undefined;
+  readonly glob?: string | undefined;
+  readonly context?: number | undefined;
+  readonly ignore_case?: boolean | undefined;
+  readonly literal?: boolean | undefined;
+  readonly depth?: number | undefined;
+  readonly hidden?: boolean | undefined;
+}
+
+/** Largest image that is given as an image, in bytes. */
+const MAX_IMAGE = 1024 * 1024;
+
+/** Reads: a page of a file (default), entries, names by glob, lines by pattern, or what a path is. */
+export async function read(desk: Desk, args: ReadArgs): Promise<ToolResult> {
+  const { relative } = bindPath(desk.root, args.path);
+  try {
+    switch (args.action ?? 'file') {
+      case 'list':
+        return await list(desk, relative, args);
+      case 'find':
+        return await find(desk, relative, args);
+      case 'search':
+        return await search(desk, relative, args);
+      case 'stat':
+        return await inFolder(desk, relative, (folder, name) => describe(folder, name, relative));
+      default:
+        return await inFolder(desk, relative, (folder, name) => readFile(desk, { folder, name, relative }, args));
+    }
+  } catch (error) {
+    throw explain(error, relative);
+  }
+}
+
+/** Works on an entry through the open folder that holds it; the root itself is the entry `.`. */
+async function inFolder(desk: Desk, relative: string, work: (folder: Folder, name: string) => Promise<ToolResult>): Promise<ToolResult> {
+  const names = namesOf(relative);
+  const folder = await openFolder(desk.root, names.slice(0, -1));
+  try {
+    return await work(folder, names.at(-1) ?? '.');
+  } finally {
+    await folder.close();
+  }
+}
+
+async function readFile(desk: Desk, at: { folder: Folder; name: string; relative: string }, args: ReadArgs): Promise<ToolResult> {
+  const file = await takeSnapshot(at.folder, at.name);
+  const decoded = decodeText(file.bytes);
+  if ('binary' in decoded) return media(at.relative, file, decoded.mime);
+  const page = pageText('text' in decoded ? decoded.text : decoded.lossy, args, at.relative);
+  desk.versions.note(desk.scope, `${desk.root}/${at.relative}`, file.version);
+  const damaged = 'lossy' in decoded ? note('not valid UTF-8: bytes that are no text are shown as U+FFFD; edit refuses this file') : undefined;
+  return answer(page.text, page.note, damaged);
+}
+
+function media(relative: string, file: Snapshot, mime: string): ToolResult {
+  const facts = `${relative}: ${file.bytes.length} bytes, ${mime}`;
+  if (!mime.startsWith('image/')) throw failed(`${facts}: binary, not shown as text.`, `Look at it with a program, such as bash command="file …" or "xxd … | head".`);
+  if (file.bytes.length > MAX_IMAGE) throw failed(`${facts}: images above ${MAX_IMAGE} bytes are not shown.`, 'Make it smaller with a program: bash.');
+  const image = { type: 'image', data: file.bytes.toString('base64'), mimeType: mime };
+  return { content: [image, { type: 'text', text: note(`${facts}, version ${file.version}`) }], isError: false };
+}
+
+async function describe(folder: Folder, name: string, relative: string): Promise<ToolResult> {
+  const handle = await folder.openFile(name);
+  const stat = await handle.stat().finally(() => handle.close());
+  const kind = stat.isDirectory() ? 'directory' : stat.isFile() ? 'file' : 'other';
+  const facts = [`path: ${printable(relative)}`, `kind: ${kind}`];
+  if (stat.isFile()) facts.push(`size: ${stat.size}`);
+  facts.push(`mode: ${(stat.mode & 0o7777).toString(8).padStart(4, '0')}`, `modified: ${stat.mtime.toISOString()}`);
+  if (stat.isFile()) facts.push(...(await content(folder, name)));
+  return answer(facts.join('\n'));
+}
+
+async function content(folder: Folder, name: string): Promise<readonly string[]> {
+  const present = await presentVersion(folder, name);
+  const version = `version: ${present?.version ?? 'gone'}`;
+  const file = await takeSnapshot(folder, name).catch(() => undefined);
+  if (file === undefined) return [version];
+  const decoded = decodeText(file.bytes);
+  return [version, 'text' in decoded ? `lines: ${countLines(decoded.text)}` : `type: ${mimeOf(file.bytes)}`];
+}

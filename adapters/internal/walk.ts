@@ -1,0 +1,96 @@
+/** Owns the walk through folders of the workspace, each held open, symlinks never followed; refuses to go on without end. */
+import type { Dirent } from 'node:fs';
+import { compileGlob } from './globs.ts';
+import type { Glob } from './globs.ts';
+import type { Folder } from './folder.ts';
+import { takeSnapshot } from './snapshot.ts';
+
+/** One entry, with the open folder that holds it (only until the next entry is asked for). */
+export interface Entry {
+  /** Relative to the workspace. */
+  readonly path: string;
+  readonly name: string;
+  readonly kind: 'folder' | 'file' | 'link' | 'other';
+  readonly folder: Folder;
+}
+
+/** How a walk goes. `hidden` takes dot files and ignored files in. `ignored` are the rules of the folders above. */
+export interface Walk {
+  readonly depth: number;
+  readonly hidden: boolean;
+  readonly signal: AbortSignal;
+  readonly ignored?: readonly IgnoreRule[];
+}
+
+/** One line of a .gitignore; `base` is its folder, relative to the workspace, '' for the root. */
+export interface IgnoreRule {
+  readonly base: string;
+  readonly glob: Glob;
+  readonly foldersOnly: boolean;
+  readonly negated: boolean;
+}
+
+const MAX_DEPTH = 64;
+
+/** Entries in order of their names, a folder before what is in it. `prefix` is the folder's path. What cannot be opened is passed over. */
+export async function* walk(folder: Folder, how: Walk, prefix: string): AsyncGenerator<Entry> {
+  const rules = how.hidden ? [] : [...(how.ignored ?? []), ...(await ignoreRules(folder, prefix))];
+  for (const entry of await folder.entries()) {
+    how.signal.throwIfAborted();
+    const path = prefix === '' ? entry.name : `${prefix}/${entry.name}`;
+    const kind = kindOf(entry);
+    if (!how.hidden && (entry.name.startsWith('.') || isIgnored(rules, path, kind === 'folder'))) continue;
+    yield { path, name: entry.name, kind, folder };
+    if (kind !== 'folder' || how.depth <= 1 || path.split('/').length > MAX_DEPTH) continue;
+    const inner = await folder.enter(entry.name).catch(() => undefined);
+    if (inner === undefined) continue;
+    try {
+      yield* walk(inner, { ...how, depth: how.depth - 1, ignored: rules }, path);
+    } finally {
+      await inner.close();
+    }
+  }
+}
+
+function kindOf(entry: Dirent): Entry['kind'] {
+  if (entry.isDirectory()) return 'folder';
+  if (entry.isFile()) return 'file';
+  return entry.isSymbolicLink() ? 'link' : 'other';
+}
+
+/** The rules in this folder's .gitignore; a file that cannot be read has none. */
+export async function ignoreRules(folder: Folder, base: string): Promise<readonly IgnoreRule[]> {
+  const file = await takeSnapshot(folder, '.gitignore').catch(() => undefined);
+  return file === undefined ? [] : parseIgnore(file.bytes.toString('utf8'), base);
+}
+
+/** Parses a .gitignore (gitignore(5)). Pure. */
+export function parseIgnore(text: string, base: string): readonly IgnoreRule[] {
+  return text.split(/\r?\n/).flatMap((raw) => {
+    const line = raw.replace(/(?<!\\)[ \t]+$/, '');
+    if (line === '' || line.startsWith('#')) return [];
+    const negated = line.startsWith('!');
+    const pattern = line.slice(negated ? 1 : 0);
+    const body = pattern.replace(/\/$/, '');
+    const glob = safeGlob(body);
+    return glob === undefined ? [] : [{ base, glob, foldersOnly: pattern.endsWith('/'), negated }];
+  });
+}
+
+function safeGlob(pattern: string): Glob | undefined {
+  try {
+    return compileGlob(pattern);
+  } catch {
+    return undefined;
+  }
+}
+
+/** True when the last rule that matches ignores. A path that a rule's folder does not hold is not its business. */
+export function isIgnored(rules: readonly IgnoreRule[], path: string, isFolder: boolean): boolean {
+  for (const rule of [...rules].reverse()) {
+    if (rule.foldersOnly && !isFolder) continue;
+    const inner = rule.base === '' ? path : path.startsWith(`${rule.base}/`) ? path.slice(rule.base.length + 1) : undefined;
+    if (inner !== undefined && rule.glob(inner)) return !rule.negated;
+  }
+  return false;
+}

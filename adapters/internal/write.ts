@@ -1,0 +1,143 @@
+/** Owns the actions write and edit on files of the workspace; refuses to replace what the caller has not seen, and text with cut marks. */
+import type { BigIntStats } from 'node:fs';
+import { holdsNote } from '../../catalogs/paging.ts';
+import type { ToolResult } from '../../catalogs/tool.ts';
+import { explain } from './desk.ts';
+import type { Desk } from './desk.ts';
+import { applyEdit, lineAt } from './edit.ts';
+import type { EditArgs, Place } from './edit.ts';
+import { openFolder } from './folder.ts';
+import type { Folder } from './folder.ts';
+import { bindPath, namesOf } from './paths.ts';
+import { presentVersion, takeSnapshot } from './snapshot.ts';
+import { appendFile, storeFile } from './store.ts';
+import { answer, countLines, decodeText, failed, headOf, invalid, isHashed, refusal, versionOf, versionOfStat } from './text.ts';
+
+/** Arguments of `write`, catalogs/primitives/schemas.json. */
+export interface WriteArgs {
+  readonly path: string;
+  readonly content: string;
+  readonly mode?: 'auto' | 'create' | 'overwrite' | 'append' | undefined;
+  readonly version?: string | undefined;
+}
+
+/** A file about to be changed, under its lock. */
+interface Spot {
+  readonly folder: Folder;
+  readonly name: string;
+  readonly relative: string;
+  readonly absolute: string;
+}
+
+const CONTEXT_LINES = 3;
+const CONTEXT_CHARS = 2000;
+
+/** Writes a file whole or appends to it. Atomic; parents are made; mode and owner stay. */
+export function write(desk: Desk, args: WriteArgs): Promise<ToolResult> {
+  refuseCutText(args.content, 'content');
+  return atSpot(desk, { path: args.path, create: true }, async (spot) => {
+    const mode = args.mode ?? 'auto';
+    const present = await presentVersion(spot.folder, spot.name);
+    checkVersion(spot, args.version, present?.version);
+    if (mode === 'create' && present !== undefined) throw explain({ code: 'EEXIST' }, spot.relative);
+    if (mode === 'auto' && present !== undefined && args.version === undefined) checkSeen(desk, spot, present.version);
+    const bytes = Buffer.from(args.content, 'utf8');
+    const appends = mode === 'append' && present !== undefined;
+    const stat = appends ? await appendFile(spot, bytes) : await storeFile({ ...spot, previous: present?.stat }, bytes);
+    const version = appends ? (await presentVersion(spot.folder, spot.name))?.version : versionFor(bytes, stat);
+    if (version !== undefined) desk.versions.note(desk.scope, spot.absolute, version);
+    const done = appends ? 'Appended to' : present === undefined ? 'Created' : 'Replaced';
+    return answer(`${done} ${spot.relative}: ${bytes.length} bytes, ${countLines(args.content)} lines. Version ${version}.`);
+  });
+}
+
+/** Replaces text in a file. Everything outside the places keeps its bytes. */
+export function edit(desk: Desk, args: EditArgs & { readonly path: string; readonly version?: string | undefined }): Promise<ToolResult> {
+  for (const step of [args, ...(args.edits ?? [])]) if (!holdsNote(step.old_string)) refuseCutText(step.new_string, 'new_string');
+  return atSpot(desk, { path: args.path, create: false }, async (spot) => {
+    const before = await takeSnapshot(spot.folder, spot.name);
+    checkVersion(spot, args.version, before.version);
+    const seen = desk.versions.seen(desk.scope, spot.absolute);
+    if (args.version === undefined && seen !== undefined) checkSeen(desk, spot, before.version);
+    const decoded = decodeText(before.bytes);
+    if (!('text' in decoded)) throw failed(`${spot.relative} is not UTF-8 text; editing it would damage it.`, 'Change it with a program: bash.');
+    const outcome = applyEdit(decoded.text, args);
+    if ('refusal' in outcome) return refusal(`${spot.relative}: ${outcome.refusal.what}`, outcome.refusal.next);
+    const bytes = Buffer.from(outcome.text, 'utf8');
+    const stat = await storeFile({ ...spot, previous: before.stat }, bytes);
+    const version = versionFor(bytes, stat);
+    desk.versions.note(desk.scope, spot.absolute, version);
+    const notes = outcome.notes.map((text) => ` Note: ${text}.`).join('');
+    return answer(`Edited ${spot.relative}, ${linesOf(outcome.text, outcome.places)}. Version ${version}.${notes}\n${around(outcome.text, outcome.places)}`);
+  });
+}
+
+async function atSpot(desk: Desk, at: { path: string; create: boolean }, work: (spot: Spot) => Promise<ToolResult>): Promise<ToolResult> {
+  const bound = bindPath(desk.root, at.path);
+  const names = namesOf(bound.relative);
+  const name = names.at(-1);
+  if (name === undefined || at.path.endsWith('/')) throw explain({ code: 'EISDIR' }, bound.relative);
+  return desk.locks.hold(bound.absolute, async () => {
+    desk.signal.throwIfAborted();
+    let folder: Folder | undefined;
+    try {
+      folder = await openFolder(desk.root, names.slice(0, -1), at.create);
+      return await work({ folder, name, relative: bound.relative, absolute: bound.absolute });
+    } catch (error) {
+      throw explain(error, bound.relative);
+    } finally {
+      await folder?.close();
+    }
+  });
+}
+
+function refuseCutText(text: string, argument: string): void {
+  if (!holdsNote(text)) return;
+  throw invalid(`${argument} holds a note of Tollgate that marks cut output: writing it would lose what was cut.`, 'Read the rest, then give the whole text without the note.');
+}
+
+function checkVersion(spot: Spot, wanted: string | undefined, present: string | undefined): void {
+  if (wanted === undefined || wanted === present) return;
+  const now = present === undefined ? 'does not exist' : `has version ${present}`;
+  throw failed(`${spot.relative} ${now}, not ${headOf(wanted, 40)}. Nothing was changed.`, `Read it again: read path=${JSON.stringify(spot.relative)}`);
+}
+
+function checkSeen(desk: Desk, spot: Spot, present: string): void {
+  const seen = desk.versions.seen(desk.scope, spot.absolute);
+  if (seen === present) return;
+  const why = seen === undefined ? 'exists and you have not read it' : `has changed since you saw it (then version ${seen}, now ${present})`;
+  throw failed(`${spot.relative} ${why}. Nothing was changed.`, `Read it first: read path=${JSON.stringify(spot.relative)}`);
+}
+
+function versionFor(bytes: Buffer, stat: BigIntStats): string {
+  return isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat);
+}
+
+function lineRange(text: string, place: Place): { readonly first: number; readonly last: number } {
+  return { first: lineAt(text, place.start), last: lineAt(text, Math.max(place.start, place.end - 1)) };
+}
+
+function linesOf(text: string, places: readonly Place[]): string {
+  const ranges = places.map((place) => lineRange(text, place));
+  const shown = ranges.slice(0, 20).map(({ first, last }) => (first === last ? `${first}` : `${first}-${last}`));
+  const word = ranges.length === 1 && ranges[0]?.first === ranges[0]?.last ? 'line' : 'lines';
+  return `${word} ${shown.join(', ')}${ranges.length > shown.length ? ', …' : ''} (${ranges.length} ${ranges.length === 1 ? 'place' : 'places'})`;
+}
+
+/** The changed lines with three around each place, so that the caller sees what now stands there. */
+function around(text: string, places: readonly Place[]): string {
+  const lines = text.split('\n');
+  let shown = '';
+  let done = 0;
+  for (const place of places) {
+    const { first, last } = lineRange(text, place);
+    const from = Math.max(done + 1, first - CONTEXT_LINES);
+    const to = Math.min(lines.length, last + CONTEXT_LINES);
+    if (to <= done) continue;
+    if (from > done + 1 || done === 0) shown += `@@ from line ${from}\n`;
+    shown += `${lines.slice(from - 1, to).map((line) => line.replace(/\r$/, '')).join('\n')}\n`;
+    done = to;
+    if (shown.length > CONTEXT_CHARS) return `${headOf(shown, CONTEXT_CHARS)}…`;
+  }
+  return shown;
+}
