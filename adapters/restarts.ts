@@ -13,7 +13,7 @@ export class Restarts {
   private losses = 0;
   private lossesInRow = 0;
   private retryAt = 0;
-  private started = 0;
+  private restarts = 0;
   private lastReason: string | undefined;
 
   constructor(settings: ServerSettings) {
@@ -22,7 +22,7 @@ export class Restarts {
 
   /** Successful starts after a loss. */
   get count(): number {
-    return Math.min(this.losses, Math.max(0, this.started - 1));
+    return this.restarts;
   }
 
   /** Why the server is not there; undefined when it was never lost, or is back. */
@@ -43,7 +43,7 @@ export class Restarts {
   }
 
   noteStart(): void {
-    this.started++;
+    if (this.lastReason !== undefined) this.restarts++;
     this.lossesInRow = 0;
     this.lastReason = undefined;
   }

@@ -1,6 +1,7 @@
 /** Owns one external server over its sessions: lazy start, restarts, the cached list, its health; refuses to repeat a call. */
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
+import { abortable } from './abortable.ts';
 import type { Connection } from './connection.ts';
 import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
 import { Restarts } from './restarts.ts';
@@ -35,8 +36,8 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
   private stopped = false;
   private badLines = 0;
   private usedAt = 0;
-  /** Servers that are being stopped; `stop` waits for them. */
-  private readonly closing = new Set<Promise<void>>();
+  /** Sessions that are being stopped; `stop` waits for them. */
+  private readonly closing = new Map<UpstreamSession, Promise<void>>();
 
   constructor(parts: ServerParts) {
     this.name = parts.settings.name;
@@ -88,16 +89,15 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
     this.listener = listener;
   }
 
-  async stop(): Promise<void> {
+  stop(): Promise<void> {
     this.stopped = true;
-    this.disconnect();
-    await Promise.all(this.closing);
+    return this.giveUp();
   }
 
   /** Ends every process at once, synchronously: for the exit of our own process. */
   killNow(): void {
     this.stopped = true;
-    this.session?.kill();
+    for (const session of [this.session, ...this.closing.keys()]) session?.kill();
   }
 
   busy(): boolean {
@@ -110,7 +110,7 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
 
   async giveUp(): Promise<void> {
     this.disconnect();
-    await Promise.all(this.closing);
+    await Promise.all(this.closing.values());
   }
 
   private async connectedForCall(signal: AbortSignal): Promise<UpstreamSession> {
@@ -136,6 +136,8 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
     const { settings, slots } = this.parts;
     const refusal = startRefusal(settings) ?? this.restarts.refusal();
     if (refusal !== undefined) throw refusal;
+    // An old process of this server still holds its slot until nothing of it is left.
+    await Promise.all(this.closing.values());
     await slots.acquire(this, settings.connectTimeoutMs);
     if (this.stopped) return this.refuseStopped();
     const session: UpstreamSession = new UpstreamSession(this.name, this.parts.connect(), {
@@ -192,20 +194,9 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
     this.session = undefined;
     this.ready = false;
     const closed = session.close().finally(() => {
-      this.closing.delete(closed);
+      this.closing.delete(session);
       this.parts.slots.release(this);
     });
-    this.closing.add(closed);
+    this.closing.set(session, closed);
   }
-}
-
-/** Waits for work that others share, and leaves it running when this caller gives up. */
-function abortable<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return work;
-  if (signal.aborted) return Promise.reject(new TollgateError('CANCELLED'));
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => reject(new TollgateError('CANCELLED'));
-    signal.addEventListener('abort', onAbort, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
-  });
 }

@@ -118,7 +118,7 @@ export class UpstreamSession {
     if (thrown instanceof UpstreamError) return this.initFailed(`refused the handshake with error ${thrown.rpc.code}`, thrown);
     const error = asTollgateError(thrown);
     if (error.code === 'INIT_FAILED' || error.code === 'SERVER_UNAVAILABLE') return error;
-    if (error.code === 'INTERNAL') return this.initFailed('could not be reached', thrown);
+    if (error.code === 'INTERNAL') return this.initFailed('could not be started', thrown);
     return new TollgateError('INIT_FAILED', { detail: error.message, cause: error });
   }
 

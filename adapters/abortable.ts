@@ -1,0 +1,13 @@
+/** Owns the waiting of one caller for work that several share; refuses to stop the work when one of them gives up. */
+import { TollgateError } from '../catalogs/errors.ts';
+
+/** Settles as the work does, or throws CANCELLED as soon as the signal aborts. */
+export function abortable<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work;
+  if (signal.aborted) return Promise.reject(new TollgateError('CANCELLED'));
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => reject(new TollgateError('CANCELLED'));
+    signal.addEventListener('abort', onAbort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
+  });
+}

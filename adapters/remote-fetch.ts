@@ -1,0 +1,112 @@
+/** Owns the HTTP requests under the SDK's transports: exact bodies, size limits, the end of answer streams; refuses hot reconnect loops. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TollgateError } from '../catalogs/errors.ts';
+import { WIRE_LIMIT } from './connection.ts';
+
+/** What the requests report. */
+export interface FetchEvents {
+  /** The answer to this request cannot come any more. */
+  onFailed(id: number, error: TollgateError): void;
+}
+
+/** Between two openings of the listening stream: a server may ask for a retry delay of 0 and hang up at once. */
+const LISTEN_PAUSE_MS = 250;
+/** The SDK reads the last events of a stream some turns after its end. */
+const STREAM_END_MS = 200;
+const NEWLINE = 10;
+
+/**
+ * A fetch for the SDK's client transports. They serialise the messages that they are given, which would round numbers, so
+ * they get stand-ins, and the text goes out in their place. They do not notice that a stream without event ids ended before
+ * the answer, and they read bodies of any size: both end the request here.
+ */
+export class RemoteFetch {
+  private readonly events: FetchEvents;
+  /** Stand-in → text and id of the request. */
+  private readonly bodies = new Map<string, { readonly text: string; readonly id: number }>();
+  private listenedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(events: FetchEvents) {
+    this.events = events;
+  }
+
+  /** From now until `forget`, a body equal to the stand-in is sent as `text`. */
+  substitute(standIn: string, text: string, id: number): void {
+    this.bodies.set(standIn, { text, id });
+  }
+
+  forget(standIn: string): void {
+    this.bodies.delete(standIn);
+  }
+
+  readonly fetch = async (url: string | URL, init: RequestInit = {}): Promise<Response> => {
+    const sent = typeof init.body === 'string' ? this.bodies.get(init.body) : undefined;
+    if ((init.method ?? 'GET') === 'GET') await this.pauseBeforeListening();
+    const response = await fetch(url, sent === undefined ? init : { ...init, body: sent.text });
+    if (response.body === null) return response;
+    const streaming = response.headers.get('content-type')?.startsWith('text/event-stream') === true;
+    return replaceBody(response, guard(response.body, { streaming, onEnd: (end) => this.noteEnd(sent?.id, streaming, end) }));
+  };
+
+  private async pauseBeforeListening(): Promise<void> {
+    const wait = this.listenedAt + LISTEN_PAUSE_MS - performance.now();
+    if (wait > 0) await sleep(wait);
+    this.listenedAt = performance.now();
+  }
+
+  private noteEnd(id: number | undefined, streaming: boolean, end: StreamEnd): void {
+    if (id === undefined) return;
+    if (end.tooLarge) this.events.onFailed(id, new TollgateError('UPSTREAM_TOO_LARGE'));
+    // A stream with event ids is taken up again by the SDK, and the answer may still come.
+    else if (streaming && !end.resumable) setTimeout(() => this.events.onFailed(id, new TollgateError('TOOL_CRASHED', { detail: 'The server ended its answer stream without an answer.' })), STREAM_END_MS).unref();
+  }
+}
+
+/** How a body ended. */
+interface StreamEnd {
+  readonly tooLarge: boolean;
+  readonly resumable: boolean;
+}
+
+interface Guarding {
+  readonly streaming: boolean;
+  readonly onEnd: (end: StreamEnd) => void;
+}
+
+/** Passes a body on and ends it at the wire limit: per line of an event stream, over all of another body. */
+function guard(body: ReadableStream<Uint8Array>, { streaming, onEnd }: Guarding): ReadableStream<Uint8Array> {
+  const reader = body.getReader();
+  let held = 0;
+  let resumable = false;
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const { done, value } = await reader.read();
+        if (done) {
+          controller.close();
+          onEnd({ tooLarge: false, resumable });
+          return;
+        }
+        const chunk = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+        const newline = streaming ? chunk.lastIndexOf(NEWLINE) : -1;
+        held = newline < 0 ? held + chunk.length : chunk.length - newline;
+        resumable ||= streaming && (chunk.includes('\nid:') || chunk.indexOf('id:') === 0);
+        if (held <= WIRE_LIMIT) return controller.enqueue(value);
+        onEnd({ tooLarge: true, resumable });
+        controller.error(new Error('larger than the wire limit'));
+        await reader.cancel();
+      } catch (thrown) {
+        controller.error(thrown);
+        onEnd({ tooLarge: false, resumable });
+      }
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
+}
+
+/** `url` and `redirected` do not survive the constructor, and the SDK judges redirects by them. */
+function replaceBody(response: Response, body: ReadableStream<Uint8Array>): Response {
+  const { status, statusText, headers, url, redirected, type } = response;
+  const replaced = new Response(body, { status, statusText, headers });
+  return Object.defineProperties(replaced, { url: { value: url }, redirected: { value: redirected }, type: { value: type } });
+}

@@ -1,0 +1,146 @@
+/** Owns one session with a remote server over Streamable HTTP or SSE; refuses to send anything but the configured headers. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { JSONRPCMessage } from '@modelcontextprotocol/sdk/types.js';
+import { TollgateError } from '../catalogs/errors.ts';
+import type { Connection, ConnectionEvents } from './connection.ts';
+import { judgeFailure } from './remote-failure.ts';
+import { RemoteFetch } from './remote-fetch.ts';
+import { readMessage } from './rpc/json.ts';
+import type { ServerSettings } from './settings.ts';
+
+/** What is used of the SDK's client transports: they move messages, and nothing else of the SDK runs. */
+interface Transport {
+  start(): Promise<void>;
+  send(message: JSONRPCMessage): Promise<void>;
+  close(): Promise<void>;
+  setProtocolVersion(version: string): void;
+  /** Streamable HTTP only. */
+  terminateSession?(): Promise<void>;
+  onmessage?: (message: JSONRPCMessage) => void;
+  onerror?: (error: Error) => void;
+  onclose?: () => void;
+}
+
+/** How long the server may take to end its side of the session. */
+const TERMINATE_MS = 2000;
+const LISTEN_RETRIES = { maxRetries: 5, maxReconnectionDelay: 30_000, reconnectionDelayGrowFactor: 2 };
+
+/**
+ * A remote server (MCP 2025-11-25, Streamable HTTP; 2024-11-05, HTTP with SSE). The SDK parses what comes in, so the text of
+ * a result is its serialisation, not the bytes of the wire; requests go out as their text stands (see RemoteFetch).
+ */
+export class RemoteConnection implements Connection {
+  private readonly settings: ServerSettings;
+  private transport: Transport | undefined;
+  private requests: RemoteFetch | undefined;
+  private events: ConnectionEvents | undefined;
+  /** The sending of notifications/initialized: requests wait for it, because POSTs can overtake each other. */
+  private initialized: Promise<void> | undefined;
+  private unanswered = 0;
+  private closed = false;
+
+  constructor(settings: ServerSettings) {
+    this.settings = settings;
+  }
+
+  async start(events: ConnectionEvents): Promise<void> {
+    this.events = events;
+    this.requests = new RemoteFetch({ onFailed: (id, error) => events.onFailed(id, error) });
+    const transport = await this.makeTransport(this.requests);
+    this.transport = transport;
+    transport.onmessage = (message) => events.onMessage(readMessage(Buffer.from(JSON.stringify(message)), 'server'));
+    transport.onerror = (error) => this.hearError(error);
+    transport.onclose = () => this.lose('closed the connection');
+    try {
+      await transport.start();
+    } catch (thrown) {
+      throw judgeFailure(this.settings.name, thrown).error;
+    }
+    // It was given up while it connected: the SDK's close came too early to stop it.
+    if (this.closed) await transport.close();
+  }
+
+  send(text: string, id?: number): void {
+    const sent = id === undefined ? this.sendMessage(JSON.parse(text) as JSONRPCMessage) : this.sendRequest(text, id);
+    if (id === undefined) this.initialized ??= sent;
+  }
+
+  backlog(): number {
+    return this.unanswered;
+  }
+
+  useProtocolVersion(version: string): void {
+    this.transport?.setProtocolVersion(version);
+  }
+
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    // The server may be gone already, and we are leaving in any case.
+    const told = this.transport?.terminateSession?.().catch(() => undefined);
+    await Promise.race([told, sleep(TERMINATE_MS, undefined, { ref: false })]);
+    await this.transport?.close();
+  }
+
+  killNow(): void {
+    this.closed = true;
+    void this.transport?.close();
+  }
+
+  /** Loaded late: the SDK's import costs more than a hundred calls, and many setups have no remote server. */
+  private async makeTransport(requests: RemoteFetch): Promise<Transport> {
+    const { name, url = '', headers, transport, reconnectBackoffMs } = this.settings;
+    if (!URL.canParse(url)) throw new TollgateError('INIT_FAILED', { detail: `Server "${name}" has no valid url.` });
+    const options = { requestInit: { headers: { ...headers } }, fetch: requests.fetch };
+    if (transport === 'sse') {
+      const { SSEClientTransport } = await import('@modelcontextprotocol/sdk/client/sse.js');
+      return new SSEClientTransport(new URL(url), options) as Transport;
+    }
+    const { StreamableHTTPClientTransport } = await import('@modelcontextprotocol/sdk/client/streamableHttp.js');
+    const reconnectionOptions = { ...LISTEN_RETRIES, initialReconnectionDelay: reconnectBackoffMs };
+    return new StreamableHTTPClientTransport(new URL(url), { ...options, reconnectionOptions }) as Transport;
+  }
+
+  private async sendMessage(message: JSONRPCMessage): Promise<void> {
+    try {
+      await this.transport?.send(message);
+    } catch (thrown) {
+      // Nobody waits for a notification; but a server that is gone must be noticed.
+      const { lost } = judgeFailure(this.settings.name, thrown);
+      if (lost !== undefined) this.lose(lost);
+    }
+  }
+
+  private async sendRequest(text: string, id: number): Promise<void> {
+    const message: JSONRPCMessage = { jsonrpc: '2.0', id, method: 'tools/call' };
+    const standIn = JSON.stringify(message);
+    this.unanswered += text.length;
+    this.requests?.substitute(standIn, text, id);
+    try {
+      await this.initialized;
+      await this.transport?.send(message);
+    } catch (thrown) {
+      const { error, lost } = judgeFailure(this.settings.name, thrown);
+      this.events?.onFailed(id, error);
+      if (lost !== undefined) this.lose(lost);
+    } finally {
+      this.unanswered -= text.length;
+      this.requests?.forget(standIn);
+    }
+  }
+
+  /** The SDK reports here what has no request: frames it refuses, and streams that break. */
+  private hearError(error: Error): void {
+    if (this.closed) return;
+    if (error.name === 'ZodError' || error.name === 'SyntaxError') return this.events?.onBad();
+    // An event source connects again by itself, to a session that knows nothing of our handshake.
+    if (this.settings.transport === 'sse' && 'event' in error) this.lose('closed its event stream');
+  }
+
+  private lose(why: string): void {
+    if (this.closed) return;
+    this.closed = true;
+    void this.transport?.close();
+    this.events?.onClosed(why);
+  }
+}
