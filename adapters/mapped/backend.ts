@@ -1,0 +1,143 @@
+/** Owns the primitives served over another server by a mapping; refuses, before any call, what that server cannot do honestly. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { render, type Mapping, type ServedAction, type Strategy } from '../../catalogs/primitives/mapping.ts';
+import type { RawTool, Semantics, ToolResult } from '../../catalogs/tool.ts';
+import { Locks, Versions } from '../internal/desk.ts';
+import { bindPath } from '../internal/paths.ts';
+import { PRIMITIVES, type JsonDoc, type Lowered, type Primitive, type PrimitiveBackend, type ServerAdapter, type UpstreamCall } from '../port.ts';
+import { checkEdit, editChecked, editWhole } from './edit.ts';
+import { findInTree, list } from './entries.ts';
+import { stat, type Desk } from './facts.ts';
+import { readPaged, readWhole } from './file.ts';
+import { checkSend, Processes } from './process.ts';
+import { checkSearch, search } from './search.ts';
+import { write } from './store.ts';
+import type { Work } from './work.ts';
+
+type Args = Readonly<Record<string, unknown>>;
+
+/** Arguments that name paths, by which the workspace is bound. */
+const PATHS = ['path', 'cwd'] as const;
+const DEFAULT_ACTIONS: Readonly<Partial<Record<Primitive, string>>> = { read: 'file', bash: 'run' };
+const STOP_MS = 10_000;
+
+/** What is refused before any call, by strategy. */
+const CHECKS: Readonly<Partial<Record<Strategy, (args: Args) => void>>> = { 'search-session': checkSearch, 'checked-edit': checkEdit, process: checkSend };
+
+/**
+ * Serves the primitives over `inner` as `mapping` says. `root` is the workspace, absolute and real, under the same path on the
+ * backend. Tools of `inner` itself stay reachable through it. Errors: those of the port, NOT_SUPPORTED, DENIED and TOOL_FAILED.
+ */
+export function createMapped({ inner, mapping, root }: { readonly inner: ServerAdapter; readonly mapping: Mapping; readonly root: string }): PrimitiveBackend {
+  const desk: Desk = { versions: new Versions(), locks: new Locks() };
+  const processes = new Processes();
+  const lower = (primitive: Primitive, args: Args): Lowered => lowerCall({ mapping, root, name: inner.name }, primitive, args);
+  const endScope = async (scope: string): Promise<void> => {
+    desk.versions.drop(scope);
+    await processes.endScope(scope, { inner, mapping, root, args: {}, lowered: { tool: '', args: {}, semantics: { verb: 'execute' } }, call: closingCall(scope) });
+    await inner.endScope?.(scope);
+  };
+  const call = async (given: UpstreamCall): Promise<JsonDoc<ToolResult>> => {
+    const primitive = primitiveOf(given.tool);
+    const args = given.args.value;
+    const lowered = lower(primitive, args);
+    for (const name of PATHS) if (typeof args[name] === 'string') bindPath(root, args[name], name);
+    const work: Work = { inner, mapping, root, call: given, args: absolute(root, args), lowered };
+    const value = await carryOut(work, { desk, processes, strategy: actionOf(mapping, primitive, args)?.strategy });
+    return { text: JSON.stringify(value), value, exact: true };
+  };
+  return {
+    name: inner.name,
+    start: (signal) => inner.start(signal),
+    listTools: () => Promise.resolve(toolsOf(mapping)),
+    call,
+    health: () => inner.health(),
+    info: () => inner.info(),
+    // The primitives of a mapping never change, and the tools of `inner` are its own listener's business.
+    onToolsChanged: () => undefined,
+    stop: async () => {
+      await Promise.allSettled(processes.scopes().map(endScope));
+      await inner.stop();
+    },
+    endScope,
+    serves: () => served(mapping),
+    lower,
+  };
+}
+
+function carryOut(work: Work, by: { readonly desk: Desk; readonly processes: Processes; readonly strategy: Strategy | undefined }): Promise<ToolResult> {
+  const { desk, processes, strategy } = by;
+  switch (strategy) {
+    case 'whole-file': return readWhole(work, desk);
+    case 'paged-file': return readPaged(work, desk);
+    case 'list': return list(work);
+    case 'tree-find': return findInTree(work);
+    case 'search-session': return search(work);
+    case 'info': return stat(work, desk);
+    case 'store': return write(work, desk);
+    case 'read-modify-write': return editWhole(work, desk);
+    case 'checked-edit': return editChecked(work, desk);
+    case 'process': return processes.call(work);
+    default: throw new TollgateError('INTERNAL', { cause: new Error('an action without a strategy was lowered') });
+  }
+}
+
+function lowerCall(at: { readonly mapping: Mapping; readonly root: string; readonly name: string }, primitive: Primitive, args: Args): Lowered {
+  const key = keyOf(primitive, args);
+  const action = at.mapping.actions.get(key);
+  const missing = action === undefined ? 'it does not know this action' : 'missing' in action ? action.missing : undefined;
+  if (action === undefined || 'missing' in action) {
+    throw new TollgateError('NOT_SUPPORTED', { detail: `${at.name} cannot do ${key.replace('.', ' action=')}: ${missing}` });
+  }
+  CHECKS[action.strategy]?.(args);
+  return { tool: action.tool, args: render(action, absolute(at.root, args)), semantics: action.semantics };
+}
+
+function actionOf(mapping: Mapping, primitive: Primitive, args: Args): ServedAction | undefined {
+  const action = mapping.actions.get(keyOf(primitive, args));
+  return action === undefined || 'missing' in action ? undefined : action;
+}
+
+function keyOf(primitive: Primitive, args: Args): string {
+  const fallback = DEFAULT_ACTIONS[primitive];
+  return fallback === undefined ? primitive : `${primitive}.${typeof args['action'] === 'string' ? args['action'] : fallback}`;
+}
+
+/** Paths as the backend needs them. Pure: symlinks are judged when the call is made. */
+function absolute(root: string, args: Args): Args {
+  const bound = PATHS.flatMap((name) => (typeof args[name] === 'string' ? [[name, resolve(root, args[name])] as const] : []));
+  return { ...args, ...Object.fromEntries(bound) };
+}
+
+function resolve(root: string, raw: string): string {
+  return path.resolve(root, /^file:/i.test(raw) && URL.canParse(raw) ? fileURLToPath(raw) : raw);
+}
+
+function primitiveOf(tool: string): Primitive {
+  const found = PRIMITIVES.find((primitive) => primitive === tool);
+  if (found === undefined) throw new TollgateError('UNKNOWN_TOOL');
+  return found;
+}
+
+function served(mapping: Mapping): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]> {
+  const byPrimitive = new Map<Primitive, Map<string, { tool: string; semantics: Semantics }>>();
+  for (const [key, action] of mapping.actions) {
+    if ('missing' in action) continue;
+    const primitive = primitiveOf(key.split('.', 1)[0] ?? '');
+    const tools = byPrimitive.get(primitive) ?? new Map<string, { tool: string; semantics: Semantics }>();
+    byPrimitive.set(primitive, tools.set(action.tool, { tool: action.tool, semantics: action.semantics }));
+  }
+  return new Map([...byPrimitive].map(([primitive, tools]) => [primitive, [...tools.values()]]));
+}
+
+function toolsOf(mapping: Mapping): readonly RawTool[] {
+  const schemas = JSON.parse(readFileSync(new URL('../../catalogs/primitives/schemas.json', import.meta.url), 'utf8')) as Readonly<Record<Primitive, RawTool['inputSchema']>>;
+  return [...served(mapping).keys()].map((name) => ({ name, inputSchema: schemas[name] }));
+}
+
+function closingCall(scope: string): UpstreamCall {
+  return { tool: '', args: { text: '{}', value: {}, exact: true }, scope, signal: AbortSignal.timeout(STOP_MS), timeoutMs: STOP_MS, hardTimeoutMs: STOP_MS };
+}

@@ -1,0 +1,134 @@
+/** Owns `edit` on backends: the new text is computed here by exact match, the backend only stores it; refuses what it would damage. */
+import type { ToolResult } from '../../catalogs/tool.ts';
+import { applyEdit, lineAt, type EditArgs, type Place } from '../internal/edit.ts';
+import { answer, failed, headOf, versionOf } from '../internal/text.ts';
+import { checkVersion, factsOf, fileFacts, pathOf, remember, unsupported, versionOfFacts, wholeText, type Desk } from './facts.ts';
+import { refuseCutText, storeText } from './store.ts';
+import { ask, askMain, failure, find, step, type Work } from './work.ts';
+
+const CONTEXT_LINES = 3;
+const CONTEXT_CHARS = 2000;
+
+interface Edited {
+  readonly text: string;
+  readonly places: readonly Place[];
+  readonly notes: readonly string[];
+}
+
+/** For backends that keep every byte of a text: read, replace here, store whole. */
+export function editWhole(work: Work, desk: Desk): Promise<ToolResult> {
+  return desk.locks.hold(String(work.args['path']), async () => {
+    const before = await wholeText(work);
+    checkVersion(work, desk, versionOf(Buffer.from(before)));
+    const edited = compute(work, before);
+    const version = await storeText(work, edited.text);
+    remember(work, desk, version);
+    return report(work, edited, version);
+  });
+}
+
+/**
+ * For backends that hide line ends when they read but keep them when they replace: the place is found in the text that is shown,
+ * widened until it is unique, and replaced by the backend's own tool, whose answer and the new size are checked.
+ */
+export function editChecked(work: Work, desk: Desk): Promise<ToolResult> {
+  return desk.locks.hold(String(work.args['path']), async () => {
+    const facts = await fileFacts(work);
+    checkVersion(work, desk, versionOfFacts(facts));
+    const before = await shownText(work, facts.size);
+    const edited = compute(work, before);
+    const answered = await replaceBy(work, before, edited);
+    if (answered.failed) throw failure(work, answered);
+    if (!find(work, 'edited', answered.text)) throw failed(`${JSON.stringify(pathOf(work))}: the backend found the text in another form than it shows, probably other line ends. Nothing was changed.`, 'Give an old_string of one line.');
+    const after = await factsOf(work);
+    const grown = (after?.size ?? 0) - facts.size;
+    const bytes = Buffer.byteLength(edited.text) - Buffer.byteLength(before);
+    const lines = edited.text.split('\n').length - before.split('\n').length;
+    if (!after || (grown !== bytes && grown !== bytes + lines)) throw failed(`${JSON.stringify(pathOf(work))} grew by ${grown} bytes, not by ${bytes}: the backend stored something else, or someone wrote at the same time.`, 'Read the file to see what stands there.');
+    const version = versionOfFacts(after);
+    remember(work, desk, version);
+    return report(work, edited, version);
+  });
+}
+
+/** What such a backend cannot edit honestly. Pure; throws NOT_SUPPORTED. */
+export function checkEdit(args: Readonly<Record<string, unknown>>): void {
+  if (args['edits'] !== undefined) throw unsupported('this backend makes one replacement a call, so several cannot be all or nothing', 'Call edit once for each.');
+  if (String(args['new_string']).includes('\r')) throw unsupported('this backend replaces the line ends of new_string by those of the file', 'Give new_string with plain line feeds.');
+}
+
+function compute(work: Work, before: string): Edited {
+  const args = work.args as unknown as EditArgs;
+  for (const one of [args, ...(args.edits ?? [])]) refuseCutText(one.new_string, 'new_string');
+  const outcome = applyEdit(before, args);
+  if ('refusal' in outcome) throw failed(`${pathOf(work)}: ${outcome.refusal.what}`, outcome.refusal.next);
+  return outcome;
+}
+
+async function shownText(work: Work, size: number): Promise<string> {
+  if (size > work.mapping.maxFileBytes) throw unsupported(`${JSON.stringify(pathOf(work))} has ${size} bytes; this backend edits at most ${work.mapping.maxFileBytes}`);
+  const answered = await step(work, 'lines', { path: work.args['path'] });
+  if (answered.failed) throw failure(work, answered);
+  const gap = answered.text.indexOf('\n\n');
+  const header = find(work, 'header', answered.text.slice(0, Math.max(0, gap)));
+  const text = answered.text.slice(gap + 2);
+  if (!header || text.includes('\uFFFD')) throw unsupported(`${JSON.stringify(pathOf(work))} is not UTF-8 text; this backend would damage it`);
+  // The last line end is not shown; with it, an old_string that ends the file can still be found.
+  return text === '' ? text : `${text}\n`;
+}
+
+function replaceBy(work: Work, before: string, edited: Edited): ReturnType<typeof ask> {
+  const old = String(work.args['old_string']);
+  const fresh = String(work.args['new_string']);
+  const count = occurrences(before, old);
+  const [place] = edited.places;
+  if (count === 1 && edited.notes.length === 0) return askMain(work);
+  if (count > 0 && work.args['replace_all'] === true) return step(work, 'replace', { path: work.args['path'], old, new: fresh, count });
+  if (edited.places.length !== 1 || !place) throw unsupported('this backend cannot replace several places that differ from old_string', 'Copy the text exactly from the file.');
+  const widened = widen(before, edited.text, place);
+  return step(work, 'replace', { path: work.args['path'], ...widened, count: 1 });
+}
+
+/** The changed place with whole lines around it, as few as make it unique in the old text. */
+function widen(before: string, after: string, place: Place): { readonly old: string; readonly new: string } {
+  const oldEnd = before.length - (after.length - place.end);
+  let start = place.start;
+  let tail = 0;
+  for (;;) {
+    const end = Math.min(before.length, oldEnd + tail);
+    const old = before.slice(start, end);
+    if (occurrences(before, old) === 1 || (start === 0 && end === before.length)) return { old, new: after.slice(start, place.end + end - oldEnd) };
+    start = start === 0 ? 0 : before.lastIndexOf('\n', start - 2) + 1;
+    const next = before.indexOf('\n', end);
+    tail = (next < 0 ? before.length : next + 1) - oldEnd;
+  }
+}
+
+function occurrences(text: string, wanted: string): number {
+  let count = 0;
+  for (let at = text.indexOf(wanted); at !== -1; at = text.indexOf(wanted, at + 1)) count += 1;
+  return count;
+}
+
+function report(work: Work, edited: Edited, version: string): ToolResult {
+  const { text, places, notes } = edited;
+  const first = places.map((place) => lineAt(text, place.start));
+  const where = `${places.length === 1 ? 'line' : 'lines'} ${first.slice(0, 20).join(', ')}${first.length > 20 ? ', …' : ''}`;
+  const extra = notes.map((one) => ` Note: ${one}.`).join('');
+  return answer(`Edited ${pathOf(work)}, ${where} (${places.length} ${places.length === 1 ? 'place' : 'places'}). Version ${version}.${extra}\n${around(text, places)}`);
+}
+
+function around(text: string, places: readonly Place[]): string {
+  const lines = text.split('\n');
+  let shown = '';
+  let done = 0;
+  for (const place of places) {
+    const from = Math.max(done + 1, lineAt(text, place.start) - CONTEXT_LINES);
+    const to = Math.min(lines.length, lineAt(text, Math.max(place.start, place.end - 1)) + CONTEXT_LINES);
+    if (to <= done) continue;
+    shown += `@@ from line ${from}\n${lines.slice(from - 1, to).map((line) => line.replace(/\r$/, '')).join('\n')}\n`;
+    done = to;
+    if (shown.length > CONTEXT_CHARS) return `${headOf(shown, CONTEXT_CHARS)}…`;
+  }
+  return shown;
+}

@@ -1,0 +1,81 @@
+/** Owns one call on its way through a mapping: asking the backend's tools and reading their texts; refuses to judge them. */
+import { TollgateError } from '../../catalogs/errors.ts';
+import { render, type Mapping } from '../../catalogs/primitives/mapping.ts';
+import type { ContentItem } from '../../catalogs/tool.ts';
+import type { Lowered, ServerAdapter, UpstreamCall } from '../port.ts';
+
+/** What every strategy gets. `args` are the primitive's own, with `path` and `cwd` absolute. */
+export interface Work {
+  readonly inner: ServerAdapter;
+  readonly mapping: Mapping;
+  /** Absolute workspace root on the backend. */
+  readonly root: string;
+  readonly call: UpstreamCall;
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly lowered: Lowered;
+}
+
+/** A tool's answer as text; `failed` only says what the backend itself said. */
+export interface Answer {
+  readonly text: string;
+  readonly failed: boolean;
+}
+
+/** Calls one tool of the backend with the caller's signal and timeouts. Answers that are not text throw NOT_SUPPORTED. */
+export async function ask(work: Work, tool: string, args: Readonly<Record<string, unknown>>): Promise<Answer> {
+  const doc = { text: JSON.stringify(args), value: args, exact: true };
+  const { onProgress: _unused, ...call } = work.call;
+  const { value } = await work.inner.call({ ...call, tool, args: doc });
+  const items = (value.content ?? []).filter((item) => !isNote(work.mapping, item));
+  if (items.some((item) => item.type !== 'text')) {
+    throw new TollgateError('NOT_SUPPORTED', { detail: `${work.inner.name} does not give this file as text` });
+  }
+  return { text: items.map((item) => item.text ?? '').join('\n'), failed: value.isError === true };
+}
+
+/** Calls the tool of a role of the mapping. */
+export function step(work: Work, role: string, values: Readonly<Record<string, unknown>>): Promise<Answer> {
+  const found = work.mapping.steps.get(role);
+  if (!found) throw new TollgateError('INTERNAL', { cause: new Error(`mapping ${work.mapping.id} has no step ${role}`) });
+  return ask(work, found.tool, render(found, values));
+}
+
+/** Calls the main tool with exactly the arguments that the policy saw. */
+export function askMain(work: Work): Promise<Answer> {
+  return ask(work, work.lowered.tool, work.lowered.args);
+}
+
+/** First match of a text of the mapping, with its named groups; undefined when the mapping has no such text. */
+export function find(work: Pick<Work, 'mapping'>, name: string, text: string): Readonly<Record<string, string>> | undefined {
+  const match = work.mapping.texts.get(name)?.exec(text);
+  return match ? { ...match.groups } : undefined;
+}
+
+/** Path as the caller knows it: relative to the workspace. */
+export function shown(work: Pick<Work, 'root'>, path: string): string {
+  if (path === work.root) return '.';
+  return path.startsWith(`${work.root}/`) ? path.slice(work.root.length + 1) : path;
+}
+
+/** Turns a failed answer into the one error; host paths in the backend's text are cut to the workspace. */
+export function failure(work: Work, answer: Answer): TollgateError {
+  const path = shown(work, String(work.args['path'] ?? work.args['cwd'] ?? '.'));
+  if (find(work, 'outside', answer.text)) return new TollgateError('DENIED', { detail: `${work.inner.name} refuses ${path}: it is outside its folders` });
+  if (find(work, 'absent', answer.text)) return new TollgateError('TOOL_FAILED', { detail: `${path} does not exist`, next: `List its folder: read action="list" path="${parent(path)}"` });
+  return new TollgateError('TOOL_FAILED', { detail: `${work.inner.name}: ${publicLine(work, answer.text)}` });
+}
+
+/** Folder of a path that is relative to the workspace. */
+export function parent(path: string): string {
+  const cut = path.lastIndexOf('/');
+  return cut > 0 ? path.slice(0, cut) : '.';
+}
+
+function publicLine(work: Work, text: string): string {
+  const line = text.split('\n', 1)[0] ?? '';
+  return line.replaceAll(`${work.root}/`, '').replaceAll(work.root, '.').replace(/\/(?:[^\s'"/]+\/)+/g, '…/').slice(0, 300);
+}
+
+function isNote(mapping: Mapping, item: ContentItem): boolean {
+  return item.type === 'text' && (mapping.texts.get('unknownArguments')?.test(item.text ?? '') ?? false);
+}
