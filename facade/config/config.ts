@@ -43,15 +43,26 @@ export interface PrincipalConfig {
   readonly tokenHash?: string;
   /** Name of the client that holds the token, used as origin when a request has no Origin header. */
   readonly client: string;
+  /** Whether whoever starts Tollgate over stdio may be this principal; absent: see identity.ts. */
+  readonly stdio?: boolean;
+  /** May approve, and may change grants. */
+  readonly owner: boolean;
+}
+
+/** Who serves the primitives and which tools are shown beside them. */
+export interface ExposeConfig {
+  /** Backend by primitive; `workspace` is the internal one; a primitive that is absent is not shown. */
+  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', string>>>;
+  readonly expose: readonly ExposeRule[];
 }
 
 /** A profile names servers and overrides settings; stacked profiles take the union, later overrides win. */
-export interface ProfileConfig {
+export interface ProfileConfig extends ExposeConfig {
   readonly name: string;
+  /** Servers written there, and the external ones that serve its primitives. */
   readonly servers: readonly string[];
-  /** Backend for the primitives, by primitive; `workspace` is the internal one. */
-  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', string>>>;
-  readonly expose: readonly ExposeRule[];
+  /** True when the profile writes no `expose`, and so took that of the file. */
+  readonly inherits: boolean;
   readonly budgets: readonly BudgetConfig[];
   readonly caps: Partial<CapsConfig>;
   readonly schemaProfile?: string;
@@ -92,6 +103,8 @@ export interface CapsConfig {
   readonly validateOutput: 'off' | 'warn' | 'strict';
   /** Calls of one session at once, queued above it; default 16. */
   readonly concurrent: number;
+  /** Longest call, ms; absent: the timeout of the server alone. */
+  readonly timeoutMs?: number;
 }
 
 /** Where the audit log stands, and when it rotates. */
@@ -132,7 +145,15 @@ export interface Problem {
   readonly message: string;
 }
 
-/** The whole, frozen. */
+/** A rule of tollgate.yaml and where it stands. */
+export interface RuleSource {
+  readonly value: unknown;
+  readonly file: string;
+  readonly line: number;
+  readonly column: number;
+}
+
+/** The whole, frozen; made by load.ts. */
 export interface Config {
   readonly file: string;
   readonly folder: string;
@@ -142,11 +163,16 @@ export interface Config {
   readonly state: string;
   readonly servers: ReadonlyMap<string, ServerConfig>;
   readonly principals: readonly PrincipalConfig[];
-  /** Principal of stdio when `--as` is not given: named like the OS user, else the only one with `stdio: true`, else the first. */
   readonly profiles: ReadonlyMap<string, ProfileConfig>;
   readonly policies: readonly PolicySource[];
-  /** Rules written in tollgate.yaml itself, with their place for messages. */
+  /** Rules written in tollgate.yaml itself, as they stand there. */
   readonly rules: readonly unknown[];
+  /** The same rules, each with its place, so that a fault in one can name its line. */
+  readonly ruleSources: readonly RuleSource[];
+  /** `expose` of the file: for profiles that write none. */
+  readonly expose: ExposeConfig;
+  /** Files that decide what is allowed (tollgate.yaml, included files, policies): absolute. An agent must not write them. */
+  readonly controlFiles: readonly string[];
   readonly budgets: readonly BudgetConfig[];
   readonly caps: CapsConfig;
   readonly audit: AuditConfig;

@@ -1,0 +1,134 @@
+/** Owns the reading of YAML into plain values that know their place; refuses tags, loops, bombs and deep nesting before they cost anything. */
+import { Lexer, LineCounter, Parser, isAlias, isMap, isScalar, isSeq, parseDocument } from 'yaml';
+import type { Document, Node, YAMLError, YAMLMap } from 'yaml';
+import type { Problem } from './config.ts';
+import { pathId } from './problems.ts';
+import type { Located, Path, Place } from './problems.ts';
+
+/** Levels of nesting; the parser itself would end the process some thousand levels further down. */
+const MAX_DEPTH = 64;
+/** Values after aliases are written out; a bomb of nine lines makes a billion. */
+const MAX_VALUES = 50_000;
+
+/** A YAML file as plain values. `problems` is not empty when `value` must not be used. */
+export interface YamlFile extends Located {
+  readonly value: unknown;
+  readonly problems: readonly Problem[];
+}
+
+/** What each fault of the parser means. The parser's own texts quote the file, which may hold secrets. */
+const SYNTAX: Readonly<Record<string, string>> = {
+  DUPLICATE_KEY: 'this key stands twice in one map: only one can be meant; remove one of them',
+  TAB_AS_INDENT: 'a tab indents this line: YAML refuses tabs; indent with spaces',
+  BAD_INDENT: 'the indentation does not fit the lines above; align it with its neighbours',
+  MULTIPLE_DOCS: 'a second document starts here: one file holds one configuration; remove the `---`',
+  MISSING_CHAR: 'a closing character is missing; close the quote, bracket or brace',
+  BAD_DQ_ESCAPE: 'this escape is unknown in double quotes; double the backslash or use single quotes',
+  BLOCK_AS_IMPLICIT_KEY: 'a second `: ` stands in one line; quote the text or start a new line',
+  BAD_ALIAS: 'this alias is not valid; quote text that begins with `*` or `&`',
+  BAD_SCALAR_START: 'plain text cannot begin with this character; put it into quotes',
+};
+
+/** Reads YAML 1.2. Never throws: what cannot be read stands in `problems`. */
+export function readYaml(file: string, text: string): YamlFile {
+  const lines = new LineCounter();
+  const depthFault = tooDeep(text, lines);
+  const toPlace = (offset: number): Place => {
+    const { line, col } = lines.linePos(offset);
+    return { line: Math.max(line, 1), column: Math.max(col, 1) };
+  };
+  const problem = (offset: number, message: string): Problem => ({ file, ...toPlace(offset), message });
+  if (depthFault !== undefined) return broken(file, [problem(depthFault, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`)]);
+  const document = parseDocument(text, { lineCounter: lines, uniqueKeys: true, prettyErrors: false, version: '1.2' });
+  if (document.errors.length > 0) return broken(file, document.errors.map((error) => problem(error.pos[0], syntaxMessage(error))));
+  if (document.directives?.yaml.explicit === true) {
+    return broken(file, [problem(0, 'a %YAML directive: versions differ in what `no` means, so only 1.2 is read; remove the line')]);
+  }
+  const conversion = new Conversion(document);
+  const value = conversion.run();
+  const problems = conversion.faults.map(({ offset, message }) => problem(offset, message));
+  return { file, value, problems, placeOf: (path, part) => toPlace(conversion.offsetOf(path, part)) };
+}
+
+function broken(file: string, problems: readonly Problem[]): YamlFile {
+  return { file, value: undefined, problems, placeOf: () => ({ line: 1, column: 1 }) };
+}
+
+function syntaxMessage(error: YAMLError): string {
+  return SYNTAX[error.code] ?? `not valid YAML (${error.code.toLowerCase().replaceAll('_', ' ')}); correct the line`;
+}
+
+/** The offset where nesting passes the limit. Runs the iterative half of the parser only: the recursive half is what breaks. */
+function tooDeep(text: string, lines: LineCounter): number | undefined {
+  const counter = new LineCounter();
+  const parser = new Parser(counter.addNewLine);
+  for (const lexeme of new Lexer().lex(text)) {
+    for (const token of parser.next(lexeme)) void token;
+    if (parser.stack.length <= MAX_DEPTH + 1) continue;
+    for (const start of counter.lineStarts) lines.addNewLine(start);
+    return parser.offset;
+  }
+  return undefined;
+}
+
+/** Turns nodes into plain values and notes the offset of each key and value. */
+class Conversion {
+  readonly faults: { offset: number; message: string }[] = [];
+  readonly #document: Document;
+  readonly #offsets = new Map<string, { readonly key: number; readonly value: number }>();
+  #values = 0;
+
+  constructor(document: Document) {
+    this.#document = document;
+  }
+
+  run(): unknown {
+    return this.#plain(this.#document.contents, [], 0);
+  }
+
+  offsetOf(path: Path, part: 'key' | 'value'): number {
+    for (let length = path.length; length >= 0; length -= 1) {
+      const found = this.#offsets.get(pathId(path.slice(0, length)));
+      if (found !== undefined) return length < path.length ? found.key : found[part];
+    }
+    return 0;
+  }
+
+  #plain(node: Node | null, path: Path, keyOffset: number): unknown {
+    const offset = node?.range?.[0] ?? keyOffset;
+    this.#offsets.set(pathId(path), { key: keyOffset, value: offset });
+    this.#values += 1;
+    if (path.length > MAX_DEPTH || this.#values > MAX_VALUES) {
+      return this.#fault(offset, `aliases that lead into themselves or make more than ${MAX_VALUES} values; write the values out`);
+    }
+    if (node?.tag !== undefined && !node.tag.startsWith('tag:yaml.org,2002:')) return this.#fault(offset, 'a tag: tags are not read; remove it');
+    if (isAlias(node)) return this.#alias(node.resolve(this.#document), path, offset);
+    if (isMap(node)) return this.#map(node, path);
+    if (isSeq(node)) return node.items.map((item, index) => this.#plain(item as Node, [...path, index], offset));
+    if (isScalar(node) && typeof node.value === 'object' && node.value !== null) return this.#fault(offset, 'a binary value: only text is read; remove the tag');
+    return isScalar(node) ? node.value : null;
+  }
+
+  #alias(target: Node | undefined, path: Path, offset: number): unknown {
+    if (target === undefined) return this.#fault(offset, 'an alias without an anchor before it; quote text that begins with `*`');
+    return this.#plain(target, path, offset);
+  }
+
+  #map(node: YAMLMap, path: Path): unknown {
+    const entries: [string, unknown][] = [];
+    for (const pair of node.items) {
+      const key = pair.key as Node;
+      const offset = key.range?.[0] ?? 0;
+      if (!isScalar(key)) this.#fault(offset, 'a key that is not text; write a plain name');
+      else entries.push([String(key.value), this.#plain(pair.value as Node | null, [...path, String(key.value)], offset)]);
+    }
+    // Object.fromEntries makes `__proto__` an own key, so that it is refused as unknown and reaches no prototype.
+    return Object.fromEntries(entries);
+  }
+
+  /** Only the first fault: the rest of an overgrown document says nothing new. */
+  #fault(offset: number, message: string): undefined {
+    if (this.faults.length === 0) this.faults.push({ offset, message });
+    return undefined;
+  }
+}

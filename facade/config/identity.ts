@@ -1,0 +1,32 @@
+/** Owns who the caller over stdio is; refuses to guess. Callers over HTTP are their tokens alone: see facade/wire/auth.ts. */
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { Principal } from '../../policies/port.ts';
+import { asPrincipal } from '../wire/auth.ts';
+import type { Config, PrincipalConfig } from './config.ts';
+import { listNames, quote } from './problems.ts';
+
+/** What the operating system and the command line say about the caller. */
+export interface StdioCaller {
+  /** The value of `--as`. */
+  readonly as?: string;
+  /** Name of the OS user who started the process. */
+  readonly user: string;
+}
+
+/**
+ * The principal over stdio (design §9): `--as` among those allowed, else the one named like the OS user, else the only one
+ * that anybody may be. Throws IDENTITY. Nothing that the client sends has a say.
+ */
+export function principalForStdio(config: Pick<Config, 'principals'>, { as, user }: StdioCaller): Principal {
+  const allowed = config.principals.filter((principal) => mayBe(principal, user));
+  const others = allowed.filter(({ id }) => id !== user);
+  const found = as === undefined ? (allowed.find(({ id }) => id === user) ?? (others.length === 1 ? others[0] : undefined)) : allowed.find(({ id }) => id === as);
+  if (found !== undefined) return asPrincipal(found);
+  const choice = allowed.length === 0 ? 'Add a principal with `stdio: true` to tollgate.yaml.' : `Use --as with one of: ${listNames(allowed.map(({ id }) => id))}.`;
+  throw new TollgateError('IDENTITY', { detail: as === undefined ? 'No principal of tollgate.yaml fits the user who started this.' : `Principal ${quote(as)} is not open to this user over stdio.`, next: choice });
+}
+
+/** A principal with a token belongs to the token's holder, unless the OS user has its name or it says `stdio`. */
+function mayBe(principal: PrincipalConfig, user: string): boolean {
+  return principal.stdio ?? (principal.tokenHash === undefined || principal.id === user);
+}

@@ -1,0 +1,145 @@
+/** Owns how servers of included client files become servers here; refuses single servers, never the start (design §9). */
+import { readClientFile } from './client-file.ts';
+import type { ClientEntry, ClientFile } from './client-file.ts';
+import type { Problem, ServerConfig } from './config.ts';
+import { faultsOf, isSecretName, remarksOf } from './definition.ts';
+import type { ServerDefinition } from './definition.ts';
+import { readText } from './files.ts';
+import { nameFault, SERVER_NAME } from './names.ts';
+import { quote } from './problems.ts';
+import { isOverlay, settingsOf } from './servers.ts';
+import { inlineCodeFlag } from './spawn-rules.ts';
+import { substitute } from './substitute.ts';
+import type { Variables } from './substitute.ts';
+import type { WrittenServer } from './written.ts';
+
+/** What including needs. `servers` are those of tollgate.yaml and gain the included ones. */
+export interface IncludeContext {
+  readonly servers: Map<string, ServerConfig>;
+  readonly written: Readonly<Record<string, WrittenServer>>;
+  readonly variables: Variables;
+  readonly resolve: (path: string) => string;
+  /** Folder of tollgate.yaml. */
+  readonly project: string;
+  readonly secrets: Set<string>;
+  /** At most this many servers in all (HA-05). */
+  readonly limit: number;
+}
+
+/** Adds the servers of the included files, and returns what there is to say about them. Never throws. */
+export function includeServers(files: readonly string[], context: IncludeContext): readonly Problem[] {
+  const warnings: Problem[] = [];
+  files.forEach((shown) => {
+    const client = readClientFile(context.resolve(shown), shown, context.project);
+    warnings.push(...client.warnings);
+    for (const entry of client.entries) addEntry(entry, client, { ...context, warnings });
+  });
+  return warnings;
+}
+
+type EntryContext = IncludeContext & { readonly warnings: Problem[] };
+
+function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext): void {
+  const remark = (message: string): void => {
+    context.warnings.push({ file: client.file, ...entry.place, message: `server ${quote(entry.original)}: ${message}` });
+  };
+  const existing = context.servers.get(entry.name);
+  if (existing !== undefined && !isIncluded(existing, context)) {
+    return remark(`tollgate.yaml defines ${entry.name} itself, so this one is left out; rename one of them to have both`);
+  }
+  const server = buildIncluded(entry, client, context);
+  if (existing !== undefined && sameDefinition(existing, server)) return;
+  const collision = existing === undefined ? undefined : `${existing.source} and ${client.file} define it differently, and nobody can tell which was meant; rename one`;
+  const full = existing === undefined && context.servers.size >= context.limit ? `limits.servers (${context.limit}) is reached; raise it, or include fewer` : undefined;
+  const unusable = collision ?? server.unusable ?? full;
+  if (unusable !== undefined) remark(`cannot be used: ${unusable}`);
+  else if (server.approved) for (const { message } of remarksOf(server)) remark(message);
+  // Past the limit even unusable entries are not kept: a file with a million servers must cost nothing.
+  if (full === undefined) context.servers.set(entry.name, { ...server, ...(unusable !== undefined && { unusable }) });
+}
+
+/** An included server carries the file it came from; one of tollgate.yaml stands there with a definition. */
+function isIncluded(server: ServerConfig, context: IncludeContext): boolean {
+  const written = Object.hasOwn(context.written, server.name) ? context.written[server.name] : undefined;
+  return written === undefined || isOverlay(written);
+}
+
+/** The same program with the same reach, so that two clients' files that list it mean one server. */
+function sameDefinition(one: ServerConfig, other: ServerConfig): boolean {
+  const essence = ({ transport, command, args, env, cwd, url, headers, unusable }: ServerConfig): string =>
+    JSON.stringify([transport, command, args, Object.entries(env).sort(), cwd, url, Object.entries(headers).sort(), unusable]);
+  return essence(one) === essence(other);
+}
+
+function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeContext): ServerConfig {
+  const faults = entry.unusable === undefined ? [] : [entry.unusable];
+  const nameRule = nameFault(entry.name);
+  if (nameRule !== undefined) faults.push(nameRule);
+  const definition = fillIn(entry, { client, context, faults });
+  faults.push(...faultsOf(definition).map(({ message }) => message));
+  const flag = inlineCodeFlag(definition);
+  if (flag !== undefined) faults.push(`${quote(flag)} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
+  const overlay = Object.hasOwn(context.written, entry.name) ? context.written[entry.name] : undefined;
+  const [unusable] = faults;
+  return { name: entry.name, ...definition, ...settingsOf(overlay ?? {}), source: client.file, ...(unusable !== undefined && { unusable }) };
+}
+
+interface Filling {
+  readonly client: ClientFile;
+  readonly context: IncludeContext;
+  readonly faults: string[];
+}
+
+/** The definition with its variables filled in; what could not be filled in goes to `faults`. */
+function fillIn(entry: ClientEntry, { client, context, faults }: Filling): ServerDefinition {
+  const variables = { ...context.variables, inputs: client.inputs };
+  const fill = (text: string, secret = false): string => {
+    const result = substitute(text, variables);
+    if (!result.ok) faults.push(result.reason);
+    if (result.ok && secret) result.fromOutside.forEach((value) => context.secrets.add(value));
+    return result.ok ? result.text : '';
+  };
+  const fillMap = (map: Readonly<Record<string, string>>): Record<string, string> =>
+    Object.fromEntries(Object.entries(map).map(([name, value]) => {
+      const filled = fill(value, true);
+      if (isSecretName(name)) context.secrets.add(filled);
+      return [name, filled];
+    }));
+  const fromFile = entry.envFile === undefined ? {} : readEnvFile(context.resolve(fill(entry.envFile)), { context, faults });
+  return {
+    transport: entry.transport,
+    ...(entry.command !== undefined && { command: fill(entry.command) }),
+    ...(entry.url !== undefined && { url: fill(entry.url) }),
+    ...(entry.cwd !== undefined && { cwd: context.resolve(fill(entry.cwd)) }),
+    args: entry.args.map((argument) => fill(argument)),
+    env: { ...fromFile, ...fillMap(entry.env) },
+    headers: fillMap(entry.headers),
+  };
+}
+
+const MAX_ENV_FILE = 64 * 1024;
+
+/** `NAME=value` lines, `#` comments, optional `export` and quotes. Every value counts as a secret: that is what such files are for. */
+function readEnvFile(file: string, { context, faults }: Pick<Filling, 'context' | 'faults'>): Record<string, string> {
+  const read = readText(file, MAX_ENV_FILE);
+  if (!read.ok) {
+    faults.push(`its envFile gives nothing: ${read.reason}`);
+    return {};
+  }
+  const pairs = read.text.split(/\r?\n/).flatMap((line): [string, string][] => {
+    const [, name, value = ''] = /^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
+    return name === undefined ? [] : [[name, /^(["']).*\1$/.test(value) ? value.slice(1, -1) : value]];
+  });
+  for (const [, value] of pairs) context.secrets.add(value);
+  return Object.fromEntries(pairs);
+}
+
+/** Entries of tollgate.yaml that add settings to a server which no included file has: kept, so that names hold, but unusable. */
+export function addAbsent(context: Pick<IncludeContext, 'servers' | 'written'>, source: string): readonly string[] {
+  const absent = Object.entries(context.written).filter(([name, entry]) => SERVER_NAME.test(name) && isOverlay(entry) && !context.servers.has(name));
+  for (const [name, entry] of absent) {
+    const unusable = 'it has neither command nor url, and no included file defines it';
+    context.servers.set(name, { name, transport: 'stdio', args: [], env: {}, headers: {}, ...settingsOf(entry), source, unusable });
+  }
+  return absent.map(([name]) => name);
+}

@@ -1,0 +1,96 @@
+/** Owns which folders Tollgate works in; refuses a workspace that is everything, and state or audit that an agent could rewrite. */
+import { createHash } from 'node:crypto';
+import { statSync } from 'node:fs';
+import path from 'node:path';
+import type { Config, PolicySource } from './config.ts';
+import { isWithin, realPath } from './files.ts';
+import { toSlug } from './names.ts';
+import { quote } from './problems.ts';
+import type { Report } from './problems.ts';
+import type { Written } from './written.ts';
+
+/** The world that a file is loaded in. */
+export interface World {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** The home folder of the user, absolute. */
+  readonly home: string;
+}
+
+/** Makes a path of the file absolute: `~/` is the home folder, everything else is relative to the file. */
+export function resolver(folder: string, home: string): (written: string) => string {
+  return (written) => (written === '~' || written.startsWith('~/') ? path.join(home, written.slice(1)) : path.resolve(folder, written));
+}
+
+/** Why a folder cannot be a workspace; undefined when it can. `folder` is absolute and real. */
+export function workspaceFault(folder: string, home: string): string | undefined {
+  if (kindOf(folder) !== 'folder') return 'there is no such folder; make it, or name another';
+  if (path.dirname(folder) === folder) return 'the workspace would be the whole disk: an agent could read and change everything; name a project folder';
+  if (isWithin(realPath(home), folder)) return 'the workspace would hold the home folder with its keys and settings; name a project folder';
+  return undefined;
+}
+
+/** The workspace, absolute and real; a refused one is reported, and returned so that the other checks can go on. */
+export function placeWorkspace(written: string, at: { readonly resolve: (written: string) => string; readonly home: string; readonly report: Report }): string {
+  const workspace = realPath(at.resolve(written));
+  const fault = workspaceFault(workspace, at.home);
+  if (fault !== undefined) at.report.refuse(['workspace'], `workspace ${quote(written)}: ${fault}`);
+  return workspace;
+}
+
+/** What `placeState` needs to know. */
+export interface StateContext extends World {
+  readonly folder: string;
+  readonly workspace: string;
+  readonly resolve: (written: string) => string;
+  readonly report: Report;
+}
+
+/** The state and audit folders, absolute; made on use. By default one a project under the user's state folder (XDG base directories). */
+export function placeState(written: Pick<Written, 'state' | 'audit'>, context: StateContext): Pick<Config, 'state'> & { readonly auditFolder: string } {
+  const state = realPath(written.state === undefined ? defaultState(context) : context.resolve(written.state));
+  const auditFolder = realPath(written.audit?.folder === undefined ? path.join(state, 'audit') : context.resolve(written.audit.folder));
+  const exposed = (folder: string): boolean => isWithin(folder, context.workspace) || isWithin(context.workspace, folder);
+  if (exposed(state)) context.report.refuse(['state'], 'the state folder and the workspace hold one another: an agent could rewrite budgets and approvals; name a folder outside it, for example ~/.local/state/tollgate/my-project');
+  else if (exposed(auditFolder)) context.report.refuse(['audit', 'folder'], 'the audit folder and the workspace hold one another: an agent could rewrite the log; name a folder outside it');
+  return { state, auditFolder };
+}
+
+function defaultState({ env, home, folder }: StateContext): string {
+  const wanted = env['XDG_STATE_HOME'] ?? '';
+  // The XDG specification has relative values ignored.
+  const base = path.isAbsolute(wanted) ? wanted : path.join(home, '.local', 'state');
+  const digest = createHash('sha256').update(folder).digest('hex').slice(0, 12);
+  return path.join(base, 'tollgate', `${toSlug(path.basename(folder))}-${digest}`);
+}
+
+/** The policies with absolute paths and their kinds. */
+export function placePolicies(written: Written['policies'], resolve: (written: string) => string, report: Report): readonly PolicySource[] {
+  const sources: PolicySource[] = [];
+  (written ?? []).forEach((entry, index) => {
+    const { path: shown, mode = 'enforce' } = typeof entry === 'string' ? { path: entry } : entry;
+    const at = typeof entry === 'string' ? ['policies', index] : ['policies', index, 'path'];
+    const absolute = resolve(shown);
+    const found = kindOf(absolute);
+    const kind = policyKind(shown, found);
+    if (found === undefined) report.refuse(at, `policy ${quote(shown)} does not exist: its rules would be missing in silence; correct the path, or remove it`);
+    else if (kind === undefined) report.refuse(at, `policy ${quote(shown)} is none of: a .yaml file of rules, a .rego file, a folder of Rego, a .tar.gz bundle; correct the path`);
+    else if (sources.some((source) => source.path === absolute)) report.refuse(at, `policy ${quote(shown)} stands twice; remove one`);
+    else sources.push({ path: absolute, kind, mode });
+  });
+  return sources;
+}
+
+function policyKind(name: string, found: 'file' | 'folder' | undefined): PolicySource['kind'] | undefined {
+  if (found === 'folder') return 'rego';
+  if (/\.ya?ml$/.test(name)) return 'yaml';
+  if (/\.rego$/.test(name)) return 'rego';
+  return /\.(tar\.gz|tgz)$/.test(name) ? 'bundle' : undefined;
+}
+
+function kindOf(file: string): 'file' | 'folder' | undefined {
+  try {
+    return statSync(file).isDirectory() ? 'folder' : 'file';
+  } catch {
+    return undefined;
+  }
+}

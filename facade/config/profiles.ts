@@ -1,0 +1,86 @@
+/** Owns profiles: the two that ship, the defaults of the others, and how stacked ones become one (HA-21). */
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { BudgetConfig, Config, ExposeConfig, ExposeRule, ProfileConfig } from './config.ts';
+import { WORKSPACE } from './names.ts';
+import { quote } from './problems.ts';
+import type { WrittenBudget, WrittenExpose, WrittenProfile } from './written.ts';
+
+/** Profiles that exist without being written; a written one of the same name replaces it. */
+const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
+  default: {},
+  // Harbor's limits (HB-05): 5 calls a run, 2 at once an origin, 30 s a call.
+  harbor: {
+    budgets: [
+      { id: 'harbor-run-calls', scope: 'run', calls: 5 },
+      { id: 'harbor-origin-concurrent', scope: 'origin', concurrent: 2 },
+    ],
+    caps: { timeoutMs: 30_000 },
+  },
+};
+
+/** Names that a principal may hold: the built-in ones and those of the file. */
+export function profileNames(written: Readonly<Record<string, unknown>>): ReadonlySet<string> {
+  return new Set([...Object.keys(BUILT_IN), ...Object.keys(written)]);
+}
+
+/** All profiles, complete. Those without an `expose` take the file's, less the tools of servers that they do not reach. */
+export function buildProfiles(written: Readonly<Record<string, WrittenProfile>>, base: ExposeConfig): Map<string, ProfileConfig> {
+  return new Map(Object.entries({ ...BUILT_IN, ...written }).map(([name, profile]) => [name, buildProfile(name, profile, base)]));
+}
+
+/** The file's or a profile's `expose` with its short forms written out. */
+export function buildExpose(written: WrittenExpose | undefined): ExposeConfig {
+  const { primitives = WORKSPACE, tools = [] } = written ?? {};
+  const backends = typeof primitives === 'string' ? { read: primitives, write: primitives, edit: primitives, bash: primitives } : primitives;
+  return { primitives: backends, expose: tools.map((tool) => (typeof tool === 'string' ? { tool, pins: {} } : { ...tool, pins: tool.pins ?? {} })) };
+}
+
+/** A budget with its `when`. */
+export function buildBudget(written: WrittenBudget): BudgetConfig {
+  return { ...written, when: written.when ?? {} };
+}
+
+function buildProfile(name: string, written: WrittenProfile, base: ExposeConfig): ProfileConfig {
+  const inherits = written.expose === undefined;
+  const { primitives, expose } = inherits ? base : buildExpose(written.expose);
+  const backends = Object.values(primitives).filter((backend) => backend !== WORKSPACE);
+  const servers = [...new Set([...(written.servers ?? []), ...backends])];
+  const reached = inherits ? expose.filter(({ tool }) => servers.includes(tool.slice(0, tool.indexOf('.')))) : expose;
+  const budgets = (written.budgets ?? []).map(buildBudget);
+  const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
+  return { name, servers, primitives, expose: reached, inherits, budgets, caps: written.caps ?? {}, ...schemaProfile };
+}
+
+/**
+ * One profile out of several: the union of servers, exposed tools and budgets; of what both set, the later one's. A profile
+ * that only inherited its `expose` overrides none that was written. No names: `default`. Throws CONFIG_INVALID for an unknown one.
+ */
+export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly string[]): ProfileConfig {
+  const stacked = (names.length === 0 ? ['default'] : names).map((name) => {
+    const profile = config.profiles.get(name);
+    if (profile === undefined) throw new TollgateError('CONFIG_INVALID', { detail: `There is no profile ${quote(name)}.` });
+    return profile;
+  });
+  const own = stacked.filter(({ inherits }) => !inherits);
+  const primitives = Object.assign({}, ...(own.length > 0 ? own : stacked).map((profile) => profile.primitives)) as ProfileConfig['primitives'];
+  const schemaProfile = stacked.findLast((profile) => profile.schemaProfile !== undefined)?.schemaProfile;
+  return {
+    name: stacked.map(({ name }) => name).join('+'),
+    servers: [...new Set(stacked.flatMap(({ servers }) => servers))],
+    primitives,
+    expose: lastOf(stacked.flatMap(({ expose }) => expose), exposedName),
+    inherits: own.length === 0,
+    budgets: lastOf(stacked.flatMap(({ budgets }) => budgets), ({ id }) => id),
+    caps: Object.assign({}, ...stacked.map(({ caps }) => caps)) as ProfileConfig['caps'],
+    ...(schemaProfile !== undefined && { schemaProfile }),
+  };
+}
+
+function exposedName({ tool, name }: ExposeRule): string {
+  return name ?? tool;
+}
+
+/** Each key once, with its last value, in the order of first sight. */
+function lastOf<T>(items: readonly T[], keyOf: (item: T) => string): readonly T[] {
+  return [...new Map(items.map((item) => [keyOf(item), item])).values()];
+}

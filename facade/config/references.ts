@@ -1,0 +1,145 @@
+/** Owns the names by which parts of tollgate.yaml point at each other; refuses names that point nowhere and rules that can never match. */
+import type { PrincipalConfig } from './config.ts';
+import { splitToolId, WORKSPACE } from './names.ts';
+import { didYouMean, quote } from './problems.ts';
+import type { Path, Report } from './problems.ts';
+import { profileNames } from './profiles.ts';
+import type { Written, WrittenBudget, WrittenExpose } from './written.ts';
+
+/** What the names are checked against. */
+export interface ReferenceContext {
+  readonly report: Report;
+  /** Names under `servers`, refused entries included. */
+  readonly serverNames: ReadonlySet<string>;
+  /** Servers that only included files define → the file. */
+  readonly included: ReadonlyMap<string, string>;
+  readonly principals: readonly PrincipalConfig[];
+  /** Names under `profiles`, refused entries included. */
+  readonly profileKeys: Readonly<Record<string, unknown>>;
+}
+
+const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(['read', 'write', 'edit', 'bash']);
+
+/** Reports every name that points nowhere, every collision, and every pattern that is too broad. */
+export function checkReferences(written: Written, context: ReferenceContext): void {
+  const checker = new ReferenceChecker(written, context);
+  checker.principals();
+  checker.profiles();
+  checker.budgets(written.budgets, ['budgets']);
+  if (written.expose !== undefined) checker.expose(written.expose, ['expose']);
+  checker.sharedExpose();
+}
+
+class ReferenceChecker {
+  readonly #written: Written;
+  readonly #context: ReferenceContext;
+  readonly #report: Report;
+  readonly #profiles: ReadonlySet<string>;
+
+  constructor(written: Written, context: ReferenceContext) {
+    this.#written = written;
+    this.#context = context;
+    this.#report = context.report;
+    this.#profiles = profileNames(context.profileKeys);
+  }
+
+  principals(): void {
+    this.#written.principals?.forEach(({ profiles = [] }, index) =>
+      profiles.forEach((name, at) => this.#profile(name, ['principals', index, 'profiles', at])),
+    );
+  }
+
+  profiles(): void {
+    for (const [name, profile] of Object.entries(this.#written.profiles ?? {})) {
+      const path = ['profiles', name];
+      if (!/^[a-z][a-z0-9-]{0,63}$/.test(name)) this.#report.refuseKey(path, `profile ${quote(name)}: names are lower-case letters, digits and hyphens, and begin with a letter; rename it`);
+      (profile.servers ?? []).forEach((server, at) => this.#server(server, [...path, 'servers', at]));
+      this.budgets(profile.budgets, [...path, 'budgets']);
+      if (profile.expose !== undefined) this.expose(profile.expose, [...path, 'expose'], new Set([...(profile.servers ?? []), ...backendsOf(profile.expose)]));
+    }
+  }
+
+  budgets(budgets: readonly WrittenBudget[] | undefined, path: Path): void {
+    const ids = new Set<string>();
+    budgets?.forEach((budget, index) => {
+      const { id, calls, argBytes, outputBytes, wallMs, concurrent, when = {} } = budget;
+      const at = [...path, index];
+      if (ids.has(id)) this.#report.refuse([...at, 'id'], `budget ${quote(id)} stands twice; rename one`);
+      ids.add(id);
+      if ([calls, argBytes, outputBytes, wallMs, concurrent].every((limit) => limit === undefined)) {
+        this.#report.refuse(at, `budget ${quote(id)} limits nothing; add calls, argBytes, outputBytes, wallMs or concurrent`);
+      }
+      if (when.server !== undefined && when.server !== WORKSPACE) this.#server(when.server, [...at, 'when', 'server']);
+      if (when.profile !== undefined) this.#profile(when.profile, [...at, 'when', 'profile']);
+      if (when.role !== undefined) this.#role(when.role, [...at, 'when', 'role']);
+      if (/^\*+$/.test(when.tool ?? '')) this.#report.refuse([...at, 'when', 'tool'], 'tool "*" says nothing; leave it out to mean every tool');
+    });
+  }
+
+  /** `reached` are the servers of the profile; absent for the file's own `expose`, see sharedExpose. */
+  expose(expose: WrittenExpose, path: Path, reached?: ReadonlySet<string>): void {
+    const { primitives, tools = [] } = expose;
+    if (typeof primitives === 'string') this.#backend(primitives, [...path, 'primitives']);
+    else for (const [primitive, backend] of Object.entries(primitives ?? {})) this.#backend(backend, [...path, 'primitives', primitive]);
+    const names = new Set<string>();
+    tools.forEach((entry, index) => {
+      const at = [...path, 'tools', index];
+      const { tool, name } = typeof entry === 'string' ? { tool: entry, name: undefined } : entry;
+      this.#tool(tool, typeof entry === 'string' ? at : [...at, 'tool'], reached);
+      if (name === undefined) return;
+      if (tool.includes('*')) this.#report.refuse([...at, 'name'], `name ${quote(name)} for the pattern ${quote(tool)}: several tools would have one name; name one tool`);
+      if (PRIMITIVE_NAMES.has(name)) this.#report.refuse([...at, 'name'], `name ${quote(name)} belongs to a primitive; take another`);
+      if (names.has(name)) this.#report.refuse([...at, 'name'], `name ${quote(name)} stands twice: a call could mean either; rename one`);
+      names.add(name);
+    });
+  }
+
+  /** The file's tools show only in profiles without an `expose` of their own that reach the server: without one the line does nothing. */
+  sharedExpose(): void {
+    const { expose = {}, profiles = {} } = this.#written;
+    const inheriting = Object.values(profiles).filter((profile) => profile.expose === undefined);
+    const reached = new Set([...backendsOf(expose), ...inheriting.flatMap(({ servers = [] }) => servers)]);
+    (expose.tools ?? []).forEach((entry, index) => {
+      const server = splitToolId(typeof entry === 'string' ? entry : entry.tool)?.server;
+      if (server === undefined || reached.has(server) || Object.keys(profiles).length < Object.keys(this.#context.profileKeys).length) return;
+      this.#report.refuse(['expose', 'tools', index], `no profile that takes this expose reaches server ${quote(server)}, so the line shows nothing; write profiles: {default: {servers: [${server}]}}`);
+    });
+  }
+
+  #tool(tool: string, path: Path, reached: ReadonlySet<string> | undefined): void {
+    const id = splitToolId(tool);
+    if (id === undefined) return this.#report.refuse(path, `${quote(tool)} names no tool of one server: tools are shown by name, not by chance; write server.tool, or server.* for all of a server`);
+    if (id.server === WORKSPACE) return this.#report.refuse(path, 'the workspace offers the primitives only; write expose: {primitives: workspace}');
+    this.#server(id.server, path);
+    if (reached?.has(id.server) === false) this.#report.refuse(path, `the profile does not reach server ${quote(id.server)}, so the line shows nothing; add it to the servers of the profile`);
+  }
+
+  #backend(name: string, path: Path): void {
+    if (name === WORKSPACE) return;
+    this.#server(name, path);
+    const server = this.#written.servers?.[name];
+    if (server !== undefined && server.mapping === undefined) this.#report.refuse(path, `server ${quote(name)} has no mapping, so it cannot serve primitives; add mapping to it, or write workspace`);
+  }
+
+  #server(name: string, path: Path): void {
+    const { serverNames, included } = this.#context;
+    if (serverNames.has(name)) return;
+    const file = included.get(name);
+    // A client's file must not decide whether this one loads: its servers are named here before they are used here.
+    const todo = file === undefined ? didYouMean(name, serverNames) : `only ${file} has it, which grants nothing; add servers: {${name}: {isolation: direct, approved: true}}`;
+    this.#report.refuse(path, `server ${quote(name)} is not under servers; ${todo}`);
+  }
+
+  #profile(name: string, path: Path): void {
+    if (!this.#profiles.has(name)) this.#report.refuse(path, `profile ${quote(name)} is not under profiles; ${didYouMean(name, this.#profiles)}`);
+  }
+
+  #role(role: string, path: Path): void {
+    const roles = new Set(this.#context.principals.map((principal) => principal.role));
+    if (!roles.has(role)) this.#report.refuse(path, `no principal has role ${quote(role)}, so the budget never applies; ${didYouMean(role, roles)}`);
+  }
+}
+
+function backendsOf({ primitives }: WrittenExpose): readonly string[] {
+  return typeof primitives === 'string' ? [primitives] : Object.values(primitives ?? {});
+}

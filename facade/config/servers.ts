@@ -1,0 +1,124 @@
+/** Owns how an entry under `servers` becomes a server's configuration; refuses what could only fail or surprise later. */
+import { MAPPINGS } from '../../catalogs/primitives/mapping.ts';
+import type { Semantics, Verb } from '../../catalogs/tool.ts';
+import type { ServerConfig } from './config.ts';
+import { faultsOf, isSecretName, remarksOf } from './definition.ts';
+import type { Finding, ServerDefinition } from './definition.ts';
+import { nameFault } from './names.ts';
+import { didYouMean, quote } from './problems.ts';
+import type { Path, Report } from './problems.ts';
+import type { WrittenServer } from './written.ts';
+
+/** Defaults of a server; the schema names the same ones (HA-08, HA-09, HE-02). */
+export const SERVER_DEFAULTS = { connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, reconnectBackoffMs: 1000 } as const;
+
+/** What the building of servers needs beside the entry. */
+export interface ServerContext {
+  readonly report: Report;
+  /** The file before variables were filled in: tells a literal from a variable. */
+  readonly raw: unknown;
+  readonly file: string;
+  /** Makes a path of the file absolute. */
+  readonly resolve: (path: string) => string;
+  readonly secrets: Set<string>;
+}
+
+/** Keys that define a server; an entry with none of `command` and `url` may have none of the others either. */
+const DEFINING = ['transport', 'command', 'args', 'env', 'cwd', 'url', 'headers'] as const;
+
+/** True when the entry only adds settings to a server of an included file. */
+export function isOverlay(written: WrittenServer): boolean {
+  return written.command === undefined && written.url === undefined;
+}
+
+/** Checks the name and settings of every entry, definitions included, and returns the servers that tollgate.yaml defines itself. */
+export function buildServers(written: Readonly<Record<string, WrittenServer>>, context: ServerContext): Map<string, ServerConfig> {
+  const servers = new Map<string, ServerConfig>();
+  for (const [name, entry] of Object.entries(written)) {
+    const path = ['servers', name];
+    const fault = nameFault(name);
+    if (fault !== undefined) context.report.refuseKey(path, `server ${quote(name)}: ${fault}`);
+    checkSettings(entry, path, context.report);
+    if (isOverlay(entry)) checkOverlay(entry, path, context.report);
+    else servers.set(name, defineServer(name, entry, context));
+  }
+  return servers;
+}
+
+/** Settings of an entry with defaults filled in: everything but the definition. */
+export function settingsOf(written: WrittenServer): Omit<ServerConfig, keyof ServerDefinition | 'name' | 'source' | 'unusable'> {
+  const { isolation, mapping, validateOutput } = written;
+  return {
+    ...(isolation !== undefined && { isolation }),
+    ...(mapping !== undefined && { mapping }),
+    ...(validateOutput !== undefined && { validateOutput }),
+    approved: written.approved ?? false,
+    tools: written.tools ?? {},
+    semantics: Object.entries(written.semantics ?? {}).map(([pattern, meaning]) => ({ pattern, semantics: toSemantics(meaning) })),
+    connectTimeoutMs: written.connectTimeoutMs ?? SERVER_DEFAULTS.connectTimeoutMs,
+    timeoutMs: written.timeoutMs ?? SERVER_DEFAULTS.timeoutMs,
+    hardTimeoutMs: written.hardTimeoutMs ?? Math.max(SERVER_DEFAULTS.hardTimeoutMs, written.timeoutMs ?? 0),
+    maxRetries: written.maxRetries ?? SERVER_DEFAULTS.maxRetries,
+    reconnectBackoffMs: written.reconnectBackoffMs ?? SERVER_DEFAULTS.reconnectBackoffMs,
+    labels: written.labels ?? [],
+  };
+}
+
+function toSemantics(written: Verb | Semantics): Semantics {
+  return typeof written === 'string' ? { verb: written } : written;
+}
+
+function defineServer(name: string, written: WrittenServer, context: ServerContext): ServerConfig {
+  const { command, url, cwd } = written;
+  const definition: ServerDefinition = {
+    transport: written.transport ?? (url === undefined ? 'stdio' : 'http'),
+    ...(command !== undefined && { command }),
+    ...(url !== undefined && { url }),
+    ...(cwd !== undefined && { cwd: context.resolve(cwd) }),
+    args: written.args ?? [],
+    env: written.env ?? {},
+    headers: written.headers ?? {},
+  };
+  const at = (finding: Finding): Path => ['servers', name, ...finding.path];
+  for (const fault of faultsOf(definition)) context.report.refuse(at(fault), `server ${quote(name)}: ${fault.message}`);
+  for (const remark of remarksOf(definition)) context.report.warn(at(remark), `server ${quote(name)}: ${remark.message}`);
+  noteLiterals(name, definition, context);
+  return { name, ...definition, ...settingsOf(written), source: context.file };
+}
+
+/** Secrets that stand in the file itself are hidden like the others, and said to be there. */
+function noteLiterals(name: string, definition: ServerDefinition, context: ServerContext): void {
+  const raw = (context.raw as { servers?: Record<string, WrittenServer> } | null)?.servers?.[name];
+  for (const part of ['env', 'headers'] as const) {
+    for (const [key, value] of Object.entries(definition[part])) {
+      if (!isSecretName(key) || value === '') continue;
+      const literal = raw?.[part]?.[key] === value;
+      context.secrets.add(value);
+      if (value.length < 6) context.report.warn(['servers', name, part, key], `${key} is shorter than 6 characters: it cannot be told from other text, so results are not searched for it; take a longer one`);
+      if (literal) context.report.warn(['servers', name, part, key], `${key} stands in the file in clear: whoever reads the file has it; write \${env:${key.replace(/\W/g, '_').toUpperCase()}}`);
+    }
+  }
+}
+
+function checkSettings(written: WrittenServer, path: Path, report: Report): void {
+  const { mapping, timeoutMs = SERVER_DEFAULTS.timeoutMs, hardTimeoutMs } = written;
+  if (mapping !== undefined && !(MAPPINGS as readonly string[]).includes(mapping)) {
+    report.refuse([...path, 'mapping'], `mapping ${quote(mapping)} does not exist; ${didYouMean(mapping, MAPPINGS)}`);
+  }
+  if (hardTimeoutMs !== undefined && hardTimeoutMs < timeoutMs) {
+    report.refuse([...path, 'hardTimeoutMs'], `hardTimeoutMs ${hardTimeoutMs} is below timeoutMs ${timeoutMs}: the call would end before its timeout; write at least ${timeoutMs}`);
+  }
+  written.tools?.allow?.forEach((pattern, index) => {
+    if (/^\*+$/.test(pattern)) report.refuse([...path, 'tools', 'allow', index], 'allow "*" names every tool, now and later; leave allow out, or name the tools');
+  });
+  for (const pattern of Object.keys(written.semantics ?? {})) {
+    if (/^\*+$/.test(pattern)) report.refuseKey([...path, 'semantics', pattern], 'semantics for "*" would classify tools that nobody has seen; name them, or a prefix like get_*');
+  }
+}
+
+function checkOverlay(written: WrittenServer, path: Path, report: Report): void {
+  const name = String(path.at(-1));
+  const extra = DEFINING.find((key) => written[key] !== undefined);
+  if (extra === undefined) return;
+  report.refuseKey([...path, extra], `server ${quote(name)} has ${extra} but neither command nor url: a server of an included file cannot be redefined in part; add command or url, or remove ${extra}`);
+}

@@ -1,0 +1,90 @@
+/** Owns the shape of tollgate.yaml as people write it, after its variables are filled in; what is absent here gets its default in the loader. */
+import type { Semantics, Verb } from '../../catalogs/tool.ts';
+import type { BudgetConfig, CapsConfig, ListenConfig } from './config.ts';
+
+/** The whole file, as tollgate.schema.json admits it. Lists have holes where an entry was refused, so that places keep their index. */
+export interface Written {
+  readonly workspace?: string;
+  readonly state?: string;
+  readonly servers?: Readonly<Record<string, WrittenServer>>;
+  readonly include?: readonly string[];
+  readonly principals?: readonly WrittenPrincipal[];
+  readonly profiles?: Readonly<Record<string, WrittenProfile>>;
+  readonly policies?: readonly (string | WrittenPolicy)[];
+  readonly rules?: readonly unknown[];
+  readonly expose?: WrittenExpose;
+  readonly budgets?: readonly WrittenBudget[];
+  readonly caps?: Partial<CapsConfig>;
+  readonly audit?: { readonly folder?: string; readonly rotateBytes?: number };
+  readonly listen?: Partial<ListenConfig>;
+  readonly limits?: { readonly servers?: number; readonly connections?: number };
+  readonly schemaProfile?: string;
+}
+
+/** A server; without `command` and `url` it adds settings to a server of an included file. */
+export interface WrittenServer {
+  readonly transport?: 'stdio' | 'http' | 'sse';
+  readonly command?: string;
+  readonly args?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly url?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly isolation?: 'direct';
+  readonly approved?: boolean;
+  readonly tools?: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
+  readonly semantics?: Readonly<Record<string, Verb | Semantics>>;
+  readonly mapping?: string;
+  readonly connectTimeoutMs?: number;
+  readonly timeoutMs?: number;
+  readonly hardTimeoutMs?: number;
+  readonly maxRetries?: number;
+  readonly reconnectBackoffMs?: number;
+  readonly validateOutput?: 'off' | 'warn' | 'strict';
+  readonly labels?: readonly string[];
+}
+
+/** A principal; its token is a hash, or came from the environment. */
+export interface WrittenPrincipal {
+  readonly id: string;
+  readonly role?: string;
+  readonly groups?: readonly string[];
+  readonly profiles?: readonly string[];
+  readonly token?: string;
+  readonly client?: string;
+  readonly stdio?: boolean;
+  readonly owner?: boolean;
+}
+
+/** A profile, without its name. */
+export interface WrittenProfile {
+  readonly servers?: readonly string[];
+  readonly expose?: WrittenExpose;
+  readonly budgets?: readonly WrittenBudget[];
+  readonly caps?: Partial<CapsConfig>;
+  readonly schemaProfile?: string;
+}
+
+/** Who serves the primitives, and which tools are shown beside them. */
+export interface WrittenExpose {
+  readonly primitives?: string | Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', string>>>;
+  readonly tools?: readonly (string | WrittenExposed)[];
+}
+
+/** One exposed tool or pattern. */
+export interface WrittenExposed {
+  readonly tool: string;
+  readonly name?: string;
+  readonly description?: string;
+  readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
+  readonly pins?: Readonly<Record<string, unknown>>;
+}
+
+/** A budget; `when` may be absent. */
+export type WrittenBudget = Omit<BudgetConfig, 'when'> & { readonly when?: BudgetConfig['when'] };
+
+/** A policy with a mode. */
+export interface WrittenPolicy {
+  readonly path: string;
+  readonly mode?: 'enforce' | 'warn' | 'shadow' | 'off';
+}
