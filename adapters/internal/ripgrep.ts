@@ -38,7 +38,7 @@ export async function ripgrep(ground: Ground, query: Query, hits: Hits): Promise
 function argumentsOf(query: Query, fromStdin: boolean): readonly string[] {
   return [
     ...FIXED,
-    ...(query.hidden ? ['--hidden', '--no-ignore', '--glob=!.git'] : []),
+    ...(query.hidden ? ['--hidden', '--no-ignore'] : []),
     ...(query.ignoreCase ? ['--ignore-case'] : []),
     ...(query.literal ? ['--fixed-strings'] : []),
     ...(query.context > 0 ? [`--context=${query.context}`] : []),

@@ -1,0 +1,102 @@
+/** Owns the start and the certain end of a command with all its children; refuses to leave a process of its group behind. */
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { accessSync, constants, existsSync, readFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const TERM_MS = 2000;
+const KILL_MS = 2000;
+const LOOK_MS = 25;
+
+/** Both streams are one pipe, so that their lines keep their order. Limits: no core, files of 2 GiB, an hour of processor time. */
+const WRAP = 'exec 2>&1; for limit in "-c 0" "-f 2097152" "-t 3600"; do ulimit $limit 2>/dev/null || :; done; exec "$0" -c "$1"';
+
+/** What to run. `cwd` may name an open folder; `home` becomes HOME. Without `input`, stdin is empty. */
+export interface Command {
+  readonly command: string;
+  readonly cwd: string;
+  readonly home: string;
+  readonly input: boolean;
+}
+
+/** Starts a command in a process group of its own with a clean environment: no secret of the facade's gets in. */
+export function launch({ command, cwd, home, input }: Command): ChildProcess {
+  const search = process.env['PATH'] ?? '/usr/bin:/bin';
+  const shell = shellIn(search);
+  return spawn(shell, ['-c', WRAP, shell, command], {
+    cwd,
+    detached: true,
+    stdio: [input ? 'pipe' : 'ignore', 'pipe', 'ignore'],
+    env: {
+      PATH: search,
+      HOME: home,
+      LANG: process.env['LANG'] ?? 'C.UTF-8',
+      TERM: 'dumb',
+      NO_COLOR: '1',
+      PAGER: 'cat',
+      GIT_PAGER: 'cat',
+    },
+  });
+}
+
+function shellIn(search: string): string {
+  const bash = search.split(':').map((folder) => path.join(folder, 'bash')).find(isExecutable);
+  return bash ?? '/bin/sh';
+}
+
+function isExecutable(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** True while a process of the group runs. One that ended but was not collected by its parent does not count. */
+export function groupLives(group: number): boolean {
+  try {
+    process.kill(-group, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+  if (!existsSync('/proc/self/stat')) return true;
+  return readdirSync('/proc').some((entry) => /^\d+$/.test(entry) && isLiveMember(entry, group));
+}
+
+/** Fields after the name, which may hold anything up to the last `)`: state, parent, group. */
+function isLiveMember(pid: string, group: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    const [state, , pgrp] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return Number(pgrp) === group && state !== 'Z' && state !== 'X';
+  } catch {
+    return false;
+  }
+}
+
+/** TERM to the group, after two seconds KILL; true when nothing of the group is left. */
+export async function endGroup(group: number): Promise<boolean> {
+  signalGroup(group, 'SIGTERM');
+  if (await isGone(group, TERM_MS)) return true;
+  signalGroup(group, 'SIGKILL');
+  return isGone(group, KILL_MS);
+}
+
+/** Sends a signal to every process of a group; one that is gone is no error. */
+export function signalGroup(group: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(-group, signal);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}
+
+async function isGone(group: number, within: number): Promise<boolean> {
+  for (let waited = 0; waited <= within; waited += LOOK_MS) {
+    if (!groupLives(group)) return true;
+    await sleep(LOOK_MS);
+  }
+  return false;
+}

@@ -1,0 +1,78 @@
+/** Owns how the output and the end of a command are told; refuses to call a command's own failure an error of the tool. */
+import { note } from '../../catalogs/paging.ts';
+import type { PageRequest } from '../../catalogs/paging.ts';
+import type { ToolResult } from '../../catalogs/tool.ts';
+import type { Lines } from './output.ts';
+import type { Session } from './session.ts';
+import { answer, invalid } from './text.ts';
+
+const PAGE_LINES = 2000;
+const PAGE_BYTES = 30_000;
+const ALL = Number.MAX_SAFE_INTEGER;
+
+/** The whole output of a finished run: the facade makes the cut, and spills the rest. */
+export function whole(session: Session, limit: number | undefined): ToolResult {
+  const all = session.log.lines(1, ALL);
+  const cut = limit !== undefined && all.lines.length > limit ? ends(all.lines, limit) : withGap(all);
+  return answer(exitLine(session) + cut, endNote(session));
+}
+
+function exitLine(session: Session): string {
+  const { end } = session;
+  if (end === undefined || end.code === 0) return '';
+  return `exit ${end.code}${end.signal === undefined ? '' : ` (${end.signal})`}\n`;
+}
+
+function endNote(session: Session): string | undefined {
+  if (session.end?.leftovers === true) return note('processes that the command left in the background were ended; use action="start" to keep one');
+  return session.log.total === 0 && session.end?.code === 0 ? note('no output, exit 0') : undefined;
+}
+
+/** 30 % of the lines from the head, the rest from the tail, where results and errors stand. */
+function ends(lines: readonly string[], limit: number): string {
+  const head = Math.floor(limit * 0.3);
+  const tail = limit - head;
+  const cut = note(`lines ${head + 1}-${lines.length - tail} of ${lines.length} were cut by limit`);
+  return [...lines.slice(0, head), cut, ...lines.slice(lines.length - tail)].join('\n');
+}
+
+function withGap({ lines, gap }: Lines): string {
+  if (gap === undefined) return lines.join('\n');
+  return [...lines.slice(0, gap.before), note(`${gap.lines} lines here were not kept`), ...lines.slice(gap.before)].join('\n');
+}
+
+/** What has not been shown yet; it counts as shown from now on. */
+export function news(session: Session, limit: number | undefined): string {
+  return withGap(session.log.next(limit ?? PAGE_LINES, PAGE_BYTES));
+}
+
+/** What is new in a session, and its state. */
+export function report(id: string, session: Session, limit: number | undefined): ToolResult {
+  const text = news(session, limit);
+  const { unread } = session.log;
+  if (unread > 0 || session.end === undefined) {
+    const state = session.end === undefined ? 'is running' : `has ended (exit ${session.end.code})`;
+    return answer(text, note(`session ${id} ${state}, ${unread} more lines to show. ${nextPoll(id)}`));
+  }
+  const time = seconds(session.end.at - session.startedAt);
+  return answer(exitLine(session) + text, endNote(session), note(`session ${id} has ended: exit ${session.end.code} after ${time}`));
+}
+
+/** Lines by number, shown before or not; `offset` negative counts from the end. */
+export function history(id: string, session: Session, { offset = 1, limit }: PageRequest): ToolResult {
+  const total = session.log.total;
+  if (offset === 0) throw invalid('offset counts from 1; 0 is no line.', 'Use offset=1, or a negative offset to count from the end.');
+  const from = offset < 0 ? Math.max(1, total + offset + 1) : offset;
+  const page = session.log.lines(from, limit ?? PAGE_LINES);
+  return answer(withGap(page), note(`session ${id}: lines ${from}-${page.to} of ${total}, ${session.end === undefined ? 'running' : `exit ${session.end.code}`}`));
+}
+
+/** The call that shows what comes next. */
+export function nextPoll(id: string): string {
+  return `Next: bash action="poll" session="${id}"`;
+}
+
+/** Milliseconds for people. */
+export function seconds(ms: number): string {
+  return `${(ms / 1000).toFixed(1)} s`;
+}

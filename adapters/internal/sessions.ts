@@ -1,0 +1,115 @@
+/** Owns the sessions of every scope: their ids, their number, their end; refuses a seventeenth and one of another scope. */
+import { Session } from './session.ts';
+import type { Command } from './processes.ts';
+import { failed } from './text.ts';
+
+const MAX_SESSIONS = 16;
+
+interface Shelf {
+  next: number;
+  readonly named: Map<string, Session>;
+  /** Commands of action run that have no id (yet). */
+  readonly unnamed: Set<Session>;
+  readonly idle: Map<string, NodeJS.Timeout>;
+}
+
+/** All sessions of one workspace. Scopes never see each other's. */
+export class Sessions {
+  readonly #shelves = new Map<string, Shelf>();
+  readonly #idleMs: number;
+  readonly #atExit = (): void => this.#every((session) => session.killNow());
+
+  /** `idleMs`: a session that nobody asked for so long is ended. */
+  constructor(idleMs: number) {
+    this.#idleMs = idleMs;
+    process.once('exit', this.#atExit);
+  }
+
+  /** Starts a command without an id. Release it, or give it one. */
+  async launch(scope: string, command: Command): Promise<Session> {
+    const session = await Session.start(command);
+    this.#shelf(scope).unnamed.add(session);
+    return session;
+  }
+
+  release(scope: string, session: Session): void {
+    this.#shelf(scope).unnamed.delete(session);
+  }
+
+  /** True when a further session would have a place; ended ones make room, the oldest first. */
+  hasRoom(scope: string): boolean {
+    const { named } = this.#shelf(scope);
+    return named.size < MAX_SESSIONS || [...named.values()].some((session) => session.end !== undefined);
+  }
+
+  /** Gives a command its id, s1 and on. Throws TOOL_FAILED when there is no room. */
+  name(scope: string, session: Session): string {
+    const shelf = this.#shelf(scope);
+    if (!this.hasRoom(scope)) throw failed(`There are ${MAX_SESSIONS} sessions already.`, 'End one: bash action="list", then action="kill".');
+    if (shelf.named.size >= MAX_SESSIONS) {
+      const oldest = [...shelf.named].find(([, known]) => known.end !== undefined);
+      if (oldest !== undefined) this.#forget(shelf, oldest[0]);
+    }
+    const id = `s${(shelf.next += 1)}`;
+    shelf.unnamed.delete(session);
+    shelf.named.set(id, session);
+    this.#touch(shelf, id);
+    return id;
+  }
+
+  /** The session of that id; asking for it keeps it alive. Throws TOOL_FAILED when this scope has none. */
+  get(scope: string, id: string): Session {
+    const shelf = this.#shelf(scope);
+    const session = shelf.named.get(id);
+    if (session === undefined) throw failed('There is no such session.', 'See bash action="list".');
+    this.#touch(shelf, id);
+    return session;
+  }
+
+  list(scope: string): ReadonlyMap<string, Session> {
+    return this.#shelf(scope).named;
+  }
+
+  /** Ends everything of a scope and forgets it. */
+  async endScope(scope: string): Promise<void> {
+    const shelf = this.#shelves.get(scope);
+    if (shelf === undefined) return;
+    this.#shelves.delete(scope);
+    for (const timer of shelf.idle.values()) clearTimeout(timer);
+    await Promise.all([...shelf.named.values(), ...shelf.unnamed].map((session) => session.kill()));
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([...this.#shelves.keys()].map((scope) => this.endScope(scope)));
+    process.off('exit', this.#atExit);
+  }
+
+  #shelf(scope: string): Shelf {
+    const known = this.#shelves.get(scope);
+    if (known !== undefined) return known;
+    const shelf: Shelf = { next: 0, named: new Map(), unnamed: new Set(), idle: new Map() };
+    this.#shelves.set(scope, shelf);
+    return shelf;
+  }
+
+  #touch(shelf: Shelf, id: string): void {
+    clearTimeout(shelf.idle.get(id));
+    shelf.idle.set(id, setTimeout(() => void this.#expire(shelf, id), this.#idleMs).unref());
+  }
+
+  async #expire(shelf: Shelf, id: string): Promise<void> {
+    const session = shelf.named.get(id);
+    this.#forget(shelf, id);
+    await session?.kill();
+  }
+
+  #forget(shelf: Shelf, id: string): void {
+    clearTimeout(shelf.idle.get(id));
+    shelf.idle.delete(id);
+    shelf.named.delete(id);
+  }
+
+  #every(act: (session: Session) => void): void {
+    for (const shelf of this.#shelves.values()) for (const session of [...shelf.named.values(), ...shelf.unnamed]) act(session);
+  }
+}

@@ -1,0 +1,161 @@
+/** Owns the internal workspace server, which runs in this process: read, write, edit and bash; refuses all that leads out of its root. */
+import { realpathSync, statSync } from 'node:fs';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { normalise } from '../../catalogs/primitives/arguments.ts';
+import { ARGUMENT_SCHEMAS, checkArguments } from '../../catalogs/primitives/schemas.ts';
+import type { RawTool, Semantics, ToolResult } from '../../catalogs/tool.ts';
+import { PRIMITIVES } from '../port.ts';
+import type { Health, HealthState, JsonDoc, Primitive, PrimitiveBackend, ServerInfo, UpstreamCall } from '../port.ts';
+import { bash } from './bash.ts';
+import type { BashArgs } from './bash.ts';
+import { Locks, Versions } from './desk.ts';
+import type { EditArgs } from './edit.ts';
+import { read } from './read.ts';
+import type { ReadArgs } from './read.ts';
+import { Sessions } from './sessions.ts';
+import { refusal } from './text.ts';
+import { edit, write } from './write.ts';
+import type { WriteArgs } from './write.ts';
+
+/** `root`: the folder to which everything is bound. `idleMs`: life of a session that nobody asks for, default 30 minutes. */
+export interface WorkspaceOptions {
+  readonly root: string;
+  readonly idleMs?: number;
+}
+
+const IDLE_MS = 30 * 60_000;
+const INFO: ServerInfo = { name: 'tollgate-workspace', version: '1', protocolVersion: '2025-11-25' };
+
+const SEMANTICS: ReadonlyMap<Primitive, Semantics> = new Map<Primitive, Semantics>([
+  ['read', { verb: 'read', paths: ['path'] }],
+  ['write', { verb: 'write', paths: ['path'] }],
+  ['edit', { verb: 'write', paths: ['path'] }],
+  ['bash', { verb: 'execute', paths: ['cwd'], command: 'command', byArgument: { argument: 'action', verbs: { poll: 'read', list: 'read' } } }],
+]);
+
+const DESCRIPTIONS: Readonly<Record<Primitive, string>> = {
+  read: 'Read from the workspace. Without action: the text of a file, 2000 lines or 30000 bytes at a time, exactly as it is, without line numbers; a note names the call for the rest. list: entries of a directory; find: files by glob; search: lines by regular expression as path:line:text; stat: size, times and version. Files and directories that .gitignore names are left out unless hidden is true.',
+  write: 'Write a whole text file in the workspace, or append to one. Parent directories are made. By default an existing file is replaced only when you have read its present version. For small changes use edit.',
+  edit: 'Replace text in a file of the workspace. old_string must be exactly the text in the file and occur once, unless replace_all or line is given. Line ends, byte order mark and mode stay. The answer shows the changed lines. When nothing matches, the nearest places are shown and nothing is changed.',
+  bash: 'Run a shell command in the workspace and get its output, stdout and stderr together; a non-zero exit code stands in the first line. A command that takes longer than timeout_ms goes on as a session. For servers and interactive programs: start, then send, poll, kill; list shows the sessions. Processes left in the background by run are ended.',
+};
+
+/** The internal server over `root`. Throws INIT_FAILED at start when the root is no folder. */
+export function createWorkspace(options: WorkspaceOptions): PrimitiveBackend {
+  return new Workspace(options);
+}
+
+class Workspace implements PrimitiveBackend {
+  readonly name = 'workspace';
+  readonly #configured: string;
+  readonly #versions = new Versions();
+  readonly #locks = new Locks();
+  readonly #idleMs: number;
+  #sessions: Sessions | undefined;
+  #root: string | undefined;
+  #state: HealthState = 'idle';
+
+  constructor(options: WorkspaceOptions) {
+    this.#configured = options.root;
+    this.#idleMs = options.idleMs ?? IDLE_MS;
+  }
+
+  start(): Promise<ServerInfo> {
+    if (this.#root !== undefined) return Promise.resolve(INFO);
+    try {
+      const root = realpathSync.native(this.#configured);
+      if (!statSync(root).isDirectory()) throw new Error('not a directory');
+      this.#root = root;
+    } catch (cause) {
+      this.#state = 'unavailable';
+      return Promise.reject(new TollgateError('INIT_FAILED', { detail: 'The workspace is no folder that can be used.', next: 'Set `workspace` in tollgate.yaml to a folder that exists.', cause }));
+    }
+    this.#sessions = new Sessions(this.#idleMs);
+    this.#state = 'healthy';
+    return Promise.resolve(INFO);
+  }
+
+  listTools(): Promise<readonly RawTool[]> {
+    return Promise.resolve(PRIMITIVES.map((name) => ({ name, description: DESCRIPTIONS[name], inputSchema: { ...ARGUMENT_SCHEMAS.get(name) } })));
+  }
+
+  serves(): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]> {
+    return new Map([...SEMANTICS].map(([tool, semantics]) => [tool, [{ tool, semantics }]]));
+  }
+
+  lower(primitive: Primitive, args: Readonly<Record<string, unknown>>): { tool: string; args: Readonly<Record<string, unknown>>; semantics: Semantics } {
+    const semantics = SEMANTICS.get(primitive);
+    if (semantics === undefined) throw new TollgateError('NOT_SUPPORTED');
+    const named = normalise(primitive, args).args;
+    checkArguments(primitive, named);
+    return { tool: primitive, args: named, semantics };
+  }
+
+  async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
+    await this.start();
+    checkArguments(call.tool, call.args.value);
+    const value = await this.#answer(call);
+    return { text: JSON.stringify(value), value, exact: true };
+  }
+
+  async #answer(call: UpstreamCall): Promise<ToolResult> {
+    // Commands have a timeout of their own; everything else must answer within the facade's.
+    const time = call.tool === 'bash' ? undefined : AbortSignal.timeout(call.timeoutMs);
+    const signal = time === undefined ? call.signal : AbortSignal.any([call.signal, time]);
+    try {
+      signal.throwIfAborted();
+      return await this.#act(call, signal);
+    } catch (error) {
+      if (call.signal.aborted) throw new TollgateError('CANCELLED', { cause: error });
+      if (time?.aborted === true) throw new TollgateError('TOOL_TIMEOUT', { cause: error });
+      if (error instanceof TollgateError && error.code === 'TOOL_FAILED') return refusal(error.message, error.next);
+      throw error;
+    }
+  }
+
+  #act(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
+    const { root, sessions } = this.#ready();
+    const desk = { root, scope: call.scope, signal, versions: this.#versions, locks: this.#locks };
+    // checkArguments has just compared the arguments with the schemas that these types write out.
+    const args: unknown = call.args.value;
+    switch (call.tool) {
+      case 'read':
+        return read(desk, args as ReadArgs);
+      case 'write':
+        return write(desk, args as WriteArgs);
+      case 'edit':
+        return edit(desk, args as EditArgs & { path: string });
+      default:
+        return bash({ ...desk, sessions, hardTimeoutMs: call.hardTimeoutMs }, args as BashArgs);
+    }
+  }
+
+  #ready(): { readonly root: string; readonly sessions: Sessions } {
+    if (this.#root === undefined || this.#sessions === undefined) throw new TollgateError('SERVER_UNAVAILABLE');
+    return { root: this.#root, sessions: this.#sessions };
+  }
+
+  health(): Health {
+    return { state: this.#state, restarts: 0, badLines: 0, ...(this.#state === 'unavailable' ? { reason: 'the workspace is no folder that can be used' } : {}) };
+  }
+
+  info(): ServerInfo | undefined {
+    return this.#root === undefined ? undefined : INFO;
+  }
+
+  /** The four tools never change. */
+  onToolsChanged(): void {}
+
+  async stop(): Promise<void> {
+    const sessions = this.#sessions;
+    this.#sessions = undefined;
+    this.#root = undefined;
+    this.#state = 'idle';
+    await sessions?.stop();
+  }
+
+  async endScope(scope: string): Promise<void> {
+    this.#versions.drop(scope);
+    await this.#sessions?.endScope(scope);
+  }
+}
