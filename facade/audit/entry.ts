@@ -29,7 +29,7 @@ export interface CallFacts {
   readonly server?: string;
   readonly tool?: string;
   readonly verb?: Verb;
-  /** Keyed digest of effect and arguments (audit/digest.ts): equal calls can be seen, but not guessed. */
+  /** Keyed digest of effect and arguments (audit/key.ts): equal calls can be seen, but not guessed. */
   readonly effectDigest?: string;
   /** Of the policy that decided. */
   readonly revision?: string;

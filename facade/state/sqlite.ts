@@ -44,7 +44,7 @@ function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' 
 }
 
 function createLedger(database: Database): Pick<State, 'reserve' | 'settle' | 'endScope'> {
-  const read = database.first<Counter>('SELECT * FROM counter WHERE budget = ? AND scope = ? AND key = ?');
+  const read = database.first<Counter>('SELECT since, calls, argBytes, outputBytes, wallMs FROM counter WHERE budget = ? AND scope = ? AND key = ?');
   const write = database.run('INSERT OR REPLACE INTO counter VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)');
   const correct = database.run(
     'UPDATE counter SET outputBytes = outputBytes + ?, wallMs = wallMs + ? WHERE budget = ? AND scope = ? AND key = ? AND since = ?',

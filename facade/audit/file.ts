@@ -1,0 +1,92 @@
+/** Owns one file that is only appended to: a record stands in it whole or not at all; refuses to go on over half a record. */
+import fs from 'node:fs';
+
+/** What is used of node:fs; tests put faults between. */
+export type AuditFs = Pick<typeof fs, 'openSync' | 'writeSync' | 'ftruncateSync' | 'fstatSync' | 'statSync' | 'unlinkSync' | 'fdatasync' | 'close'>;
+
+/** A file of the chain. */
+export interface ChainFile {
+  readonly path: string;
+  /** Bytes of whole records. */
+  readonly size: number;
+  /** Appends all bytes, or throws and leaves none. */
+  write(bytes: Buffer): void;
+  /** False when the file was removed, or moved away to be replaced: what is written then would not be found again. */
+  isInPlace(): boolean;
+  sync(): Promise<void>;
+  close(): Promise<void>;
+  /** Takes back a file that got no record. */
+  discard(): void;
+}
+
+/** Creates the file (0600); undefined when there is one. Throws what node:fs throws. */
+export function createChainFile(path: string, files: AuditFs = fs): ChainFile | undefined {
+  const fd = openNew(path, files);
+  if (fd === undefined) return undefined;
+  const { ino, dev } = files.fstatSync(fd);
+  let size = 0;
+  let isTorn = false;
+
+  const append = (bytes: Buffer): void => {
+    let done = 0;
+    while (done < bytes.length) {
+      // A disk that fills up takes a part first and says so only by the count.
+      const taken = files.writeSync(fd, bytes, done, bytes.length - done);
+      if (taken === 0) throw new Error('write took no byte');
+      done += taken;
+    }
+  };
+  const cutBack = (): void => {
+    files.ftruncateSync(fd, size);
+    isTorn = false;
+  };
+  const settle = (work: typeof files.fdatasync): Promise<void> =>
+    new Promise((resolve, reject) => work(fd, (error) => (error === null ? resolve() : reject(error))));
+
+  return {
+    path,
+    get size() {
+      return size;
+    },
+    write: (bytes) => {
+      if (isTorn) cutBack();
+      isTorn = true;
+      try {
+        append(bytes);
+      } catch (error) {
+        tryQuietly(cutBack);
+        throw error;
+      }
+      isTorn = false;
+      size += bytes.length;
+    },
+    isInPlace: () => {
+      const found = files.statSync(path, { throwIfNoEntry: false });
+      return found?.ino === ino && found.dev === dev;
+    },
+    sync: () => settle(files.fdatasync),
+    close: () => settle(files.close as typeof files.fdatasync),
+    discard: () => {
+      tryQuietly(() => files.unlinkSync(path));
+      files.close(fd, () => undefined);
+    },
+  };
+}
+
+function openNew(path: string, files: AuditFs): number | undefined {
+  try {
+    return files.openSync(path, 'ax', 0o600);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return undefined;
+    throw error;
+  }
+}
+
+/** For cleaning up after a fault that is thrown anyway; what is left undone is done before the next write. */
+function tryQuietly(work: () => void): void {
+  try {
+    work();
+  } catch {
+    // The fault that led here is the one to report.
+  }
+}

@@ -1,0 +1,95 @@
+/** Owns how records look: as rows, in full, as CSV; refuses to let a cell become a formula in a spreadsheet. */
+import type { AuditStat, AuditStats, Found } from '../audit/read.ts';
+import type { AuditVerdict } from '../audit/verify.ts';
+import { paint, printable, table, type Cell, type CliIo, type Colour } from './print.ts';
+
+type Tty = Pick<CliIo, 'isTTY'>;
+
+const COLOURS: Readonly<Record<string, Colour>> = { allow: 'green', ask: 'yellow', deny: 'red', error: 'red', shadow: 'yellow', unknown: 'magenta' };
+
+/** The fields of any record, by path: `principal.id`. Absent ones are ''. */
+function field(found: Found, path: string): string {
+  let value: unknown = found.record;
+  for (const key of path.split('.')) value = typeof value === 'object' && value !== null && Object.hasOwn(value, key) ? (value as Record<string, unknown>)[key] : undefined;
+  return value === undefined || value === null ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value);
+}
+
+/** Ids of the rules that decided. */
+function rules(found: Found): string {
+  const reasons = (found.record as { reasons?: unknown }).reasons;
+  return Array.isArray(reasons) ? reasons.map((reason: { id?: unknown }) => String(reason.id ?? '')).join(' ') : '';
+}
+
+function toolOf(found: Found): string {
+  const [server, tool, exposed] = [field(found, 'server'), field(found, 'tool'), field(found, 'exposed')];
+  const real = tool === '' ? server : `${server}.${tool}`;
+  return exposed === '' || exposed === real ? real : real === '' ? exposed : `${exposed} (${real})`;
+}
+
+/** What happened, in a word: an intent that stands alone has no known outcome. */
+function outcomeOf(found: Found): Cell {
+  const type = field(found, 'type');
+  const outcome = type === 'intent' ? 'unknown' : field(found, 'outcome') || field(found, 'event') || type;
+  const colour = COLOURS[outcome];
+  return colour === undefined ? outcome : { text: outcome, colour };
+}
+
+/** One record a line. */
+export function listTable(io: Tty, records: readonly Found[]): string {
+  const rows = records.map((found) => [
+    field(found, 'ts').replace('T', ' ').slice(0, 19),
+    outcomeOf(found),
+    toolOf(found) || field(found, 'type'),
+    field(found, 'principal.id'),
+    field(found, 'ms') === '' ? '' : `${Math.round(Number(field(found, 'ms')))} ms`,
+    field(found, 'sizes.sent') === '' ? '' : `${field(found, 'sizes.sent')} B`,
+    field(found, 'code') || rules(found),
+    field(found, 'id'),
+  ]);
+  return table(io, ['time (UTC)', 'outcome', 'tool', 'principal', 'time', 'sent', 'why', 'id'], rows);
+}
+
+/** Every field of the records, one a line. */
+export function fullText(io: Tty, records: readonly Found[]): string {
+  return records
+    .map((found) => {
+      const names = Object.keys(found.record).filter((name) => name !== 'prev' && name !== 'hash');
+      const seal = found.intact ? paint(io, 'green', 'hash fits') : paint(io, 'red', 'the record was changed: its hash does not fit');
+      return `${names.map((name) => `${paint(io, 'dim', printable(name).padEnd(13))} ${printable(field(found, name))}\n`).join('')}${seal}\n`;
+    })
+    .join('\n');
+}
+
+/** Three small tables. */
+export function statsText(io: Tty, stats: AuditStats): string {
+  const time = (ms: number | undefined): string => (ms === undefined ? '' : `${ms.toFixed(1)} ms`);
+  const one = (title: string, group: readonly AuditStat[]): string =>
+    table(io, [title, 'calls', 'p50', 'p95'], group.map(({ name, count, p50, p95 }) => [name, String(count), time(p50), time(p95)]));
+  const unknown = stats.unknown === 0 ? '' : `, ${stats.unknown} without a known outcome`;
+  return [`${stats.calls} calls${unknown}\n`, one('tool', stats.byTool), one('outcome', stats.byOutcome), one('principal', stats.byPrincipal)].join('\n');
+}
+
+/** The chains, then what is wrong. */
+export function verdictText(io: Tty, verdict: AuditVerdict): string {
+  const chains = table(io, ['chain', 'files', 'records', 'state', 'head'], verdict.chains.map(({ chain, files, records, state, head }) => [chain, String(files), String(records), state, head.slice(0, 16)]));
+  const faults = verdict.faults.map(({ file, seq, what }) => `${printable([file, seq === undefined ? '' : `record ${seq}`].filter(Boolean).join(', ') || 'log')}: ${printable(what)}\n`);
+  const last = verdict.ok ? paint(io, 'green', `${verdict.records} records, all as they were written`) : paint(io, 'red', `broken: ${faults.length} fault${faults.length === 1 ? '' : 's'}`);
+  return `${chains}\n${faults.join('')}${last}\n`;
+}
+
+const CSV = ['ts', 'seq', 'type', 'id', 'principal.id', 'principal.role', 'principal.origin', 'session', 'run', 'exposed', 'server', 'tool', 'verb', 'outcome', 'code',
+  'executed', 'sizes.args', 'sizes.raw', 'sizes.sent', 'sizes.spilled', 'cut', 'redactions', 'escaped', 'ms', 'upstreamMs', 'event', 'revision', 'hash'] as const;
+
+/** The first line of the CSV. */
+export function csvHead(): string {
+  return `${[...CSV, 'rules'].join(',')}\r\n`;
+}
+
+/** One record as CSV (RFC 4180). A cell that a spreadsheet would compute gets an apostrophe in front. */
+export function csvLine(found: Found): string {
+  const quote = (text: string): string => {
+    const safe = /^[=+\-@\t\r\n]/.test(text) && !/^-?\d+(\.\d+)?$/.test(text) ? `'${text}` : text;
+    return /[",\r\n']/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  return `${[...CSV.map((path) => field(found, path)), rules(found)].map(quote).join(',')}\r\n`;
+}

@@ -1,0 +1,199 @@
+/** Owns `tollgate audit`: the questions an admin asks the log; refuses options it does not know, with exit code 2. */
+import { join, resolve } from 'node:path';
+import { parseArgs, type ParseArgsConfig } from 'node:util';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { openReader, type AuditFilter, type AuditReader, type Found } from '../audit/read.ts';
+import { verifyAudit } from '../audit/verify.ts';
+import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
+import { loadConfig } from '../config/load.ts';
+import { EXIT, type Io } from './io.ts';
+import { json, printable } from './print.ts';
+
+const TEXT = { type: 'string' } as const;
+const FLAG = { type: 'boolean' } as const;
+const COMMON = { config: { type: 'string', short: 'c' }, folder: TEXT, json: FLAG } as const;
+const FILTERS = {
+  since: TEXT, until: TEXT, type: TEXT, principal: TEXT, server: TEXT, tool: TEXT, outcome: TEXT, code: TEXT,
+  run: TEXT, session: TEXT, id: TEXT, text: TEXT, all: FLAG, ...COMMON,
+} as const;
+
+const USAGE = `Usage: tollgate audit COMMAND [OPTIONS]
+
+  list           the newest calls, one a line        --limit N (50), --unknown
+  show ID        all records of one call, in full
+  tail           the newest calls, then what comes   --limit N (10)
+  stats          counts and times by tool, outcome, principal
+  export         all records, oldest first           --format jsonl|csv
+  verify         proves that nothing was changed     --expect-head HASH (repeatable)
+
+Filters: --since and --until (ISO time, or 30m, 2h, 7d ago), --principal, --server, --tool, --outcome, --code,
+--run, --session, --type, --id, --text. --all takes in what is no call; --json prints for machines.
+The log is the one of --config FILE (tollgate.yaml), or the copy in --folder DIR.
+`;
+
+type Values = Readonly<Record<string, string | boolean | readonly (string | boolean)[] | undefined>>;
+
+interface Command {
+  readonly options: NonNullable<ParseArgsConfig['options']>;
+  /** Names of what stands without `--`. */
+  readonly operands: readonly string[];
+  run(at: Running): number | Promise<number>;
+}
+
+/** The folder of the chain files, and the file of the index. */
+interface Places {
+  readonly folder: string;
+  readonly index: string;
+}
+
+interface Running {
+  readonly values: Values;
+  readonly operands: readonly string[];
+  readonly io: Io;
+  readonly places: Places;
+  readonly filter: AuditFilter;
+}
+
+const COMMANDS: ReadonlyMap<string, Command> = new Map<string, Command>([
+  ['list', { options: { ...FILTERS, limit: TEXT, unknown: FLAG }, operands: [], run: list }],
+  ['show', { options: COMMON, operands: ['ID'], run: show }],
+  ['tail', { options: { ...FILTERS, limit: TEXT }, operands: [], run: tail }],
+  ['stats', { options: FILTERS, operands: [], run: stats }],
+  ['export', { options: { ...FILTERS, format: TEXT }, operands: [], run: exportAll }],
+  ['verify', { options: { 'expect-head': { type: 'string', multiple: true }, ...COMMON }, operands: [], run: verify }],
+]);
+
+/** Runs one command. Answers the exit code: 0, 1 nothing found, 2 usage, 3 the log is broken. Throws CONFIG_INVALID, STATE_FAILED. */
+export async function runAudit(args: readonly string[], io: Io): Promise<number> {
+  const [name = '', ...rest] = args;
+  const command = COMMANDS.get(name);
+  if (command === undefined) {
+    const asked = name === '--help' || name === 'help';
+    (asked ? io.stdout : io.stderr)(asked || name === '' ? USAGE : `There is no audit command ${printable(name)}.\n\n${USAGE}`);
+    return asked ? EXIT.ok : EXIT.usage;
+  }
+  try {
+    const { values, positionals } = parseArgs({ args: rest, options: command.options, allowPositionals: true });
+    if (positionals.length !== command.operands.length) throw usage(`Write: tollgate audit ${[name, ...command.operands].join(' ')}`);
+    return await command.run({ values, operands: positionals, io, places: placesOf(values, io), filter: filterOf(values, Date.now()) });
+  } catch (error) {
+    const isUsage = error instanceof TollgateError ? error.code === 'USAGE' : String((error as NodeJS.ErrnoException).code).startsWith('ERR_PARSE_ARGS');
+    if (!isUsage) throw error;
+    io.stderr(`${printable((error as Error).message)}\n`);
+    return EXIT.usage;
+  }
+}
+
+/** A copy that is looked at gets no index of its own on the disk. */
+function placesOf(values: Values, io: Io): Places {
+  if (typeof values['folder'] === 'string') return { folder: resolve(io.cwd, values['folder']), index: ':memory:' };
+  const file = typeof values['config'] === 'string' ? values['config'] : 'tollgate.yaml';
+  const config = loadConfig(resolve(io.cwd, file), { env: io.env, home: io.home });
+  return { folder: config.audit.folder, index: join(config.state, 'audit-index.db') };
+}
+
+function list({ values, io, places, filter }: Running): number {
+  const limit = numberOf(values, 'limit', 50);
+  return withReader(places, (reader) => {
+    const found = values['unknown'] === true ? reader.unknown().slice(-limit) : reader.list(filter, limit);
+    print(io, values, found);
+    return EXIT.ok;
+  });
+}
+
+function show({ operands, values, io, places }: Running): number {
+  return withReader(places, (reader) => {
+    const found = [...reader.all({ id: operands[0] ?? '' })];
+    if (found.length === 0) io.stderr(`There is no record with the id ${printable(operands[0] ?? '')}.\n`);
+    else io.stdout(values['json'] === true ? json(found.map((one) => one.record)) : fullText(io, found));
+    return found.length === 0 ? EXIT.unexpected : EXIT.ok;
+  });
+}
+
+async function tail({ values, io, places, filter }: Running): Promise<number> {
+  const reader = openReader(places.folder, places.index);
+  const stop = new AbortController();
+  void io.stopped.then(() => stop.abort());
+  try {
+    print(io, values, reader.list(filter, numberOf(values, 'limit', 10)));
+    for await (const found of reader.follow(filter, stop.signal)) {
+      io.stdout(values['json'] === true ? `${found.line}\n` : rowOnly(listTable(io, [found])));
+    }
+    return EXIT.ok;
+  } finally {
+    reader.close();
+  }
+}
+
+function stats({ values, io, places, filter }: Running): number {
+  return withReader(places, (reader) => {
+    const found = reader.stats(filter);
+    io.stdout(values['json'] === true ? json(found) : statsText(io, found));
+    return EXIT.ok;
+  });
+}
+
+function exportAll({ values, io, places, filter }: Running): number {
+  const format = values['format'] ?? 'jsonl';
+  if (format !== 'jsonl' && format !== 'csv') throw usage('--format is jsonl or csv');
+  return withReader(places, (reader) => {
+    if (format === 'csv') io.stdout(csvHead());
+    const { callsOnly: _, ...all } = filter;
+    for (const found of reader.all(all)) io.stdout(format === 'csv' ? csvLine(found) : `${found.line}\n`);
+    return EXIT.ok;
+  });
+}
+
+function verify({ values, io, places }: Running): number {
+  const verdict = verifyAudit(places.folder, (values['expect-head'] ?? []) as readonly string[]);
+  io.stdout(values['json'] === true ? json(verdict) : verdictText(io, verdict));
+  return verdict.ok ? EXIT.ok : EXIT.refused;
+}
+
+function withReader(places: Places, work: (reader: AuditReader) => number): number {
+  const reader = openReader(places.folder, places.index);
+  try {
+    return work(reader);
+  } finally {
+    reader.close();
+  }
+}
+
+function print(io: Io, values: Values, found: readonly Found[]): void {
+  io.stdout(values['json'] === true ? json(found.map((one) => one.record)) : listTable(io, found));
+  const changed = found.filter((one) => !one.intact).length;
+  if (changed > 0) io.stderr(`${changed} of these records were changed after they were written: run tollgate audit verify\n`);
+}
+
+function rowOnly(text: string): string {
+  return text.slice(text.indexOf('\n') + 1);
+}
+
+function filterOf(values: Values, now: number): AuditFilter {
+  const filter: Record<string, string | boolean> = values['all'] === true ? {} : { callsOnly: true };
+  for (const name of Object.keys(FILTERS)) {
+    const value = values[name];
+    if (typeof value === 'string') filter[name] = name === 'since' || name === 'until' ? timeOf(value, now) : value;
+  }
+  return filter as AuditFilter;
+}
+
+const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+function timeOf(text: string, now: number): string {
+  const [, count, unit] = /^(\d{1,6})([smhd])$/.exec(text) ?? [];
+  const time = count === undefined ? Date.parse(text) : now - Number(count) * (UNITS[unit ?? ''] ?? 0);
+  if (Number.isNaN(time)) throw usage(`${text} is no time: write 2026-01-31T12:00:00Z, or 30m, 2h, 7d`);
+  return new Date(time).toISOString();
+}
+
+function numberOf(values: Values, name: string, otherwise: number): number {
+  const text = values[name];
+  if (text === undefined) return otherwise;
+  if (!/^[1-9]\d{0,6}$/.test(String(text))) throw usage(`--${name} is a whole number from 1`);
+  return Number(text);
+}
+
+function usage(detail: string): TollgateError {
+  return new TollgateError('USAGE', { detail });
+}

@@ -1,0 +1,50 @@
+/** Owns how commands print: tables, JSON, colour; refuses to let a name from outside drive the terminal. */
+import { styleText } from 'node:util';
+import type { Io } from './io.ts';
+
+/** Where a command prints. `isTTY`: a person reads it, so there is colour. */
+export type CliIo = Pick<Io, 'stdout' | 'stderr' | 'isTTY'>;
+
+export type Colour = 'green' | 'yellow' | 'red' | 'magenta' | 'dim' | 'bold';
+
+/** A cell: text, or text in a colour. */
+export type Cell = string | { readonly text: string; readonly colour: Colour };
+
+const MAX_CELL = 60;
+
+/** Escapes what a terminal or a reader would not show as it is: controls, escapes, bidi and tag characters, half code points. */
+export function printable(text: string): string {
+  return text.replace(/[\p{C}\u2028\u2029]/gu, (found) => `\\u{${(found.codePointAt(0) ?? 0).toString(16)}}`);
+}
+
+/** Paints only where a person looks. */
+export function paint(io: Pick<CliIo, 'isTTY'>, colour: Colour, text: string): string {
+  return io.isTTY ? styleText(colour, text) : text;
+}
+
+/** A table with aligned columns, one row a line; cells are made printable and cut to 60 characters. */
+export function table(io: Pick<CliIo, 'isTTY'>, columns: readonly string[], rows: readonly (readonly Cell[])[]): string {
+  const head = columns.map((name): Cell => ({ text: name, colour: 'dim' }));
+  const lines = [head, ...rows].map((row) => row.map(cellOf));
+  const widths = columns.map((_, at) => Math.max(...lines.map((line) => [...(line[at]?.text ?? '')].length)));
+  const format = (line: readonly { text: string; colour?: Colour }[]): string =>
+    line
+      .map(({ text, colour }, at) => {
+        const padding = at === line.length - 1 ? '' : ' '.repeat((widths[at] ?? 0) - [...text].length);
+        return (colour === undefined ? text : paint(io, colour, text)) + padding;
+      })
+      .join('  ')
+      .trimEnd();
+  return `${lines.map(format).join('\n')}\n`;
+}
+
+/** JSON for machines, one value, indented for the person who looks anyway. */
+export function json(value: unknown): string {
+  return `${JSON.stringify(value, null, 2)}\n`;
+}
+
+function cellOf(cell: Cell): { readonly text: string; readonly colour?: Colour } {
+  const { text, ...rest } = typeof cell === 'string' ? { text: cell } : cell;
+  const letters = [...printable(text)];
+  return { text: letters.length > MAX_CELL ? `${letters.slice(0, MAX_CELL - 1).join('')}…` : letters.join(''), ...rest };
+}
