@@ -2,28 +2,36 @@
 import { note } from '../../catalogs/paging.ts';
 import type { PageRequest } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
-import type { Lines } from './output.ts';
-import type { Session } from './session.ts';
+import type { Lines, OutputLog } from './output.ts';
 import { answer, invalid } from './text.ts';
+
+/** What is told of a command, whether it runs here or on another server. Times in Unix milliseconds. */
+export interface Reported {
+  readonly log: OutputLog;
+  readonly startedAt: number;
+  /** `torn`: the end of the output may be missing. */
+  readonly end: { readonly code: number | 'unknown'; readonly signal?: string; readonly leftovers: boolean; readonly torn?: boolean; readonly at: number } | undefined;
+}
 
 const PAGE_LINES = 2000;
 const PAGE_BYTES = 30_000;
 const ALL = Number.MAX_SAFE_INTEGER;
 
 /** The whole output of a finished run: the facade makes the cut, and spills the rest. */
-export function whole(session: Session, limit: number | undefined): ToolResult {
+export function whole(session: Reported, limit: number | undefined): ToolResult {
   const all = session.log.lines(1, ALL);
   const cut = limit !== undefined && all.lines.length > limit ? ends(all.lines, limit) : withGap(all);
   return answer(exitLine(session) + cut, endNote(session));
 }
 
-function exitLine(session: Session): string {
+function exitLine(session: Reported): string {
   const { end } = session;
   if (end === undefined || end.code === 0) return '';
   return `exit ${end.code}${end.signal === undefined ? '' : ` (${end.signal})`}\n`;
 }
 
-function endNote(session: Session): string | undefined {
+function endNote(session: Reported): string | undefined {
+  if (session.end?.torn === true) return note('the backend did not tell how the command ended; the end of its output may be missing');
   if (session.end?.leftovers === true) return note('processes that the command left in the background were ended; use action="start" to keep one');
   return session.log.total === 0 && session.end?.code === 0 ? note('no output, exit 0') : undefined;
 }
@@ -42,12 +50,12 @@ function withGap({ lines, gap }: Lines): string {
 }
 
 /** What has not been shown yet; it counts as shown from now on. */
-export function news(session: Session, limit: number | undefined): string {
+export function news(session: Reported, limit: number | undefined): string {
   return withGap(session.log.next(limit ?? PAGE_LINES, PAGE_BYTES));
 }
 
 /** What is new in a session, and its state. */
-export function report(id: string, session: Session, limit: number | undefined): ToolResult {
+export function report(id: string, session: Reported, limit: number | undefined): ToolResult {
   const text = news(session, limit);
   const { unread } = session.log;
   if (unread > 0 || session.end === undefined) {
@@ -59,7 +67,7 @@ export function report(id: string, session: Session, limit: number | undefined):
 }
 
 /** Lines by number, shown before or not; `offset` negative counts from the end. */
-export function history(id: string, session: Session, { offset = 1, limit }: PageRequest): ToolResult {
+export function history(id: string, session: Reported, { offset = 1, limit }: PageRequest): ToolResult {
   const total = session.log.total;
   if (offset === 0) throw invalid('offset counts from 1; 0 is no line.', 'Use offset=1, or a negative offset to count from the end.');
   const from = offset < 0 ? Math.max(1, total + offset + 1) : offset;

@@ -91,7 +91,8 @@ async function atSpot(desk: Desk, at: { path: string; create: boolean }, work: (
   });
 }
 
-function refuseCutText(text: string, argument: string): void {
+/** Throws ARGS_INVALID for text that was cut by Tollgate: writing it back would lose the rest. */
+export function refuseCutText(text: string, argument: string): void {
   if (!holdsNote(text)) return;
   throw invalid(`${argument} holds a note of Tollgate that marks cut output: writing it would lose what was cut.`, 'Read the rest, then give the whole text without the note.');
 }
@@ -117,7 +118,8 @@ function lineRange(text: string, place: Place): { readonly first: number; readon
   return { first: lineAt(text, place.start), last: lineAt(text, Math.max(place.start, place.end - 1)) };
 }
 
-function linesOf(text: string, places: readonly Place[]): string {
+/** The places of an edit for people: `lines 3, 7-9 (2 places)`. */
+export function linesOf(text: string, places: readonly Place[]): string {
   const ranges = places.map((place) => lineRange(text, place));
   const shown = ranges.slice(0, 20).map(({ first, last }) => (first === last ? `${first}` : `${first}-${last}`));
   const word = ranges.length === 1 && ranges[0]?.first === ranges[0]?.last ? 'line' : 'lines';
@@ -125,7 +127,7 @@ function linesOf(text: string, places: readonly Place[]): string {
 }
 
 /** The changed lines with three around each place, so that the caller sees what now stands there. */
-function around(text: string, places: readonly Place[]): string {
+export function around(text: string, places: readonly Place[]): string {
   const lines = text.split('\n');
   let shown = '';
   let done = 0;
