@@ -14,6 +14,7 @@ const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   HTTP_SESSION: 404,
   HTTP_METHOD: 405,
   HTTP_BODY_TOO_LARGE: 413,
+  RATE_LIMITED: 429,
   INTERNAL: 500,
   HTTP_SESSIONS_FULL: 503,
   SHUTTING_DOWN: 503,

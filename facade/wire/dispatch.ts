@@ -4,6 +4,9 @@ import type { Facade, Session } from '../facade.ts';
 import type { Era } from './era.ts';
 import { LegacyDispatch } from './legacy.ts';
 
+/** Requests of one session at once. Above it pipes wait and HTTP refuses, so that a client which only asks cannot fill the memory. */
+export const MAX_RUNNING = 1024;
+
 /** Sends one message to the client, out of turn. Never throws; may drop the message when the client does not read. */
 export type Send = (text: string) => void;
 

@@ -41,7 +41,11 @@ const MAX_CONNECTIONS = 1024;
 const TICK_MS = 15_000;
 /** How long the last answers may take to leave, once nothing runs any more. */
 const FLUSH_MS = 500;
-const PREFLIGHT = { 'access-control-allow-methods': 'GET, POST, DELETE', 'access-control-allow-headers': 'authorization, content-type, mcp-session-id, mcp-protocol-version, last-event-id', 'access-control-max-age': '600' };
+const PREFLIGHT = {
+  'access-control-allow-methods': 'GET, POST, DELETE',
+  'access-control-allow-headers': 'authorization, content-type, mcp-session-id, mcp-protocol-version, last-event-id',
+  'access-control-max-age': '600',
+};
 
 /** Listens. Throws CONFIG_INVALID when the address cannot be had. */
 export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
@@ -64,7 +68,12 @@ class HttpFront {
     this.#now = now;
     this.#sessions = new SessionTable({ facade, maxSessions: listen.maxSessions, idleMs: listen.idleMs, now, onFault });
     this.#server = createServer(
-      { headersTimeout: patience.headersMs, requestTimeout: patience.requestMs, connectionsCheckingInterval: Math.min(1000, patience.headersMs), keepAliveTimeout: 60_000 },
+      {
+        headersTimeout: patience.headersMs,
+        requestTimeout: patience.requestMs,
+        connectionsCheckingInterval: Math.min(1000, patience.headersMs),
+        keepAliveTimeout: 60_000,
+      },
       (request, response) => void this.#receive(request, response),
     );
     this.#server.maxConnections = MAX_CONNECTIONS;
@@ -74,10 +83,10 @@ class HttpFront {
   async listen(): Promise<string> {
     const { host, port } = this.#options.listen;
     await new Promise<void>((resolve, reject) => {
-      this.#server.once('error', (cause: NodeJS.ErrnoException) => reject(new TollgateError('CONFIG_INVALID', { detail: `listen: ${urlHost(host)}:${port} cannot be had (${cause.code ?? 'unknown'}).`, next: 'Choose another listen.host or listen.port, or stop what listens there.', cause })));
+      this.#server.once('error', (cause: NodeJS.ErrnoException) => reject(unavailable(`${urlHost(host)}:${port}`, cause)));
       this.#server.listen(port, host, resolve);
     });
-    this.#server.on('error', this.#options.onFault);
+    this.#server.removeAllListeners('error').on('error', this.#options.onFault);
     const bound = (this.#server.address() as AddressInfo).port;
     this.#gate = createGate(this.#options.listen, bound);
     this.#timer = setInterval(() => this.#sessions.tick(), Math.min(TICK_MS, this.#options.listen.idleMs)).unref();
@@ -137,6 +146,11 @@ class HttpFront {
     if (principal === undefined) throw new TollgateError('HTTP_AUTH');
     return { request, response, principal: withOrigin(principal, origin) };
   }
+}
+
+function unavailable(address: string, cause: NodeJS.ErrnoException): TollgateError {
+  const detail = `listen: ${address} cannot be had (${cause.code ?? 'unknown'}).`;
+  return new TollgateError('CONFIG_INVALID', { detail, next: 'Choose another listen.host or listen.port, or stop what listens there.', cause });
 }
 
 /** Origin is the checked header, else the client of the token (design §9). */

@@ -5,6 +5,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import { answer, answerEmpty, refuse } from './answer.ts';
 import { readBody } from './body.ts';
+import { MAX_RUNNING } from './dispatch.ts';
 import { eraOf, MODERN_PROBE, type Era } from './era.ts';
 import { EventStream } from './events.ts';
 import type { HttpSession, SessionTable } from './sessions.ts';
@@ -54,6 +55,7 @@ async function post(visit: Visit, options: EndpointOptions): Promise<void> {
   const id = message.kind === 'request' ? message.id : null;
   try {
     const session = sessionFor(visit, message, options.sessions);
+    if (message.kind === 'request' && session.dispatch.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
     await exchange(visit, message, session);
     session.lastUsed = options.now();
   } catch (thrown) {

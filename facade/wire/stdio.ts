@@ -5,7 +5,7 @@ import { readMessage } from '../../adapters/rpc/json.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Facade } from '../facade.ts';
-import { openDispatch, type Dispatch } from './dispatch.ts';
+import { MAX_RUNNING, openDispatch, type Dispatch } from './dispatch.ts';
 import { LineWriter } from './lines.ts';
 import { refusalText, type ReplyId } from './reply.ts';
 
@@ -24,9 +24,6 @@ export interface StdioOptions {
   /** Told of what should not happen: a throw that is not ours. */
   readonly onFault: (thrown: unknown) => void;
 }
-
-/** Requests at once; above it the input waits, so that a client which only writes cannot fill the memory. */
-const MAX_RUNNING = 1024;
 
 /** Serves until the input ends, the output breaks or `stop` is aborted, then ends the session. Never rejects. */
 export async function serveStdio(options: StdioOptions): Promise<void> {

@@ -1,3 +1,4 @@
+/** Owns the proof of tokens and of the access token file: whose they are, and which are refused. */
 import { createHash } from 'node:crypto';
 import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -6,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { asPrincipal, bearerToken, createAuthenticator } from '../../facade/wire/auth.ts';
 import type { PrincipalConfig } from '../../facade/config/config.ts';
 import { ensureToken } from '../../facade/wire/token.ts';
+import { verifies } from '../verifies.ts';
 
 const hash = (token: string): string => createHash('sha256').update(token).digest('hex');
 const person = (id: string, tokenHash?: string): PrincipalConfig => ({ id, role: 'user', groups: ['g'], profiles: ['p'], client: `${id}-client`, owner: false, ...(tokenHash === undefined ? {} : { tokenHash }) });
@@ -76,7 +78,7 @@ describe('the access token file', () => {
   });
   afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-  it('is made once, 0600 in a folder of 0700, with nothing left beside it', () => {
+  it('is made once, 0600 in a folder of 0700, with nothing left beside it' + verifies('HA-02'), () => {
     const state = join(folder, 'deep', 'state');
     const token = ensureToken(state);
     expect(token).toMatch(/^[A-Za-z0-9_-]{43}$/);

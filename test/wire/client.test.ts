@@ -1,3 +1,4 @@
+/** Owns the proof that the client of the SDK works over both fronts; refuses anything but the real client. */
 import { PassThrough } from 'node:stream';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
@@ -9,6 +10,7 @@ import { describe, expect, it } from 'vitest';
 import { serveStdio } from '../../facade/wire/stdio.ts';
 import { VERSION } from '../../facade/wire/version.ts';
 import { ALICE, echo, FakeFacade, until, untilAborted } from './fake.ts';
+import { verifies } from '../verifies.ts';
 import { listen } from './http-bench.ts';
 
 /** A real SDK client before a real front, and how to end both. */
@@ -139,7 +141,7 @@ describe.each([
     await end();
   });
 
-  it('hears that the tools have changed', async () => {
+  it('hears that the tools have changed' + verifies('HA-10'), async () => {
     const { client, facade, end } = await connect();
     let heard = 0;
     client.setNotificationHandler(ToolListChangedNotificationSchema, () => void heard++);

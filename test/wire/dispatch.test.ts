@@ -1,3 +1,4 @@
+/** Owns the proof of one session's protocol, message by message. */
 import fc from 'fast-check';
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';

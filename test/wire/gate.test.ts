@@ -1,3 +1,4 @@
+/** Owns the table of Host and Origin values with the verdict that each is owed. */
 import { describe, expect, it } from 'vitest';
 import { createGate, urlHost } from '../../facade/wire/gate.ts';
 import { LISTEN } from './http-bench.ts';

@@ -1,9 +1,11 @@
+/** Owns the proof of the HTTP front over real sockets: routes, tokens, sessions, bodies, streams, closing. */
 import { connect } from 'node:net';
 import { request as open, type IncomingMessage } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { serveHttp } from '../../facade/wire/http.ts';
 import { ALICE, echo, FakeFacade, initialize, LIST_TEXT, request, until, untilAborted } from './fake.ts';
+import { verifies } from '../verifies.ts';
 import { LISTEN, listen, type Answered, type Asked, type HttpBench } from './http-bench.ts';
 
 const benches: HttpBench[] = [];
@@ -239,7 +241,7 @@ describe('tokens', () => {
     expect([reply.status, reply.text]).toEqual([200, '{"status":"ok","servers":{"files":"healthy"}}']);
   });
 
-  it('/metrics needs one', async () => {
+  it('/metrics needs one' + verifies('HB-06'), async () => {
     const { ask } = await start();
     const reply = await ask({ method: 'GET', path: '/metrics' });
     expect([reply.status, reply.headers['content-type']]).toEqual([200, 'text/plain; version=0.0.4; charset=utf-8']);
@@ -458,6 +460,22 @@ describe('limits of sessions', () => {
     expect(JSON.parse(full.text)).toMatchObject({ id: 3, error: { data: { retryable: true } } });
     await ask({ method: 'DELETE', headers: { 'mcp-session-id': id } });
     expect((await ask({ body: initialize() })).status).toBe(200);
+  });
+
+  it('pipelined calls of one session are bounded', async () => {
+    const { facade, ask, port, session } = await start();
+    facade.onCall = untilAborted;
+    const id = await session();
+    const post = (n: number): string => {
+      const body = JSON.stringify(call(n));
+      return `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nMcp-Session-Id: ${id}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+    };
+    const socket = connect(port, '127.0.0.1', () => socket.write(Array.from({ length: 1100 }, (_, n) => post(n)).join('')));
+    await until(() => facade.calls.length >= 1024);
+    const refused = await ask({ headers: { 'mcp-session-id': id }, body: call('more') });
+    expect([refused.status, code(refused), facade.calls.length]).toEqual([429, 'RATE_LIMITED', 1024]);
+    expect((await ask({ headers: { 'mcp-session-id': id }, body: { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 0 } } })).status).toBe(202);
+    socket.destroy();
   });
 
   it('an idle session expires by the clock, one in use does not', async () => {

@@ -1,3 +1,4 @@
+/** Owns the proof of the front on pipes: order, ends, bad lines, load. */
 import fc from 'fast-check';
 import { PassThrough, Writable } from 'node:stream';
 import { describe, expect, it } from 'vitest';
