@@ -39,7 +39,7 @@ export const ERRORS = {
   OUTPUT_INVALID: result('The result does not fit the schema that the tool declares.', 'Report it to the owner of the server; the call has run.'),
   NOT_SUPPORTED: result('The backend cannot do this honestly.', 'Use another action; the message says what is missing.'),
   TOOL_FAILED: result('The tool reports a failure.', 'Read the message and correct the call.'),
-  CANCELLED: rpc(-32800, 'The caller cancelled the request.', 'Nothing: the caller gave up.'),
+  CANCELLED: rpc(-32010, 'The caller cancelled the request.', 'Nothing: the caller gave up.'),
   INTERNAL: rpc(-32603, 'Something went wrong inside Tollgate.', 'Quote the decision id to the admin.'),
   WIRE_PARSE: rpc(-32700, 'The message is not JSON.', 'Send one JSON-RPC message a line, UTF-8, without a byte order mark.'),
   WIRE_UTF8: rpc(-32700, 'The message is not valid UTF-8.', 'Encode the message as UTF-8.'),

@@ -19,3 +19,6 @@ export interface Assembled {
 
 /** Wires a configuration. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED. */
 export type Assemble = (config: Config, options: { readonly opa?: string; readonly onLog?: (line: string) => void }) => Promise<Assembled>;
+
+/** Compiles the policy of a configuration without starting or writing anything; gives its revision. Throws as `Assemble`. */
+export type Check = (config: Config, options: { readonly opa?: string }) => Promise<string>;

@@ -1,4 +1,4 @@
-/** Owns what the servers offer at present: one entry per tool, filtered, audited, lazily projected; refuses a hostile tool alone. */
+/** Owns what the servers offer at present: one entry per tool, audited, lazily projected; refuses a hostile tool alone. */
 import { createHash } from 'node:crypto';
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
 import { auditTool } from '../catalogs/audit.ts';
@@ -14,8 +14,6 @@ export interface Served {
   /** Present when it can serve primitives. */
   readonly backend?: PrimitiveBackend;
   readonly semanticsOf: (tool: string) => Semantics;
-  /** allowTools and denyTools (HA-03): true when the tool may be offered. */
-  readonly offers: (tool: string) => boolean;
   readonly labels: readonly string[];
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   readonly timeoutMs: number;
@@ -105,7 +103,7 @@ export class Catalog {
       const raw = await served.adapter.listTools(signal);
       this.problems.delete(name);
       if (raw === before?.raw) return;
-      this.#listings.set(name, { raw, entries: raw.filter((tool) => served.offers(tool.name)).map((tool) => new ToolEntry(served, tool)) });
+      this.#listings.set(name, { raw, entries: raw.map((tool) => new ToolEntry(served, tool)) });
     } catch (thrown) {
       this.problems.set(name, asTollgateError(thrown).message);
       if (before === undefined) return;

@@ -2,7 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { PRIMITIVES, type Primitive } from '../adapters/port.ts';
 import { TollgateError } from '../catalogs/errors.ts';
-import { exposedNames } from '../catalogs/names.ts';
+import { exposedNames, findExposed, shownName, type NameCollision } from '../catalogs/names.ts';
 import { normalise } from '../catalogs/primitives/arguments.ts';
 import { withoutPinned } from '../catalogs/projection/project.ts';
 import { cleanDescription } from '../catalogs/text.ts';
@@ -35,7 +35,7 @@ export interface Table {
   readonly text: string;
   readonly canRead: boolean;
   /** Names that two tools claim, and are therefore not shown. */
-  readonly collisions: readonly string[];
+  readonly collisions: readonly NameCollision[];
 }
 
 /** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs. */
@@ -74,12 +74,9 @@ export class Exposures {
 
   /** Exact name first; else the one name that differs only in hyphens and underscores, which models mix up. */
   static resolve(table: Table, name: string): Exposed {
-    const exact = table.byName.get(name);
-    if (exact !== undefined) return exact;
-    const folded = name.replaceAll('-', '_');
-    const near = [...table.byName.values()].filter((exposed) => exposed.name.replaceAll('-', '_') === folded);
-    if (near.length === 1 && near[0] !== undefined) return near[0];
-    throw new TollgateError('UNKNOWN_TOOL');
+    const found = findExposed(table.byName, name);
+    if (found === undefined) throw new TollgateError('UNKNOWN_TOOL');
+    return found.value;
   }
 
   #candidates(names: readonly string[]): readonly Candidate[] {
@@ -106,15 +103,14 @@ export class Exposures {
         else primitives.set(candidate.primitive, graver(primitives.get(candidate.primitive), one));
       }
     }
-    const all = [...primitives.values(), ...shown];
-    const { names, collisions } = exposedNames(all.map((one) => ({ server: one.candidate.asked.server, tool: one.candidate.asked.tool, ...wanted(one) })));
-    const exposed = all.flatMap((one, index) => this.#expose(one, names[index]));
+    const all = [...primitives.values(), ...lastOf(shown)];
+    const { names, collisions } = exposedNames(all.map(named));
+    const exposed = all.flatMap((one) => this.#expose(one, shownName(named(one)))).filter((one) => names.has(one.name));
     const byName = new Map(exposed.map((one) => [one.name, one]));
     return { byName, collisions, canRead: byName.get('read')?.primitive === 'read', text: `{"tools":[${exposed.map((one) => one.text).join(',')}]}` };
   }
 
-  #expose(one: Shown, name: string | undefined): readonly Exposed[] {
-    if (name === undefined) return [];
+  #expose(one: Shown, name: string): readonly Exposed[] {
     const { candidate, exposure } = one;
     if (candidate.primitive !== undefined) return this.#exposePrimitive(one, candidate.primitive);
     const entry = candidate.entry;
@@ -153,9 +149,15 @@ interface Shown {
   readonly exposure: Exposure;
 }
 
-function wanted(one: Shown): { wanted?: string } {
-  const name = one.candidate.primitive ?? one.exposure.name;
-  return name === undefined ? {} : { wanted: name };
+function named(one: Shown): { server: string; tool: string; wanted?: string } {
+  const { server, tool } = one.candidate.asked;
+  const wanted = one.candidate.primitive ?? one.exposure.name;
+  return { server, tool, ...(wanted === undefined ? {} : { wanted }) };
+}
+
+/** One tool may be shown under several names; under one name the last exposure of it counts. */
+function lastOf(shown: readonly Shown[]): readonly Shown[] {
+  return [...new Map(shown.map((one) => [JSON.stringify(named(one)), one])).values()];
 }
 
 /** A primitive stands for several tools of its backend: it is as uncertain as the least certain of them. */

@@ -4,6 +4,7 @@ import type { Catalog } from './catalog.ts';
 import type { CallRequest, Facade, Reply, Session } from './facade.ts';
 import { listTools } from './list.ts';
 import type { Metrics } from './metrics.ts';
+import type { State } from './state/state.ts';
 import { openSession, type OpenSession } from './session.ts';
 import type { Principal } from '../policies/port.ts';
 
@@ -15,11 +16,13 @@ export class Gateway implements Facade {
   readonly #deps: Deps;
   readonly #catalog: Catalog;
   readonly #metrics: Metrics;
+  readonly #state: State;
   readonly #sessions = new Set<Session>();
   #listener: (() => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(parts: { deps: Deps; catalog: Catalog; metrics: Metrics }) {
+  constructor(parts: { deps: Deps; catalog: Catalog; metrics: Metrics; state: State }) {
+    this.#state = parts.state;
     this.#deps = parts.deps;
     this.#catalog = parts.catalog;
     this.#metrics = parts.metrics;
@@ -38,6 +41,7 @@ export class Gateway implements Facade {
     const open = session as OpenSession;
     open.end.abort();
     this.#deps.spills.forget({ principal: open.principal.id, run: open.id });
+    await Promise.all([this.#deps.budgets.end('run', open.id), this.#deps.budgets.end('session', open.id)]);
     await Promise.allSettled([...this.#catalog.servers.values()].map(({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)));
     this.#deps.audit.append({ type: 'session', event: 'closed', outcome: 'allow', session: open.id, transport: open.transport, principal: shown(open.principal) });
   }
@@ -78,6 +82,7 @@ export class Gateway implements Facade {
     this.#deps.spills.close();
     this.#deps.policy().close();
     await this.#deps.audit.close();
+    await this.#state.close();
   }
 
   #changed(): void {

@@ -1,7 +1,7 @@
 /** Owns the command line: commands, options and help; each command's code is loaded when it is called. */
 import { Command, CommanderError } from 'commander';
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
-import type { Assemble } from '../assembled.ts';
+import type { Assemble, Check } from '../assembled.ts';
 import { VERSION } from '../wire/version.ts';
 import { EXIT, type Io } from './io.ts';
 
@@ -11,10 +11,16 @@ interface Common {
   readonly opa?: string;
 }
 
+/** What facade/main.ts gives the commands. */
+export interface Wiring {
+  readonly assemble: Assemble;
+  readonly check: Check;
+}
+
 /** Runs one command line; resolves to the exit code. Never throws. */
-export async function runCli(argv: readonly string[], io: Io, assemble: Assemble): Promise<number> {
+export async function runCli(argv: readonly string[], io: Io, wiring: Wiring): Promise<number> {
   let exit: number = EXIT.ok;
-  const program = buildProgram(io, assemble, (code) => {
+  const program = buildProgram(io, wiring, (code) => {
     exit = code;
   });
   try {
@@ -26,7 +32,7 @@ export async function runCli(argv: readonly string[], io: Io, assemble: Assemble
 }
 
 /** The commands. `done` receives the exit code of the one that ran. */
-export function buildProgram(io: Io, assemble: Assemble, done: (code: number) => void): Command {
+export function buildProgram(io: Io, { assemble, check }: Wiring, done: (code: number) => void): Command {
   const program = new Command('tollgate')
     .description('A policy-driven facade for MCP servers: every call decided, capped and recorded.')
     .configureOutput({ writeOut: io.stdout, writeErr: io.stderr })
@@ -42,7 +48,7 @@ export function buildProgram(io: Io, assemble: Assemble, done: (code: number) =>
   add('serve', 'serve agents over Streamable HTTP').option('--port <number>', 'port; 0 picks a free one')
     .action(async (options: Common & { port?: string }) => done(await (await import('./serve.ts')).runHttp(options, io, assemble)));
   add('check', 'read configuration and policy; start nothing')
-    .action(async (options: Common) => done(await (await import('./check.ts')).runCheck(options, io, assemble)));
+    .action(async (options: Common) => done(await (await import('./check.ts')).runCheck(options, io, check)));
   add('try <tool> [args]', 'show the decision on a call without calling').option('--as <principal>', 'who calls').option('--explain', 'show the effect and the obligations too')
     .action(async (tool: string, args: string | undefined, options: Common & { as?: string; explain?: true }) =>
       done(await (await import('./try.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble)));

@@ -1,0 +1,42 @@
+/** Owns what `serve` says to a person: where it listens, with which token, and how each client is pointed at it. */
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { Config, ListenConfig } from '../config/config.ts';
+import { createAuthenticator, type Authenticate } from '../wire/auth.ts';
+import { ensureToken } from '../wire/token.ts';
+
+/** Who may connect, and the file that holds the access token (absent with `auth: none`). */
+export interface Access {
+  readonly authenticate: Authenticate;
+  readonly token?: string;
+  readonly tokenFile?: string;
+}
+
+/**
+ * The authenticator of a configuration. The generated access token belongs to the first principal that has no token of its
+ * own, else to the first. Throws IDENTITY when there is none, STATE_FAILED.
+ */
+export function openAccess(config: Config, listen: ListenConfig): Access {
+  const fallback = config.principals.find((principal) => principal.tokenHash === undefined) ?? config.principals[0];
+  if (fallback === undefined) throw new TollgateError('IDENTITY', { detail: 'tollgate.yaml lists no principal.', next: 'Add one under principals.' });
+  const sources = { auth: listen.auth, principals: config.principals, fallback };
+  if (listen.auth === 'none') return { authenticate: createAuthenticator(sources) };
+  const token = ensureToken(config.state);
+  return { authenticate: createAuthenticator({ ...sources, accessToken: token }), token, tokenFile: path.join(config.state, 'token') };
+}
+
+/** How to point the common clients at this facade. `config` is the absolute path of tollgate.yaml. */
+export function connectHelp(at: { url?: string; token?: string; config: string; command: readonly string[] }): string {
+  const [command = 'tollgate', ...args] = [...at.command, 'run', '--config', at.config];
+  const stdio = JSON.stringify({ mcpServers: { tollgate: { command, args } } });
+  const lines = [
+    'Claude Desktop, Cursor (claude_desktop_config.json, .cursor/mcp.json):', `  ${stdio}`,
+    'Claude Code:', `  claude mcp add tollgate -- ${[command, ...args].join(' ')}`,
+    'VS Code (.vscode/mcp.json):', `  ${JSON.stringify({ servers: { tollgate: { type: 'stdio', command, args } } })}`,
+  ];
+  if (at.url !== undefined) {
+    const header = at.token === undefined ? '' : ` --header "Authorization: Bearer ${at.token}"`;
+    lines.push('Over HTTP, Claude Code:', `  claude mcp add --transport http tollgate ${at.url}${header}`);
+  }
+  return lines.join('\n');
+}

@@ -1,0 +1,56 @@
+/** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
+import type { Assemble, Assembled } from '../assembled.ts';
+import { principalForStdio } from '../config/identity.ts';
+import { loadConfig } from '../config/load.ts';
+import { EXIT, type Io } from './io.ts';
+import { printable, table } from './print.ts';
+
+interface Options {
+  readonly config: string;
+  readonly as?: string;
+  readonly json?: true;
+  readonly opa?: string;
+}
+
+/** What the principal's tools/list answers, with the bytes it costs. */
+export async function runTools(options: Options, io: Io, assemble: Assemble): Promise<number> {
+  return withFacade(options, { io, assemble }, async ({ deps, config }) => {
+    const principal = principalForStdio(config, { user: io.user, ...(options.as === undefined ? {} : { as: options.as }) });
+    const view = await deps.exposures.tableFor(principal, new AbortController().signal);
+    const rows = [...view.byName.values()].map((one) => ({ name: one.name, server: one.server.name, tool: one.entry?.tool.name ?? one.primitive ?? '', bytes: Buffer.byteLength(one.text) }));
+    if (options.json === true) io.stdout(`${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions })}\n`);
+    else io.stdout(table(io, ['NAME', 'SERVER', 'TOOL', 'BYTES'], rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)])));
+    for (const { name } of view.collisions) io.stderr(`Two tools claim the name ${printable(name)}; neither is shown. Give one of them a name of its own under expose.\n`);
+    return EXIT.ok;
+  });
+}
+
+/** Every server with its state; it is started to be listed. Exit code 5 when one cannot be reached. */
+export async function runServers(options: Options, io: Io, assemble: Assemble): Promise<number> {
+  return withFacade(options, { io, assemble }, async ({ catalog, config }) => {
+    await catalog.refresh([...catalog.servers.keys()], new AbortController().signal);
+    const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
+      const entries = catalog.entries(name);
+      const hostile = entries.filter((entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined);
+      return { name, state: adapter.health().state, tools: entries.length, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: catalog.problems.get(name) ?? '', quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
+    });
+    if (options.json === true) io.stdout(`${JSON.stringify({ servers: rows })}\n`);
+    else io.stdout(table(io, ['NAME', 'STATE', 'TOOLS', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.state, String(row.tools), String(row.bytes), String(row.quarantined.length), row.version])));
+    if (options.json !== true) for (const row of rows) for (const line of remarks(row)) io.stderr(`${line}\n`);
+    return rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
+  });
+}
+
+function remarks(row: { name: string; reason: string; quarantined: readonly { tool: string; reason: string }[] }): readonly string[] {
+  return [...(row.reason === '' ? [] : [`${row.name}: ${row.reason}`]), ...row.quarantined.map((one) => `${row.name}.${printable(one.tool)} is in quarantine: ${one.reason}`)];
+}
+
+async function withFacade(options: Options, parts: { io: Io; assemble: Assemble }, work: (assembled: Assembled) => Promise<number>): Promise<number> {
+  const config = loadConfig(options.config, { env: parts.io.env, home: parts.io.home });
+  const assembled = await parts.assemble(config, options.opa === undefined ? {} : { opa: options.opa });
+  try {
+    return await work(assembled);
+  } finally {
+    await assembled.gateway.close();
+  }
+}

@@ -1,0 +1,109 @@
+#!/usr/bin/env node
+/** Owns the wiring: the only file that knows which implementations stand behind the ports, and the start of the process. */
+import { randomUUID } from 'node:crypto';
+import { homedir, userInfo } from 'node:os';
+import path from 'node:path';
+import { realpathSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { createWorkspace } from '../adapters/internal/workspace.ts';
+import { createMapped } from '../adapters/mapped/backend.ts';
+import { ServerPool } from '../adapters/pool.ts';
+import { loadMapping } from '../catalogs/primitives/mapping.ts';
+import { loadPolicy } from '../policies/engine.ts';
+import type { Assembled } from './assembled.ts';
+import { openAudit } from './audit/log.ts';
+import { readAuditKey } from './audit/key.ts';
+import { createBudgets, createGate, type Gate } from './budget.ts';
+import type { Deps } from './call.ts';
+import { Catalog, type Served } from './catalog.ts';
+import { runCli } from './cli/program.ts';
+import type { Io } from './cli/io.ts';
+import type { Config } from './config/config.ts';
+import { Exposures } from './exposure.ts';
+import { Gateway } from './gateway.ts';
+import { createLog } from './log.ts';
+import { Metrics } from './metrics.ts';
+import { Redactor } from './output/redact.ts';
+import { Spills } from './output/spills.ts';
+import { policySettings } from './policy-settings.ts';
+import { serveExternal, serveInternal } from './served.ts';
+import { openState } from './state/sqlite.ts';
+import type { Principal } from '../policies/port.ts';
+import type { OpenSession } from './session.ts';
+
+/** Wires a configuration (see Assemble in facade/assembled.ts). */
+export async function assemble(config: Config, options: { readonly opa?: string; readonly onLog?: (line: string) => void }): Promise<Assembled> {
+  const redactor = new Redactor();
+  for (const secret of config.secrets) redactor.register(secret);
+  const log = createLog(redactor, options.onLog ?? (() => undefined), process.env['TOLLGATE_LOG']);
+  const policy = await loadPolicy({ ...policySettings(config), ...(options.opa === undefined ? {} : { opa: options.opa }), cache: path.join(config.state, 'policy') });
+  const state = openState(config.state);
+  const audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
+  audit.append({ type: 'config', event: 'loaded', outcome: 'allow', revision: policy.revision });
+  const workspace = createWorkspace({ root: config.workspace });
+  const pool = new ServerPool(config.limits, { onStderr: (server, line) => log.debug({ server }, line) });
+  const catalog = new Catalog(serveAll(config, { pool, workspace: serveInternal(workspace) }));
+  const serversOf = (principal: Principal): readonly string[] => serverNames(config, principal);
+  const spills = new Spills(config.state);
+  const metrics = new Metrics();
+  const exposures = new Exposures({ catalog, policy: () => policy, primitives: await workspace.listTools(), serversOf, maxArgBytes: config.caps.argBytes });
+  const budgets = createBudgets(state);
+  const deps: Deps = {
+    workspace: config.workspace, exposures, policy: () => policy, budgets, gateOf: gates(config.caps.concurrent), audit, auditKey: readAuditKey(config.state),
+    spills, redactor, caps: config.caps, now: Date.now, newId: randomUUID,
+    onEnd: (trace, error) => {
+      metrics.onEnd(trace, error);
+      if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, err: error.cause ?? error }, error.code);
+    },
+  };
+  process.once('exit', () => pool.killNow());
+  const gateway = new Gateway({ deps, catalog, metrics, state });
+  return { config, gateway, catalog, deps, serversOf, notices: noticesOf(config) };
+}
+
+function serveAll(config: Config, parts: { pool: ServerPool; workspace: Served }): ReadonlyMap<string, Served> {
+  const external = [...config.servers.values()].map((server): Served => {
+    const adapter = parts.pool.add(server);
+    const mapping = server.mapping === undefined ? undefined : loadMapping(server.mapping);
+    const backend = mapping === undefined ? {} : { backend: createMapped({ inner: adapter, mapping, root: config.workspace }) };
+    return serveExternal(server, { adapter, ...backend, known: mapping?.tools ?? new Map() });
+  });
+  return new Map([parts.workspace, ...external].map((served) => [served.name, served]));
+}
+
+/** Servers of a principal's profiles, and those that serve its primitives. */
+function serverNames(config: Config, principal: Principal): readonly string[] {
+  const profiles = principal.profiles.flatMap((name) => config.profiles.get(name) ?? []);
+  return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...Object.values(profile.primitives)]))];
+}
+
+function gates(limit: number): (session: OpenSession) => Gate {
+  const known = new WeakMap<OpenSession, Gate>();
+  return (session) => {
+    const gate = known.get(session) ?? createGate(limit);
+    known.set(session, gate);
+    return gate;
+  };
+}
+
+/** What a person should know at the start. */
+function noticesOf(config: Config): readonly string[] {
+  const direct = [...config.servers.values()].filter((server) => server.approved && server.isolation === 'direct' && server.transport === 'stdio').map(({ name }) => name);
+  const rights = direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
+  return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights];
+}
+
+/** The process as commands see it. */
+function processIo(): Io {
+  const stopped = new Promise<void>((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve());
+  });
+  return {
+    stdout: (text) => void process.stdout.write(text), stderr: (text) => void process.stderr.write(text), isTTY: process.stdout.isTTY === true,
+    env: process.env, home: homedir(), cwd: process.cwd(), user: userInfo().username, stdin: process.stdin, out: process.stdout, stopped,
+  };
+}
+
+if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
+  process.exitCode = await runCli(process.argv.slice(2), processIo(), assemble);
+}

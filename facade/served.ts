@@ -1,0 +1,40 @@
+/** Owns what a server's configuration says of its tools: what they do, how long they may take; which are offered is the policy's. */
+import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
+import type { Semantics } from '../catalogs/tool.ts';
+import type { Served } from './catalog.ts';
+import type { ServerConfig } from './config/config.ts';
+
+/** What a tool does that nobody has classified. Annotations of servers never count (MCP specification: untrusted). */
+const UNKNOWN: Semantics = { verb: 'destructive' };
+/** What the four primitives of the internal server may take; bash has times of its own. */
+const INTERNAL_MS = 30_000;
+
+/** An external server as the facade holds it. `known` are semantics that a mapping of catalogs/primitives/ brings. */
+export function serveExternal(config: ServerConfig, parts: { adapter: ServerAdapter; backend?: PrimitiveBackend; known: ReadonlyMap<string, Semantics> }): Served {
+  const rules = config.semantics.map(({ pattern, semantics }) => ({ matches: matcher(pattern), semantics }));
+  return {
+    name: config.name,
+    adapter: parts.adapter,
+    ...(parts.backend === undefined ? {} : { backend: parts.backend }),
+    semanticsOf: (tool) => rules.find((rule) => rule.matches(tool))?.semantics ?? parts.known.get(tool) ?? UNKNOWN,
+    labels: config.labels,
+    ...(config.validateOutput === undefined ? {} : { validateOutput: config.validateOutput }),
+    timeoutMs: config.timeoutMs,
+    hardTimeoutMs: config.hardTimeoutMs,
+  };
+}
+
+/** The internal workspace server: its tools are the primitives and are shown in no other way. */
+export function serveInternal(backend: PrimitiveBackend): Served {
+  return {
+    name: backend.name, adapter: backend, backend, semanticsOf: () => UNKNOWN, labels: [],
+    validateOutput: 'strict', timeoutMs: INTERNAL_MS, hardTimeoutMs: INTERNAL_MS,
+  };
+}
+
+/** A name, or a pattern in which `*` stands for any characters. */
+function matcher(pattern: string): (name: string) => boolean {
+  if (!pattern.includes('*')) return (name) => name === pattern;
+  const form = new RegExp(`^${pattern.split('*').map((part) => part.replace(/[$()+.?[\\\]^{|}]/g, '\\$&')).join('.*')}$`, 's');
+  return (name) => form.test(name);
+}
