@@ -1,0 +1,96 @@
+/** Owns the check of a tool's definition before it is listed: hostile bytes and structure quarantine that tool alone; prose never does. */
+import { canonicalize } from './projection/canonical.ts';
+import { copyJson } from './projection/copy.ts';
+import { isObject, LIMITS } from './projection/schema.ts';
+import { findHostile } from './text.ts';
+import type { RawTool } from './tool.ts';
+
+/** What the check found. `quarantine`: the tool is neither listed nor callable, for this reason; `notes` are for people only. */
+export interface AuditFinding {
+  readonly quarantine?: string;
+  readonly notes: readonly string[];
+}
+
+/** Characters that belong into no definition, though ordinary results may hold them: soft hyphen, fillers, marks of order, line separators, lone CR. */
+const HIDDEN_IN_DEFINITIONS = /[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200e\u200f\u2028\u2029\u3164\uffa0\u{1d173}-\u{1d17a}]|\r(?!\n)/u;
+const BIDI = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
+const TERMINAL = /[\u0000-\u001f\u007f-\u009f]/u;
+/** More blanks or empty lines than any real description has push text off the screen of whoever approves it (security 10). */
+const PADDING = /[ \t\u00a0\u2000-\u200a\u3000]{200}|(?:\n[ \t]*){30}/u;
+/** Latin words that hold single letters of other scripts, or styled letters. */
+const CONFUSABLE = /[a-z][\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff][a-z]|[\u{1d400}-\u{1d7ff}\u{1f130}-\u{1f189}\uff21-\uff5a]/iu;
+const NAME = /^[\u0021-\u007e]{1,128}$/;
+const RESERVED_NAMES = ['__proto__', 'constructor', 'prototype', 'toString', 'hasOwnProperty'];
+
+/** Judges one definition as a server listed it (security A 5 to 14 and 22). Deterministic; never throws; runs no regex of the server. */
+export function auditTool(tool: RawTool): AuditFinding {
+  const name = nameFault(tool.name);
+  if (name !== undefined) return { quarantine: `TOOL_NAME_INVALID: ${name}`, notes: [] };
+  const copy = copyJson(tool);
+  if ('quarantined' in copy) return { quarantine: copy.quarantined.replace('SCHEMA_LIMIT', 'TOOL_OVERSIZE'), notes: [] };
+  const size = Buffer.byteLength(JSON.stringify(copy.value));
+  if (size > LIMITS.bytes) return { quarantine: `TOOL_OVERSIZE: ${size} bytes, more than ${LIMITS.bytes / 1024} KiB`, notes: [] };
+  const notes = new Set<string>();
+  for (const [path, text] of textsOf(copy.value)) {
+    const fault = textFault(text);
+    if (fault !== undefined) return { quarantine: `${fault} in ${path}`, notes: [] };
+    if (CONFUSABLE.test(text)) notes.add(`TOOL_CONFUSABLE: letters that look like others in ${path}`);
+  }
+  const schema = schemaFault(tool);
+  return schema === undefined ? { notes: [...notes] } : { quarantine: schema, notes: [...notes] };
+}
+
+function nameFault(name: unknown): string | undefined {
+  if (typeof name !== 'string' || name === '') return 'the name is empty';
+  if (name.length > 128) return 'the name is longer than 128 characters';
+  if (!NAME.test(name)) return 'the name holds blanks, control characters or letters outside ASCII';
+  if (RESERVED_NAMES.includes(name)) return 'the name is reserved';
+  return /\.\.[/\\]|[/\\]\.\./.test(name) ? 'the name is a path' : undefined;
+}
+
+/** Every string and every key of the definition: poison hides in titles, defaults, enums and metadata too (security 2 and 4). */
+function* textsOf(root: unknown): Generator<readonly [string, string]> {
+  const stack: (readonly [string, unknown])[] = [['', root]];
+  for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
+    const [path, value] = next;
+    if (typeof value === 'string') yield [path, value];
+    if (typeof value !== 'object' || value === null) continue;
+    for (const [key, child] of Object.entries(value)) {
+      const inner = path === '' ? printable(key) : `${path.slice(0, 200)}.${printable(key)}`;
+      if (!Array.isArray(value)) yield [`a name at ${inner}`, key];
+      stack.push([inner, child]);
+    }
+  }
+}
+
+function printable(key: string): string {
+  return key.slice(0, 40).replace(/[^ -~]/gu, '?');
+}
+
+function textFault(text: string): string | undefined {
+  const [hostile] = findHostile(text);
+  const char = hostile?.char ?? HIDDEN_IN_DEFINITIONS.exec(text)?.[0];
+  if (char === undefined) return PADDING.test(text) ? 'TOOL_PADDING: a run of blanks that hides what follows' : undefined;
+  const code = `U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}`;
+  if (BIDI.test(char)) return `TOOL_BIDI: ${code}`;
+  return TERMINAL.test(char) ? `TOOL_CONTROL_CHAR: ${code}` : `TOOL_HIDDEN_TEXT: ${code}`;
+}
+
+function schemaFault(tool: RawTool): string | undefined {
+  if (isObject(tool.inputSchema) && namesPrototype(tool.inputSchema)) return 'SCHEMA_LIMIT: an argument is called __proto__';
+  const input = canonicalize(tool.inputSchema);
+  if ('quarantined' in input) return input.quarantined;
+  const output = tool.outputSchema === undefined ? undefined : canonicalize(tool.outputSchema, 'output');
+  return output !== undefined && 'quarantined' in output ? `${output.quarantined} (outputSchema)` : undefined;
+}
+
+/** True when some map in the schema has an own key `__proto__`: no honest tool has, and naive readers are polluted by it. */
+function namesPrototype(schema: Readonly<Record<string, unknown>>): boolean {
+  const stack: unknown[] = [schema];
+  for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
+    if (typeof node !== 'object' || node === null) continue;
+    if (Object.hasOwn(node, '__proto__')) return true;
+    stack.push(...Object.values(node));
+  }
+  return false;
+}

@@ -1,0 +1,162 @@
+/** Owns the repaired original: one dialect, no reference that leads out or in circles; refuses what cannot be judged safely. */
+import { copyJson } from './copy.ts';
+import { dependentNames, needsNullBranch, plainKeywords, requiredNames } from './keywords.ts';
+import { below, type Log } from './log.ts';
+import { checkGraph } from './graph.ts';
+import { RefTable } from './refs.ts';
+import { isObject, LIMITS, LIST_KEYWORDS, SINGLE_KEYWORDS, type Schema } from './schema.ts';
+
+/** The repaired original, in draft 2020-12: references all read `#` or `#/$defs/…`; or why the schema is refused. */
+export type Canonical = { readonly schema: Schema; readonly log: Log } | { readonly quarantined: string };
+
+interface Work {
+  readonly refs: RefTable;
+  readonly root: unknown;
+  readonly names: Map<unknown, string>;
+  readonly queue: { readonly raw: unknown; readonly name: string }[];
+  readonly log: Log;
+  /** Before 2019-09 a `$ref` hides its siblings. */
+  readonly refAlone: boolean;
+}
+
+class Refused extends Error {}
+
+const WRAPPERS = ['inputSchema', 'input_schema', 'parameters', 'schema', 'json', 'json_schema'];
+const OLD_DRAFT = /draft-0[3-7]/;
+
+/** Repairs a schema as a server sent it (schema-primitives A7.1 and A7.2). The input is never changed; nothing is thrown. */
+export function canonicalize(input: unknown, as: 'input' | 'output' = 'input'): Canonical {
+  const copy = copyJson(input);
+  if ('quarantined' in copy) return copy;
+  const log: Log = [];
+  const raw = as === 'input' ? repairRoot(copy.value, log) : copy.value;
+  const root: Schema = isObject(raw) ? raw : {};
+  const refAlone = typeof root['$schema'] === 'string' && OLD_DRAFT.test(root['$schema']);
+  const work: Work = { refs: new RefTable(root), root, names: new Map([[root, '#']]), queue: [], log, refAlone };
+  try {
+    const schema = canonNode(root, '', work, 0);
+    const defs: [string, Schema][] = [];
+    for (let next = work.queue.shift(); next !== undefined; next = work.queue.shift()) {
+      defs.push([next.name, canonNode(next.raw, below('/$defs', next.name), work, 0)]);
+    }
+    if (defs.length > 0) schema['$defs'] = Object.fromEntries(defs);
+    const fault = checkGraph(schema);
+    return fault === undefined ? { schema, log } : { quarantined: fault };
+  } catch (error) {
+    if (error instanceof Refused) return { quarantined: error.message };
+    throw error;
+  }
+}
+
+function repairRoot(value: unknown, log: Log): Schema {
+  const raw = unwrap(value, log);
+  if (raw['type'] === 'object') return raw;
+  log.push({ transform: 'root-object', effect: 'repair', path: '' });
+  return { ...raw, type: 'object' };
+}
+
+function unwrap(value: unknown, log: Log): Schema {
+  if (!isObject(value)) return {};
+  const keys = Object.keys(value).filter((key) => key !== '$schema');
+  const only = keys[0];
+  const wrapped = keys.length === 1 && only !== undefined && WRAPPERS.includes(only) ? value[only] : undefined;
+  const nested = isObject(value['properties']) && typeof value['properties']['type'] === 'string' && isObject(value['properties']['properties']);
+  const inner = nested ? value['properties'] : wrapped;
+  if (!isObject(inner)) return value;
+  log.push({ transform: 'unwrap', effect: 'repair', path: '' });
+  return inner;
+}
+
+function canonNode(raw: unknown, path: string, work: Work, depth: number): Schema {
+  if (raw === false) return { not: {} };
+  if (!isObject(raw)) return {};
+  if (depth > LIMITS.depth) throw new Refused(`SCHEMA_LIMIT: nested deeper than ${LIMITS.depth} levels`);
+  const repaired = (transform: string): void => void work.log.push({ transform, effect: 'repair', path });
+  const node = plainKeywords(raw, repaired);
+  const ref = reference(raw, path, work);
+  if (ref !== undefined) node['$ref'] = ref;
+  if (ref !== undefined && work.refAlone) return keepAnnotations(node);
+  const child = (value: unknown, ...steps: (string | number)[]): Schema => canonNode(value, below(path, ...steps), work, depth + 1);
+  objectKeywords(raw, node, child);
+  arrayKeywords(raw, node, child);
+  for (const keyword of LIST_KEYWORDS) {
+    const list = raw[keyword];
+    if (keyword !== 'prefixItems' && Array.isArray(list) && list.length > 0) node[keyword] = list.map((item, index) => child(item, keyword, index));
+  }
+  for (const keyword of SINGLE_KEYWORDS) {
+    if (keyword !== 'items' && isSchema(raw[keyword])) node[keyword] = child(raw[keyword], keyword);
+  }
+  dropGhosts(node, repaired);
+  return needsNullBranch(raw) ? { anyOf: [node, { type: 'null' }] } : node;
+}
+
+function isSchema(value: unknown): boolean {
+  return isObject(value) || typeof value === 'boolean';
+}
+
+function keepAnnotations(node: Schema): Schema {
+  return Object.fromEntries(Object.entries(node).filter(([key]) => key === '$ref' || key === 'description' || key === 'default'));
+}
+
+function reference(raw: Schema, path: string, work: Work): string | undefined {
+  const ref = raw['$ref'] ?? raw['$dynamicRef'] ?? raw['$recursiveRef'];
+  if (typeof ref !== 'string') return undefined;
+  const target = work.refs.resolve(ref);
+  if (target === 'external') throw new Refused('SCHEMA_REF: a $ref leads out of the schema; nothing is fetched');
+  if (target === 'dangling') {
+    work.log.push({ transform: 'dangling-ref', effect: 'repair', path });
+    return undefined;
+  }
+  let name = work.names.get(target.node);
+  if (name === undefined) {
+    name = freeName(target.name, new Set(work.names.values()));
+    // A boolean is no identity: two `true` targets may be two definitions.
+    if (isObject(target.node)) work.names.set(target.node, name);
+    work.queue.push({ raw: target.node, name });
+  }
+  return name === '#' ? '#' : `#/$defs/${name}`;
+}
+
+function freeName(wanted: string, taken: ReadonlySet<string>): string {
+  const base = wanted.replace(/[^A-Za-z0-9_]/g, '_').slice(0, 40) || '_';
+  for (let count = 1; ; count += 1) {
+    const name = count === 1 ? base : `${base}_${count}`;
+    if (!taken.has(name)) return name;
+  }
+}
+
+type Child = (value: unknown, ...steps: (string | number)[]) => Schema;
+
+function objectKeywords(raw: Schema, node: Schema, child: Child): void {
+  for (const keyword of ['properties', 'patternProperties'] as const) {
+    const map = raw[keyword];
+    if (isObject(map)) node[keyword] = Object.fromEntries(Object.entries(map).map(([name, value]) => [name, child(value, keyword, name)]));
+  }
+  const required = requiredNames(raw);
+  if (required.length > 0) node['required'] = required;
+  const needs = dependentNames(raw);
+  if (Object.keys(needs).length > 0) node['dependentRequired'] = needs;
+  const conditions = [raw['dependencies'], raw['dependentSchemas']].flatMap((map) => (isObject(map) ? Object.entries(map) : []));
+  const schemas = conditions.filter(([, value]) => isSchema(value));
+  if (schemas.length > 0) node['dependentSchemas'] = Object.fromEntries(schemas.map(([name, value]) => [name, child(value, 'dependentSchemas', name)]));
+}
+
+function arrayKeywords(raw: Schema, node: Schema, child: Child): void {
+  const old = Array.isArray(raw['items']) ? raw['items'] : undefined;
+  const tuple = old ?? (Array.isArray(raw['prefixItems']) ? raw['prefixItems'] : undefined);
+  if (tuple !== undefined && tuple.length > 0) node['prefixItems'] = tuple.map((item, index) => child(item, 'prefixItems', index));
+  const rest = old === undefined ? raw['items'] : raw['additionalItems'];
+  if (isSchema(rest)) node['items'] = child(rest, 'items');
+}
+
+/** A closed object cannot hold a name that it does not declare: requiring one would refuse every call (transform 26). */
+function dropGhosts(node: Schema, repaired: (transform: string) => void): void {
+  const closed = isObject(node['additionalProperties']) && 'not' in node['additionalProperties'] && node['patternProperties'] === undefined;
+  if (!closed || !isObject(node['properties']) || !Array.isArray(node['required'])) return;
+  const declared = node['properties'];
+  const real = node['required'].filter((name) => Object.hasOwn(declared, String(name)));
+  if (real.length === node['required'].length) return;
+  repaired('ghost-required');
+  if (real.length > 0) node['required'] = real;
+  else delete node['required'];
+}

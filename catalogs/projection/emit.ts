@@ -1,0 +1,192 @@
+/** Owns the shape that the model sees: a simplified tree written with the keywords of one profile, and the way back from it. */
+import { cleanDescription } from '../text.ts';
+import { liftNode, mergeLifts, type LiftNode } from './lift.ts';
+import { below, type Log } from './log.ts';
+import type { SchemaProfile } from './profile.ts';
+import type { Renames } from './rename.ts';
+import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
+import { chooseUnion } from './variants.ts';
+import { constraintWords, shape } from './words.ts';
+
+/** One rendering: the same tree can be written with more or less detail (schema-primitives A7.5). */
+export interface Rendering {
+  readonly profile: SchemaProfile;
+  readonly renames: Renames;
+  readonly log: Log;
+  readonly maxDescription: number;
+  readonly maxDepth: number;
+  readonly mergeVariants: boolean;
+}
+
+/** Where in the tree; `depth` counts objects. `mayBeNull`: the place itself decides about null. */
+interface Place {
+  readonly path: string;
+  readonly depth: number;
+  readonly inArray: boolean;
+}
+
+/** A written node, what undoes it, and whether it means anything at all. */
+export interface Emitted {
+  readonly schema: Schema;
+  readonly lift: LiftNode | undefined;
+}
+
+/** Writes the root, an object. Its words are returned apart: they belong into the description of the tool. */
+export function emitRoot(root: Schema, rendering: Rendering): Emitted & { readonly hints: readonly string[] } {
+  const hints = [...strings(root['words']), ...constraintWords({ ...root, default: null })];
+  const { schema, lift } = emitObject(without(root, ['description', 'words']), rendering, { path: '', depth: 1, inArray: false });
+  const kept = Object.entries(schema).filter(([key]) => rendering.profile.rootKeywords.includes(key));
+  return { schema: Object.fromEntries(kept), lift, hints };
+}
+
+function emit(input: Schema, rendering: Rendering, place: Place): Emitted {
+  const node = chooseUnion(input, rendering);
+  if (node['text'] === true || (isAny(node) && rendering.profile.any === 'text')) return emitText(node, rendering, place);
+  if (Array.isArray(node['anyOf'])) return emitUnion(node, rendering, place);
+  if (node['nothingElse'] === true) return { schema: described({ type: 'string' }, { ...node, words: ['always null: leave it out'] }, rendering), lift: undefined };
+  if (isAny(node)) return { schema: anyValue(node, rendering, place), lift: undefined };
+  const [type] = typesOf(node);
+  if (type === 'object') return emitObject(node, rendering, { ...place, depth: place.depth + 1 });
+  if (type === 'array') return emitArray(node, rendering, place);
+  return { schema: described(scalar(node, String(type), rendering, place), node, rendering), lift: undefined };
+}
+
+function isAny(node: Schema): boolean {
+  return typesOf(node).length === 0 && node['anyOf'] === undefined && node['nothingElse'] !== true;
+}
+
+/** Description and words in one text; when it is too long the words stay and the prose is cut (schema-primitives A6.17). */
+function described(schema: Schema, node: Schema, rendering: Rendering): Schema {
+  const words = [...strings(node['words']), ...constraintWords(node)].join(', ');
+  const room = Math.max(0, rendering.maxDescription - words.length - 2);
+  const prose = typeof node['description'] === 'string' ? cleanDescription(node['description'], { max: room }) : '';
+  const text = cleanDescription(prose === '' || words === '' ? prose + words : `${prose}${/[.!?:…]$/.test(prose) ? ' ' : '. '}${words}`, { max: rendering.profile.maxDescription });
+  if (text === '') return schema;
+  if (!Array.isArray(schema['anyOf'])) return { ...without(schema, ['description']), description: text };
+  // Vertex refuses any keyword beside anyOf, so the text stands in the first branch.
+  const [first = {}, ...rest] = schemasOf(schema['anyOf']);
+  const inner = typeof first['description'] === 'string' && !text.includes(first['description']) ? `${text}${/[.!?:…]$/.test(text) ? ' ' : '. '}${first['description']}` : text;
+  return { ...schema, anyOf: [{ ...first, description: cleanDescription(inner, { max: rendering.profile.maxDescription }) }, ...rest] };
+}
+
+function scalar(node: Schema, type: string, rendering: Rendering, place: Place): Schema {
+  const values = Array.isArray(node['enum']) ? strings(node['enum']).filter((value) => value !== '') : [];
+  if (type !== 'string' || values.length === 0) return { type };
+  if (values.length < (node['enum'] as unknown[]).length) rendering.log.push({ transform: 'empty-value', effect: 'widen', path: place.path });
+  return { type, enum: values };
+}
+
+/** Five types in place of "anything": an untyped node makes models send JSON text, and some providers refuse it (transform 18). */
+function anyValue(node: Schema, rendering: Rendering, place: Place): Schema {
+  rendering.log.push({ transform: 'any', effect: 'lossless', path: place.path });
+  const open: Schema = rendering.profile.openObjects === 'open' ? { type: 'object', properties: {}, additionalProperties: true } : { type: 'object', properties: {} };
+  const list: Schema[] = place.inArray ? [] : [{ type: 'array', items: { type: 'string' } }];
+  return described({ anyOf: [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }, open, ...list] }, node, rendering);
+}
+
+function emitText(node: Schema, rendering: Rendering, place: Place): Emitted {
+  rendering.log.push({ transform: 'json-text', effect: 'encode', path: place.path });
+  const words = isAny(node) ? 'any value; write objects and lists as JSON text' : `write objects and lists as JSON text: ${shape(without(node, ['text', 'nullable']))}`;
+  return { schema: described({ type: 'string' }, { ...without(node, ['enum']), words: [...strings(node['words']), words] }, rendering), lift: liftNode({ json: true }) };
+}
+
+function emitUnion(node: Schema, rendering: Rendering, place: Place): Emitted {
+  const branches = schemasOf(node['anyOf']).map((branch, index) => emit(branch, rendering, { ...place, path: below(place.path, 'anyOf', index) }));
+  const schema = described({ anyOf: branches.map((branch) => branch.schema) }, node, rendering);
+  return { schema, lift: mergeLifts(branches.map((branch) => branch.lift)) };
+}
+
+function emitArray(node: Schema, rendering: Rendering, place: Place): Emitted {
+  const items = isObject(node['items']) && !isNever(node['items']) ? node['items'] : {};
+  const inner = emit(items, rendering, { path: below(place.path, 'items'), depth: place.depth, inArray: true });
+  const words = items['nullable'] === true ? [...strings(node['words']), 'items may be null'] : strings(node['words']);
+  const lift = liftNode(inner.lift === undefined ? {} : { items: inner.lift });
+  return { schema: described({ type: 'array', items: inner.schema }, { ...node, words }, rendering), lift };
+}
+
+function emitObject(node: Schema, rendering: Rendering, place: Place): Emitted {
+  const declared = entriesOf(node['properties']).filter(([, child]) => !isNever(child));
+  const free = isFree(node, declared.length > 0, place);
+  if (declared.length > 0 && place.depth > 1 && place.depth >= rendering.maxDepth) return cutObject(node, rendering, place);
+  if (free && declared.length === 0 && place.depth > 1 && rendering.profile.openObjects === 'text' && strings(node['required']).length === 0) return emitText(node, rendering, place);
+  const required = strings(node['required']);
+  const ghosts = required.filter((name) => own(node['properties'], name) === undefined);
+  if (ghosts.length > 0) rendering.log.push({ transform: 'ghost-required', effect: 'repair', path: place.path });
+  const all = [...declared, ...ghosts.map((name): readonly [string, Schema] => [name, {}])];
+  const fields = all.map(([name, child]) => emitProperty(name, child, { node, rendering, place }));
+  const schema: Schema = { type: 'object', properties: Object.fromEntries(fields.map((field) => [field.shown, field.schema])) };
+  const shown = fields.filter((field) => field.required).map((field) => field.shown);
+  if (shown.length > 0) schema['required'] = shown;
+  const values = free ? emitValues(node, rendering, place) : undefined;
+  if (values !== undefined && rendering.profile.keywords.includes('additionalProperties')) schema['additionalProperties'] = values.schema;
+  const lift = liftNode({
+    names: new Map(fields.filter((field) => field.shown !== field.name).map((field) => [field.shown, field.name])),
+    below: new Map(fields.filter((field) => field.lift !== undefined).map((field) => [field.name, field.lift as LiftNode])),
+    nulls: fields.filter((field) => field.null).map((field) => field.name),
+    ...(values?.lift === undefined ? {} : { values: values.lift }),
+  });
+  return { schema: described(schema, values?.words === undefined ? node : { ...node, words: [...strings(node['words']), values.words] }, rendering), lift };
+}
+
+/** A free map: it says so itself, or (below the root) declares no names at all. */
+function isFree(node: Schema, declares: boolean, place: Place): boolean {
+  const rest = node['additionalProperties'];
+  if (isObject(rest)) return !isNever(rest) || node['patternProperties'] !== undefined;
+  return node['patternProperties'] !== undefined || (!declares && place.depth > 1);
+}
+
+interface Field {
+  readonly name: string;
+  readonly shown: string;
+  readonly schema: Schema;
+  readonly lift: LiftNode | undefined;
+  readonly required: boolean;
+  /** Absent means null upstream. */
+  readonly null: boolean;
+}
+
+function emitProperty(name: string, child: Schema, around: { readonly node: Schema; readonly rendering: Rendering; readonly place: Place }): Field {
+  const { node, rendering, place } = around;
+  const path = below(place.path, 'properties', name);
+  const shown = rendering.renames.get(name) ?? name;
+  if (shown !== name) rendering.log.push({ transform: 'rename', effect: 'rename', path });
+  const needs = (Array.isArray(node['needs']) ? node['needs'] : []).filter((need): need is [string, string] => Array.isArray(need) && need[0] === name).map(([, words]) => words);
+  const words = [...(shown === name ? [] : [`upstream name: ${name}`]), ...strings(child['words']), ...new Set(needs)];
+  const inner = emit(words.length > 0 ? { ...child, words } : child, rendering, { path, depth: place.depth, inArray: false });
+  const wanted = strings(node['required']).includes(name);
+  const style = rendering.profile.nulls;
+  const nullable = child['nullable'] === true || child['nothingElse'] === true;
+  const asKeyword = style === 'keyword' && inner.schema['anyOf'] === undefined;
+  if (style === 'list' && (nullable || (rendering.profile.optionalNull && !wanted))) {
+    return { name, shown, schema: withNull(inner.schema), lift: inner.lift, required: wanted, null: false };
+  }
+  if (nullable && asKeyword) return { name, shown, schema: { ...inner.schema, nullable: true }, lift: inner.lift, required: wanted, null: false };
+  if (nullable) rendering.log.push({ transform: 'null', effect: wanted ? 'encode' : 'lossless', path });
+  return { name, shown, schema: inner.schema, lift: inner.lift, required: wanted && !nullable, null: wanted && nullable };
+}
+
+function withNull(schema: Schema): Schema {
+  if (Array.isArray(schema['anyOf'])) return { ...schema, anyOf: [...schema['anyOf'], { type: 'null' }] };
+  return { ...schema, type: [schema['type'], 'null'], ...(Array.isArray(schema['enum']) ? { enum: [...schema['enum'], null] } : {}) };
+}
+
+/** The schema for names that are not declared; what it cannot say plainly becomes `true` and words. */
+function emitValues(node: Schema, rendering: Rendering, place: Place): { readonly schema: unknown; readonly lift?: LiftNode; readonly words?: string } {
+  const rest = node['additionalProperties'];
+  if (!isObject(rest) || isNever(rest) || isAny(rest) || node['patternProperties'] !== undefined) return { schema: true };
+  if (rest['nullable'] === true || rest['nothingElse'] === true) {
+    rendering.log.push({ transform: 'map-values', effect: 'widen', path: place.path });
+    return { schema: true, words: `map: name -> ${shape(rest)}` };
+  }
+  const inner = emit(rest, rendering, { path: below(place.path, 'additionalProperties'), depth: place.depth, inArray: false });
+  return { schema: inner.schema, ...(inner.lift === undefined ? {} : { lift: inner.lift }) };
+}
+
+/** An object below the depth limit: open, with its shape in words; its names are the originals (transform 31). */
+function cutObject(node: Schema, rendering: Rendering, place: Place): Emitted {
+  rendering.log.push({ transform: 'depth', effect: 'widen', path: place.path });
+  const words = [...strings(node['words']), `object ${shape(node)}`];
+  if (rendering.profile.openObjects === 'text') return emitText({ ...node, words }, rendering, place);
+  const open = { type: 'object', properties: {}, ...(rendering.profile.keywords.includes('additionalProperties') ? { additionalProperties: true } : {}) };
+  return { schema: described(open, { ...without(node, ['patternProperties', 'propertyNames']), words }, rendering), lift: undefined };
+}

@@ -1,0 +1,63 @@
+/** Owns the projection that keeps constraint keywords: only the root is cleaned, references are inlined and names made legal. */
+import { cleanDescription } from '../text.ts';
+import type { Emitted, Rendering } from './emit.ts';
+import { liftNode, mergeLifts, type LiftNode } from './lift.ts';
+import { below, type Log } from './log.ts';
+import { intersect, unite } from './merge.ts';
+import { entriesOf, IN_PLACE_KEYWORDS, isNever, isObject, mapChildren, schemasOf, strings, without, type Schema } from './schema.ts';
+
+/** The root as one object without combinators; what they asked for is left to the validator and said as a hint. */
+export function faithfulRoot(tree: Schema, log: Log): Schema {
+  const combined = IN_PLACE_KEYWORDS.filter((keyword) => tree[keyword] !== undefined);
+  if (combined.length === 0) return tree;
+  log.push({ transform: 'root-combinator', effect: 'widen', path: '' });
+  const base = schemasOf(tree['allOf']).reduce(intersect, without(tree, IN_PLACE_KEYWORDS));
+  const variants = [...schemasOf(tree['anyOf']), ...schemasOf(tree['oneOf'])].map((branch) => intersect(branch, base));
+  const root = without(variants.length > 0 ? unite(variants) : base, IN_PLACE_KEYWORDS);
+  return { ...root, type: 'object', words: [`${combined.join(', ')} at the root: some combinations are refused; the error says which`] };
+}
+
+/** Writes the tree with all its keywords. */
+export function emitFaithful(root: Schema, rendering: Rendering): Emitted & { readonly hints: readonly string[] } {
+  const { schema, lift } = emit(without(root, ['words']), rendering, '');
+  const kept = Object.entries({ properties: {}, ...schema }).filter(([key]) => rendering.profile.rootKeywords.includes(key));
+  return { schema: Object.fromEntries(kept), lift, hints: strings(root['words']) };
+}
+
+function emit(node: Schema, rendering: Rendering, path: string): Emitted {
+  const shown = (name: string): string => rendering.renames.get(name) ?? name;
+  const lifts = new Map<Schema, LiftNode | undefined>();
+  const written = mapChildren(node, (child) => {
+    const inner = emit(child, rendering, path);
+    lifts.set(child, inner.lift);
+    return inner.schema;
+  });
+  const schema = pruned(written, rendering);
+  const properties = entriesOf(node['properties']);
+  const renamed = properties.filter(([name]) => shown(name) !== name);
+  for (const [name] of renamed) rendering.log.push({ transform: 'rename', effect: 'rename', path: below(path, 'properties', name) });
+  if (isObject(schema['properties'])) schema['properties'] = Object.fromEntries(Object.entries(schema['properties']).map(([name, child]) => [shown(name), child]));
+  if (Array.isArray(schema['required'])) schema['required'] = strings(schema['required']).map(shown);
+  const liftOf = (child: unknown): LiftNode | undefined => (isObject(child) ? lifts.get(child) : undefined);
+  const [items, values] = [liftOf(node['items']), liftOf(node['additionalProperties'])];
+  const own = liftNode({
+    names: new Map(renamed.map(([name]) => [shown(name), name])),
+    below: new Map(properties.map(([name, child]) => [name, liftOf(child)] as const).filter((entry): entry is [string, LiftNode] => entry[1] !== undefined)),
+    ...(items === undefined ? {} : { items }),
+    ...(values === undefined ? {} : { values }),
+  });
+  const branches = ['anyOf', 'oneOf', 'allOf'].flatMap((keyword) => schemasOf(node[keyword])).map((child) => lifts.get(child));
+  return { schema, lift: branches.some((lift) => lift !== undefined) ? mergeLifts([own, ...branches]) : own };
+}
+
+function pruned(node: Schema, rendering: Rendering): Schema {
+  const kept = Object.fromEntries(Object.entries(node).filter(([key]) => rendering.profile.keywords.includes(key)));
+  if (typeof kept['description'] === 'string') kept['description'] = cleanDescription(kept['description'], { max: rendering.maxDescription });
+  for (const keyword of ['additionalProperties', 'items'] as const) {
+    const child = kept[keyword];
+    // Booleans again: some hosts know `false` and `true` there, but not the schemas that mean the same.
+    if (isObject(child) && isNever(child)) kept[keyword] = false;
+    else if (isObject(child) && Object.keys(child).length === 0) kept[keyword] = true;
+  }
+  return kept;
+}

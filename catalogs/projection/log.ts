@@ -1,0 +1,19 @@
+/** Owns the record of what the projection did to a schema, and the words for it. */
+
+/** What a transform does to the accepted set (schema-primitives A5). */
+export type TransformEffect = 'lossless' | 'widen' | 'rename' | 'encode' | 'repair' | 'annotation';
+
+/** One transform at one place; `path` is a JSON pointer into the schema, `''` for its root. */
+export interface LogEntry {
+  readonly transform: string;
+  readonly effect: TransformEffect;
+  readonly path: string;
+}
+
+/** Collects entries; a stage that renders twice starts a new one. */
+export type Log = LogEntry[];
+
+/** JSON pointer of a place below `path`. */
+export function below(path: string, ...steps: readonly (string | number)[]): string {
+  return path + steps.map((step) => `/${String(step).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('');
+}

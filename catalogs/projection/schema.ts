@@ -1,0 +1,97 @@
+/** Owns which keywords of JSON Schema hold schemas, and walks by it; a property that is named like a keyword is never taken for one. */
+
+/** A JSON Schema node. Inside Tollgate boolean schemas are written as `{}` and `{ not: {} }`. */
+export type Schema = Record<string, unknown>;
+
+/** Keywords whose value maps names to schemas. The names are data: they are never keywords (schema-primitives A6.1). */
+export const MAP_KEYWORDS = ['properties', 'patternProperties', 'dependentSchemas', '$defs'] as const;
+/** Keywords whose value is a list of schemas. */
+export const LIST_KEYWORDS = ['anyOf', 'oneOf', 'allOf', 'prefixItems'] as const;
+/** Keywords whose value is one schema. */
+export const SINGLE_KEYWORDS = [
+  'items', 'additionalProperties', 'not', 'if', 'then', 'else', 'propertyNames', 'contains', 'unevaluatedProperties', 'unevaluatedItems',
+] as const;
+/** Keywords whose schemas judge the same value as the node itself. */
+export const IN_PLACE_KEYWORDS = ['anyOf', 'oneOf', 'allOf', 'not', 'if', 'then', 'else', 'dependentSchemas'] as const;
+
+/** Limits for one schema: levels of nesting, schemas and values, bytes of compact JSON (security 22, schema-primitives A7.1). */
+export const LIMITS = { depth: 64, nodes: 20_000, bytes: 256 * 1024 } as const;
+
+/** True for a JSON object. */
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** The value as a list of strings; what is not a string is left out. */
+export function strings(value: unknown): readonly string[] {
+  return Array.isArray(value) ? value.filter((item): item is string => typeof item === 'string') : [];
+}
+
+/** The own value under `key`: inherited names such as `constructor` count as absent. */
+export function own(map: unknown, key: string): unknown {
+  return isObject(map) && Object.hasOwn(map, key) ? map[key] : undefined;
+}
+
+/** `properties` (or another map keyword) as entries; empty when absent. */
+export function entriesOf(map: unknown): readonly (readonly [string, Schema])[] {
+  return isObject(map) ? Object.entries(map).filter((entry): entry is [string, Schema] => isObject(entry[1])) : [];
+}
+
+/** The schemas of a list keyword; empty when absent. */
+export function schemasOf(list: unknown): readonly Schema[] {
+  return Array.isArray(list) ? list.filter(isObject) : [];
+}
+
+/** A copy of `node` whose direct subschemas are replaced by `change(child)`; every other value is kept as it is. */
+export function mapChildren(node: Schema, change: (child: Schema) => Schema): Schema {
+  const copy: Schema = { ...node };
+  for (const keyword of MAP_KEYWORDS) {
+    if (!isObject(node[keyword])) continue;
+    // fromEntries defines own keys: a property called __proto__ stays a property.
+    copy[keyword] = Object.fromEntries(entriesOf(node[keyword]).map(([name, child]) => [name, change(child)]));
+  }
+  for (const keyword of LIST_KEYWORDS) {
+    if (Array.isArray(node[keyword])) copy[keyword] = schemasOf(node[keyword]).map(change);
+  }
+  for (const keyword of SINGLE_KEYWORDS) {
+    const child = node[keyword];
+    if (isObject(child)) copy[keyword] = change(child);
+  }
+  return copy;
+}
+
+/** The direct subschemas under the given keywords. */
+export function childrenOf(node: Schema, keywords: readonly string[] = [...MAP_KEYWORDS, ...LIST_KEYWORDS, ...SINGLE_KEYWORDS]): readonly Schema[] {
+  return keywords.flatMap((keyword) => {
+    const value = node[keyword];
+    if (Array.isArray(value)) return schemasOf(value);
+    if (!isObject(value)) return [];
+    return (MAP_KEYWORDS as readonly string[]).includes(keyword) ? entriesOf(value).map(([, child]) => child) : [value];
+  });
+}
+
+/** True when no value fits: `{ not: {} }`. */
+export function isNever(node: Schema): boolean {
+  return isObject(node['not']) && Object.keys(node['not']).length === 0;
+}
+
+/** The types that a node names, as a list; empty when it names none. */
+export function typesOf(node: Schema): readonly string[] {
+  return typeof node['type'] === 'string' ? [node['type']] : strings(node['type']);
+}
+
+/** `node` without the given keywords. */
+export function without(node: Schema, keywords: readonly string[]): Schema {
+  return Object.fromEntries(Object.entries(node).filter(([key]) => !keywords.includes(key)));
+}
+
+/** Equality of JSON values, whatever the order of keys. */
+export function sameJson(left: unknown, right: unknown): boolean {
+  if (left === right) return true;
+  if (Array.isArray(left) && Array.isArray(right)) {
+    return left.length === right.length && left.every((item, index) => sameJson(item, right[index]));
+  }
+  if (!isObject(left) || !isObject(right)) return false;
+  const keys = Object.keys(left);
+  return keys.length === Object.keys(right).length && keys.every((key) => Object.hasOwn(right, key) && sameJson(left[key], right[key]));
+}

@@ -1,0 +1,136 @@
+/** Owns the simplification of a tree from its leaves up: no allOf, no oneOf, and a union stands alone in its node. */
+import { dropConditions } from './conditions.ts';
+import { below, type Log } from './log.ts';
+import { intersect, unite } from './merge.ts';
+import { entriesOf, isNever, isObject, LIST_KEYWORDS, MAP_KEYWORDS, own, sameJson, schemasOf, SINGLE_KEYWORDS, strings, typesOf, without, type Schema } from './schema.ts';
+import { requiredWords, settle } from './settle.ts';
+import { constraintWords, either } from './words.ts';
+
+/** Keywords that describe the union itself and stay on its node. */
+const OUTSIDE = ['description', 'default', 'words', 'nullable'];
+const SCALARS = ['string', 'number', 'integer', 'boolean'];
+
+/** Rewrites a tree without references: allOf merged, conditions in words, oneOf as anyOf, one type a node (transforms 8 to 12 and 25). */
+export function simplify(node: Schema, path: string, log: Log): Schema {
+  const inner = simplifyChildren(node, path, log);
+  const merged = mergeAllOf(inner, path, log);
+  const plain = dropConditions(merged, path, log);
+  const union = simplifyUnion(plain, path, log);
+  const settled = settle(union);
+  if (settled['anyOf'] !== undefined && union['anyOf'] === undefined) log.push({ transform: 'type-list', effect: 'lossless', path });
+  const whole = settled['anyOf'] === undefined || union['anyOf'] !== undefined ? settled : simplifyUnion(settled, path, log);
+  return finishTuple(whole, path, log);
+}
+
+function simplifyChildren(node: Schema, path: string, log: Log): Schema {
+  const copy: Schema = { ...node };
+  for (const keyword of MAP_KEYWORDS) {
+    if (isObject(node[keyword])) copy[keyword] = Object.fromEntries(entriesOf(node[keyword]).map(([name, child]) => [name, simplify(child, below(path, keyword, name), log)]));
+  }
+  for (const keyword of LIST_KEYWORDS) {
+    if (Array.isArray(node[keyword])) copy[keyword] = schemasOf(node[keyword]).map((child, index) => simplify(child, below(path, keyword, index), log));
+  }
+  for (const keyword of SINGLE_KEYWORDS) {
+    // Conditions are read as they were written: a settled `not` would no longer say what it refuses.
+    if (isObject(node[keyword]) && keyword !== 'if' && keyword !== 'not') copy[keyword] = simplify(node[keyword], below(path, keyword), log);
+  }
+  return copy;
+}
+
+function finishTuple(node: Schema, path: string, log: Log): Schema {
+  if (node['tuple'] !== true || !isObject(node['items'])) return node;
+  log.push({ transform: 'tuple', effect: 'widen', path });
+  return { ...without(node, ['tuple']), items: simplifyUnion(node['items'], below(path, 'items'), log) };
+}
+
+function mergeAllOf(node: Schema, path: string, log: Log): Schema {
+  if (!Array.isArray(node['allOf'])) return node;
+  log.push({ transform: 'all-of', effect: 'lossless', path });
+  const merged = schemasOf(node['allOf']).reduce(intersect, without(node, ['allOf']));
+  return merged['allOf'] === undefined ? merged : mergeAllOf(merged, path, log);
+}
+
+function simplifyUnion(node: Schema, path: string, log: Log): Schema {
+  const keyword = node['anyOf'] === undefined ? 'oneOf' : 'anyOf';
+  if (node[keyword] === undefined) return node;
+  if (node['oneOf'] !== undefined) log.push({ transform: 'one-of', effect: 'widen', path });
+  const base = without(node, ['anyOf', 'oneOf', ...OUTSIDE]);
+  const outside: Schema = Object.fromEntries(Object.entries(node).filter(([key]) => OUTSIDE.includes(key)));
+  const flat = schemasOf(node[keyword]).flatMap(flatten).filter((branch) => !isNever(branch));
+  const nullable = flat.some((branch) => branch['nullable'] === true) && typesOf(base).length === 0 ? { nullable: true } : {};
+  const branches = flat.filter((branch) => branch['nothingElse'] !== true).map((branch) => without(branch, ['nullable']));
+  const around = { ...outside, ...nullable };
+  if (branches.length === 0) return flat.length > 0 && Object.keys(base).length === 0 ? { ...around, nothingElse: true } : { ...around, ...settle(base) };
+  if (branches.every(onlyRequires)) {
+    log.push({ transform: 'required-union', effect: 'widen', path });
+    return { ...around, ...settle({ ...base, type: base['type'] ?? 'object' }), words: [...strings(outside['words']), requiredWords(branches), ...branches.flatMap((branch) => strings(branch['words']))] };
+  }
+  return joined(distribute(branches, base), around);
+}
+
+/** A union inside a union is one union; its description goes to its first branch. */
+function flatten(branch: Schema): readonly Schema[] {
+  if (!Array.isArray(branch['anyOf'])) return [branch];
+  const outer = without(branch, ['anyOf', 'default']);
+  return schemasOf(branch['anyOf']).map((inner, index) => {
+    if (index > 0) return branch['nullable'] === true ? { ...inner, nullable: true } : inner;
+    const description = [outer['description'], inner['description']].filter((text) => typeof text === 'string').join('. ');
+    const words = [...strings(outer['words']), ...strings(inner['words'])];
+    return { ...outer, ...inner, ...(description === '' ? {} : { description }), ...(words.length > 0 ? { words } : {}) };
+  });
+}
+
+function onlyRequires(branch: Schema): boolean {
+  return Object.keys(branch).every((key) => ['required', 'type', 'words', 'needs', 'description'].includes(key)) && strings(branch['required']).length > 0;
+}
+
+/** What stands beside a union holds in every branch; a branch that contradicts it can never be chosen. */
+function distribute(branches: readonly Schema[], base: Schema): readonly Schema[] {
+  if (Object.keys(base).length === 0) return branches;
+  const allowed = typesOf(base);
+  const possible = branches.filter((branch) => {
+    const types = typesOf(branch);
+    return types.length === 0 || allowed.length === 0 || types.some((type) => allowed.includes(type) || (type === 'integer' && allowed.includes('number')) || (type === 'number' && allowed.includes('integer')));
+  });
+  return (possible.length > 0 ? possible : [{}]).map((branch) => settle(intersect(branch, base))).flatMap(flatten);
+}
+
+function joined(list: readonly Schema[], around: Schema): Schema {
+  const branches = mergeScalars(list.filter((branch, index) => list.findIndex((other) => sameJson(branch, other)) === index));
+  const any = branches.find((branch) => typesOf(branch).length === 0);
+  if (any !== undefined) return { ...any, ...around };
+  const [only] = branches;
+  if (branches.length > 1 || only === undefined) return { ...around, anyOf: branches };
+  const description = around['description'] ?? only['description'];
+  const words = [...strings(around['words']), ...strings(only['words'])];
+  return { ...only, ...around, ...(description === undefined ? {} : { description }), ...(words.length > 0 ? { words } : {}) };
+}
+
+/** Branches of one scalar type are one branch: their values joined, their rules in words. */
+function mergeScalars(branches: readonly Schema[]): readonly Schema[] {
+  const kept: Schema[] = [];
+  for (const branch of branches) {
+    const [type] = typesOf(branch);
+    const at = kept.findIndex((other) => type !== undefined && SCALARS.includes(type) && typesOf(other)[0] === type);
+    const twin = kept[at];
+    if (twin === undefined) kept.push(branch);
+    else kept[at] = mergeTwins(twin, branch);
+  }
+  return kept;
+}
+
+function mergeTwins(left: Schema, right: Schema): Schema {
+  const description = [...new Set([left['description'], right['description']].filter((text) => typeof text === 'string'))].join('; ');
+  const named: Schema = { type: left['type'], ...(description === '' ? {} : { description }) };
+  if (Array.isArray(left['enum']) && Array.isArray(right['enum'])) return { ...named, enum: [...new Set([...left['enum'], ...right['enum']])] };
+  const rules = [left, right].map((node) => (Array.isArray(node['enum']) ? node['enum'].map((value) => JSON.stringify(value)).join(', ') : [...strings(node['words']), ...constraintWords(node)].join(', ')));
+  return rules.includes('') ? named : { ...named, words: [either(rules)] };
+}
+
+/** The root as one object: no provider takes a union there (schema-primitives A1, A2). */
+export function rootObject(tree: Schema): Schema {
+  const variants = schemasOf(tree['anyOf']).filter((branch) => typesOf(branch).includes('object') || typesOf(branch).length === 0);
+  const merged = variants.length > 0 ? unite(variants) : without(tree, ['anyOf', 'nullable', 'nothingElse']);
+  const words = [...new Set([...strings(tree['words']), ...strings(merged['words'])])];
+  return { ...merged, type: 'object', ...(own(merged, 'properties') === undefined ? { properties: {} } : {}), ...(words.length > 0 ? { words } : {}) };
+}

@@ -1,0 +1,88 @@
+/** Owns the form of a schema that the validators get: repaired, without annotations, its dangerous patterns behind a guard. */
+import { format as interpreterFormats } from '@cfworker/json-schema';
+import { canonicalize } from '../projection/canonical.ts';
+import { childrenOf, isObject, mapChildren, without, type Schema } from '../projection/schema.ts';
+import { guardPattern, isPlain } from './guard.ts';
+
+/** Formats that are checked; every other format is an annotation. Each is linear in the length of the text. */
+const FORMATS = ['date', 'time', 'date-time', 'duration', 'uri', 'uri-reference', 'email', 'hostname', 'ipv4', 'ipv6', 'uuid', 'json-pointer', 'regex'];
+const ANNOTATIONS = ['description', 'default'];
+
+/** A schema ready for both validators. */
+export interface Prepared {
+  readonly schema: Schema;
+  /** Formats that the schema uses, guarded patterns among them. */
+  readonly formats: ReadonlyMap<string, (text: string) => boolean>;
+  /** Guarded format → its pattern, for messages. */
+  readonly patterns: ReadonlyMap<string, string>;
+  /** Rules that are not checked, in words. */
+  readonly dropped: readonly string[];
+  /** Subschemas; big ones are not compiled. */
+  readonly nodes: number;
+  /** False when the two validators could differ, so that only the interpreter judges. */
+  readonly compilable: boolean;
+}
+
+/** Prepares a schema, or says why nothing can be checked by it. */
+export function prepareSchema(input: unknown, as: 'input' | 'output'): Prepared | { readonly quarantined: string } {
+  const canonical = canonicalize(input, as);
+  if ('quarantined' in canonical) return canonical;
+  const work = { formats: new Map<string, (text: string) => boolean>(), patterns: new Map<string, string>(), dropped: [] as string[] };
+  const schema = strip(canonical.schema, work);
+  const [nodes, compilable] = measure(schema);
+  return { schema, ...work, nodes, compilable };
+}
+
+interface Work {
+  readonly formats: Map<string, (text: string) => boolean>;
+  readonly patterns: Map<string, string>;
+  readonly dropped: string[];
+}
+
+function strip(node: Schema, work: Work): Schema {
+  const bare = mapChildren(without(node, ANNOTATIONS), (child) => strip(child, work));
+  const checked = guardMaps(guardText(bare, work), work);
+  const name = checked['format'];
+  if (typeof name !== 'string' || work.formats.has(name)) return checked;
+  const test = FORMATS.includes(name) ? interpreterFormats[name] : undefined;
+  if (test === undefined) return without(checked, ['format']);
+  work.formats.set(name, test);
+  return checked;
+}
+
+function guardText(node: Schema, work: Work): Schema {
+  const pattern = node['pattern'];
+  if (typeof pattern !== 'string' || isPlain(pattern)) return node;
+  const rest = without(node, ['pattern']);
+  const guarded = guardPattern(pattern);
+  if (guarded === undefined) {
+    work.dropped.push('a pattern that is no regular expression');
+    return rest;
+  }
+  work.formats.set(guarded.format, guarded.test);
+  work.patterns.set(guarded.format, pattern);
+  // The interpreter knows formats by a table of its own; the name holds a hash of the pattern, so entries never differ.
+  interpreterFormats[guarded.format] = guarded.test;
+  return { ...rest, allOf: [...(Array.isArray(rest['allOf']) ? rest['allOf'] : []), { format: guarded.format }] };
+}
+
+function guardMaps(node: Schema, work: Work): Schema {
+  const map = node['patternProperties'];
+  if (!isObject(map) || Object.keys(map).every(isPlain)) return node;
+  work.dropped.push('patterns of names');
+  return without(node, ['patternProperties', 'additionalProperties', 'unevaluatedProperties']);
+}
+
+function measure(root: Schema): readonly [number, boolean] {
+  let nodes = 0;
+  let same = true;
+  const stack = [root];
+  for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
+    nodes += 1;
+    // Ajv divides in binary, the interpreter in decimal; unevaluated keywords differ in corners.
+    if (typeof node['multipleOf'] === 'number' && !Number.isInteger(node['multipleOf'])) same = false;
+    if (node['unevaluatedProperties'] !== undefined || node['unevaluatedItems'] !== undefined) same = false;
+    stack.push(...childrenOf(node));
+  }
+  return [nodes, same];
+}

@@ -1,0 +1,141 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { exposedName, exposedNames } from '../../catalogs/names.ts';
+import { loadSchemaProfile, project, readArguments, type Projection } from '../../catalogs/projection/project.ts';
+import { violations } from '../../catalogs/projection/verify.ts';
+import { toolDescription } from '../../catalogs/text.ts';
+import { createValidator, repairArgs } from '../../catalogs/validate.ts';
+import { verifies } from '../verifies.ts';
+
+interface SchemaCase {
+  readonly id: string;
+  readonly tool_name?: string;
+  readonly tool_names?: readonly string[];
+  readonly input_schema: Record<string, unknown>;
+  readonly expected: {
+    readonly class: string;
+    readonly profile?: string;
+    readonly portable?: Record<string, unknown>;
+    readonly portable_openai?: Record<string, unknown>;
+    readonly validator?: Record<string, unknown>;
+    readonly unmap?: readonly { readonly model: unknown; readonly upstream: Record<string, unknown> }[];
+    readonly reject?: readonly Record<string, unknown>[];
+    readonly assert_?: readonly string[];
+  };
+}
+
+const folder = process.env['TOLLGATE_CORPORA'] ?? path.resolve(import.meta.dirname, '../../../shared/corpora');
+const cases = JSON.parse(readFileSync(path.join(folder, 'schema-cases.json'), 'utf8').replaceAll('{{+}}', '')) as readonly SchemaCase[];
+
+/** Schemas that the corpus describes instead of writing out. */
+function schemaOf(raw: Record<string, unknown> | null): Record<string, unknown> {
+  if (raw?.['$generate'] === 'nest') {
+    let node = raw['leaf'] as Record<string, unknown>;
+    for (let depth = 0; depth < Number(raw['depth']); depth += 1) node = { type: 'object', properties: { a: node } };
+    return node;
+  }
+  if (raw?.['$generate'] === 'tools') return { type: 'object', properties: {} };
+  return raw as Record<string, unknown>;
+}
+
+/** The shape alone: texts are free, and every way of writing "anything" is one. */
+function shapeOf(node: unknown): unknown {
+  if (Array.isArray(node)) return node.map(shapeOf);
+  if (typeof node !== 'object' || node === null) return node;
+  const { description: text, ...rest } = node as Record<string, unknown>;
+  if (typeof text !== 'string' && text !== undefined) return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, shapeOf(value)]));
+  const types = Array.isArray(rest['anyOf']) ? rest['anyOf'].map((branch: Record<string, unknown>) => branch['type']) : [];
+  if (['string', 'number', 'boolean'].every((type) => types.includes(type))) return 'ANY';
+  const entries = Object.entries(rest).filter(([key, value]) => !(key === 'required' && Array.isArray(value) && value.length === 0));
+  return Object.fromEntries(entries.map(([key, value]) => [key, key === 'required' ? [...(value as string[])].sort() : key === 'enum' ? value : shapeOf(value)]));
+}
+
+function projected(test: SchemaCase, profile = test.expected.profile ?? 'portable'): Projection {
+  const projection = project(schemaOf(test.input_schema), loadSchemaProfile(profile));
+  if ('quarantined' in projection) throw new Error(projection.quarantined);
+  return projection;
+}
+
+/** The way of a call: read, lift, judge, repair, judge. */
+function callWith(test: SchemaCase, projection: Projection, model: unknown): unknown {
+  const args = readArguments(model);
+  if (args === undefined) return 'no object';
+  const schema = schemaOf(test.input_schema);
+  const { args: lifted } = projection.lift(args);
+  const faults = createValidator(schema).check(lifted);
+  if (faults.length === 0) return lifted;
+  const repair = repairArgs(schema, lifted, faults);
+  return repair === undefined ? faults : repair.value;
+}
+
+describe('schemas that real providers refused' + verifies('CY-14'), () => {
+  it('holds the corpus', () => {
+    expect(cases.length).toBeGreaterThanOrEqual(76);
+  });
+
+  for (const test of cases.filter(({ expected }) => expected.class !== 'quarantine' && expected.class !== 'facade')) {
+    it(`${test.id}: the projection has the expected shape`, () => {
+      const projection = projected(test);
+      expect(violations(projection.schema, loadSchemaProfile(test.expected.profile ?? 'portable'))).toEqual([]);
+      if (test.expected.portable !== undefined) expect(shapeOf(projection.schema)).toEqual(shapeOf(test.expected.portable));
+      if (test.expected.portable_openai !== undefined) expect(shapeOf(projected(test, 'openai').schema)).toEqual(shapeOf(test.expected.portable_openai));
+    });
+  }
+
+  for (const test of cases.filter(({ expected }) => expected.unmap !== undefined || expected.reject !== undefined)) {
+    it(`${test.id}: arguments come back, wrong ones are refused`, () => {
+      const projection = projected(test);
+      for (const { model, upstream } of test.expected.unmap ?? []) expect(callWith(test, projection, model)).toEqual(upstream);
+      for (const refused of test.expected.reject ?? []) {
+        const outcome = callWith(test, projection, refused);
+        expect(Array.isArray(outcome) && outcome.length > 0, JSON.stringify(outcome)).toBe(true);
+      }
+    });
+  }
+
+  for (const test of cases.filter(({ expected }) => expected.validator !== undefined)) {
+    it(`${test.id}: the validator agrees with the repaired original`, () => {
+      const samples = [...(test.expected.unmap ?? []).map(({ upstream }) => upstream), ...(test.expected.reject ?? []), {}, { stmt: 1 }, { q: 1 }];
+      const ours = samples.map((sample) => createValidator(schemaOf(test.input_schema)).check(sample).length === 0);
+      const theirs = samples.map((sample) => createValidator(test.expected.validator).check(sample).length === 0);
+      expect(ours).toEqual(theirs);
+    });
+  }
+
+  for (const test of cases.filter(({ expected }) => expected.class === 'quarantine')) {
+    it(`${test.id}: that tool alone is quarantined`, () => {
+      for (const profile of ['portable', 'flat', 'faithful']) {
+        expect(project(schemaOf(test.input_schema), loadSchemaProfile(profile))).toHaveProperty('quarantined');
+      }
+    });
+  }
+});
+
+describe('names that real providers refused' + verifies('CY-04', 'PF-06'), () => {
+  const legal = /^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$/;
+
+  for (const test of cases.filter(({ id }) => id.startsWith('toolname-') || id.startsWith('servername-'))) {
+    it(test.id, () => {
+      const tools = (test.tool_names ?? [test.tool_name ?? 'x']).map((tool) => ({ server: 'srv', tool }));
+      const { names, collisions } = exposedNames(tools);
+      expect(collisions).toEqual([]);
+      expect(names.size).toBe(tools.length);
+      for (const [name, target] of names) {
+        expect(name).toMatch(legal);
+        expect(name).toBe(exposedName(target.server, target.tool));
+      }
+      expect(exposedNames([...tools].reverse()).names.size).toBe(names.size);
+    });
+  }
+
+  it('toolname-duplicate: two servers, one tool name, two names', () => {
+    const { names } = exposedNames([{ server: 'a', tool: 'get_guide' }, { server: 'b', tool: 'get_guide' }]);
+    expect([...names.keys()]).toEqual(['a_get_guide', 'b_get_guide']);
+  });
+
+  it('description-*: never empty, never over 1,024' + verifies('HA-22'), () => {
+    expect(toolDescription({ name: 'get_time', description: '' })).toBe('Tool get time.');
+    expect(toolDescription({ name: 'x', description: 'word '.repeat(1200) }).length).toBeLessThanOrEqual(1024);
+  });
+});
