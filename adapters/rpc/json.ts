@@ -66,9 +66,9 @@ function parse(text: string): unknown {
 
 function countKeys(root: unknown): number {
   let count = 0;
-  const open: unknown[] = [root];
+  const open: object[] = [[root]];
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
-    const children = Object.values(next as object);
+    const children: readonly unknown[] = Array.isArray(next) ? next : Object.values(next);
     if (!Array.isArray(next)) count += children.length;
     for (const child of children) if (typeof child === 'object' && child !== null) open.push(child);
   }

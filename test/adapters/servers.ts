@@ -1,0 +1,89 @@
+/** Owns what the adapter tests share: settings of the misbehaving server, calls, and proof that no process is left. */
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { UpstreamError } from '../../adapters/port.ts';
+import type { ServerAdapter, UpstreamCall } from '../../adapters/port.ts';
+import { ServerPool } from '../../adapters/pool.ts';
+import type { ServerSettings } from '../../adapters/settings.ts';
+
+const CHAOS = resolve(import.meta.dirname, '../fixtures/chaos.mjs');
+
+export const FAST = { closeMs: 400, termMs: 300 };
+
+/** Settings of the misbehaving server in one of its modes. */
+export function chaos(mode = 'ok', more: Partial<ServerSettings> = {}): ServerSettings {
+  return {
+    name: 'chaos', transport: 'stdio', command: process.execPath, args: [CHAOS, mode], env: {}, headers: {}, isolation: 'direct', approved: true,
+    connectTimeoutMs: 5000, maxRetries: 3, reconnectBackoffMs: 1000, ...more,
+  };
+}
+
+export interface Bench {
+  readonly pool: ServerPool;
+  readonly server: ServerAdapter;
+  readonly stderr: string[];
+}
+
+/** A pool with one server. */
+export function serve(settings: ServerSettings): Bench {
+  const stderr: string[] = [];
+  const pool = new ServerPool({ servers: 20, connections: 5 }, { onStderr: (_name, line) => stderr.push(line), grace: FAST });
+  return { pool, server: pool.add(settings), stderr };
+}
+
+/** A call with generous limits; `args` is sent as this text. */
+export function callOf(tool: string, args: unknown = {}, more: Partial<UpstreamCall> = {}): UpstreamCall {
+  const text = typeof args === 'string' ? args : JSON.stringify(args);
+  return { tool, args: { text, value: JSON.parse(text) as Record<string, unknown>, exact: true }, scope: 's', signal: new AbortController().signal, timeoutMs: 5000, hardTimeoutMs: 10_000, ...more };
+}
+
+export async function textOf(server: ServerAdapter, call: UpstreamCall): Promise<string> {
+  const { value } = await server.call(call);
+  return value.content?.[0]?.text ?? '';
+}
+
+/** The code of what the work throws, or 'none'. */
+export async function codeOf(work: Promise<unknown>): Promise<string> {
+  try {
+    await work;
+    return 'none';
+  } catch (thrown) {
+    if (thrown instanceof TollgateError) return thrown.code;
+    return thrown instanceof UpstreamError ? `rpc ${thrown.rpc.code}` : `foreign ${String(thrown)}`;
+  }
+}
+
+/** What the work throws, as one public text. */
+export async function refusalOf(work: Promise<unknown>): Promise<string> {
+  try {
+    await work;
+    return 'none';
+  } catch (thrown) {
+    return thrown instanceof TollgateError ? `${thrown.code}: ${thrown.message} ${thrown.next}` : String(thrown);
+  }
+}
+
+/** True once the process is gone, waiting up to two seconds; a zombie that only its parent could reap counts as gone. */
+export async function isGone(pid: number): Promise<boolean> {
+  for (let tries = 0; tries < 100; tries++) {
+    if (!lives(pid)) return true;
+    await sleep(20);
+  }
+  return false;
+}
+
+function lives(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+export function temporaryFolder(): string {
+  return mkdtempSync(join(tmpdir(), 'tollgate-adapters-'));
+}

@@ -1,0 +1,99 @@
+/** Owns the tests of line framing and of the search behind noise. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { LineReader } from '../../adapters/rpc/framing.ts';
+import { readNoisy } from '../../adapters/rpc/noise.ts';
+
+function reader(maxBytes = 1024): { push(chunk: Buffer | string): void; end(): void; lines: string[]; bad: string[] } {
+  const lines: string[] = [];
+  const bad: string[] = [];
+  const inner = new LineReader({ maxBytes, onLine: (line) => lines.push(line.toString('utf8')), onBad: (_reason, edges) => bad.push(edges) });
+  return { push: (chunk) => inner.push(Buffer.from(chunk as string)), end: () => inner.end(), lines, bad };
+}
+
+describe('LineReader', () => {
+  it('cuts lines, takes CRLF, ignores empty lines and delivers the last one at the end', () => {
+    const { push, end, lines } = reader();
+    push('a\nb\r\n\n\r\nc');
+    expect(lines).toEqual(['a', 'b']);
+    end();
+    end();
+    expect(lines).toEqual(['a', 'b', 'c']);
+  });
+
+  it('gives the same lines for any slicing of the bytes, split characters included', () => {
+    const line = fc.string({ unit: 'grapheme' }).map((text) => text.replace(/[\r\n]/g, '')).filter((text) => text !== '');
+    fc.assert(fc.property(fc.array(line), fc.array(fc.integer({ min: 1, max: 7 })), (wanted, sizes) => {
+      const bytes = Buffer.from(wanted.map((text) => `${text}\n`).join(''));
+      const { push, lines } = reader();
+      for (let at = 0, turn = 0; at < bytes.length; turn++) {
+        const size = sizes[turn % sizes.length] ?? 1;
+        push(bytes.subarray(at, at + size));
+        at += size;
+      }
+      expect(lines).toEqual(wanted);
+    }));
+  });
+
+  it('drops a line over the limit, with its edges told, and goes on with the next', () => {
+    const { push, lines, bad } = reader(600);
+    push(`HEAD${'x'.repeat(400)}`);
+    push('y'.repeat(400));
+    push(`${'z'.repeat(300)}TAIL\nnext\n`);
+    expect(lines).toEqual(['next']);
+    expect(bad).toHaveLength(1);
+    expect(bad[0]?.startsWith('HEAD')).toBe(true);
+    expect(bad[0]?.endsWith('TAIL')).toBe(true);
+    push(`${'q'.repeat(601)}\nafter\n${'r'.repeat(600)}\n`);
+    expect(bad).toHaveLength(2);
+    expect(lines.slice(1)).toEqual(['after', 'r'.repeat(600)]);
+  });
+
+  it('names an endless line when the stream ends', () => {
+    const { push, end, bad, lines } = reader(10);
+    push('x'.repeat(50));
+    expect(bad).toEqual([]);
+    end();
+    expect([bad.length, lines.length]).toEqual([1, 0]);
+  });
+
+  it('reads 60 MB in one line, in chunks and in slices of one byte', () => {
+    const size = 60 * 1024 * 1024;
+    let got = 0;
+    const inner = new LineReader({ maxBytes: 64 * 1024 * 1024, onLine: (line) => (got = line.length), onBad: () => (got = -1) });
+    const chunk = Buffer.alloc(65_536, 120);
+    for (let sent = 0; sent < size; sent += chunk.length) inner.push(chunk);
+    inner.push(Buffer.from('\n'));
+    expect(got).toBe(size);
+    const one = Buffer.from('y');
+    for (let sent = 0; sent < 3 * 1024 * 1024; sent++) inner.push(one);
+    inner.push(Buffer.from('\n'));
+    expect(got).toBe(3 * 1024 * 1024);
+  });
+});
+
+describe('readNoisy', () => {
+  const frame = '{"result":{"a":1},"jsonrpc":"2.0","id":4}';
+
+  it('reads a clean frame without a word', () => {
+    expect(readNoisy(Buffer.from(frame))).toMatchObject({ noisy: false, message: { kind: 'result', id: 4 } });
+  });
+
+  it.each(['starting... ', '{"half": ', '\u001b[31m{"jsonrpc" is fun ', 'é', '[1,2'])('finds the frame behind %j', (noise) => {
+    expect(readNoisy(Buffer.from(noise + frame))).toMatchObject({ noisy: true, message: { kind: 'result', id: 4 } });
+  });
+
+  it('finds the frame behind bytes that are no UTF-8', () => {
+    expect(readNoisy(Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from(frame)]))).toMatchObject({ noisy: true, message: { kind: 'result' } });
+  });
+
+  it('does not look for frames inside a frame that is wrong in itself', () => {
+    const wrong = '{"jsonrpc":"2.0","id":1,"result":5,"x":{"jsonrpc":"2.0","id":2,"result":{}}}';
+    expect(readNoisy(Buffer.from(wrong))).toMatchObject({ noisy: false, message: { kind: 'invalid', id: 1 } });
+  });
+
+  it('gives up after a few attempts', () => {
+    expect(readNoisy(Buffer.from('{"id" '.repeat(50) + frame))).toMatchObject({ noisy: true, message: { kind: 'invalid' } });
+    expect(readNoisy(Buffer.from('only words'))).toMatchObject({ noisy: true, message: { kind: 'invalid' } });
+  });
+});
