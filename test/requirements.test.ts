@@ -1,0 +1,47 @@
+/** Tests the traceability of requirements both ways (HE-12): every row that is not pending is cited, every citation names a row. */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { verifies } from './verifies.ts';
+
+interface Row {
+  readonly id: string;
+  readonly by: string;
+  readonly text: string;
+  readonly pending?: string;
+}
+
+const rows = parse(readFileSync(path.join(import.meta.dirname, 'requirements.yaml'), 'utf8')) as Row[];
+
+function citations(): Map<string, string[]> {
+  const found = new Map<string, string[]>();
+  const files = readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' }).filter((name) => /\.(test\.ts|suite\.ts|yaml)$/.test(name) && !name.startsWith('servers') && name !== 'requirements.yaml');
+  for (const file of files) {
+    const text = readFileSync(path.join(import.meta.dirname, file), 'utf8');
+    for (const call of text.matchAll(/verifies(?:\(([^)]*)\)|: \[([^\]]*)\])/g)) {
+      for (const [id] of (call[1] ?? call[2] ?? '').matchAll(/[A-Z]{2}-\d{2}/g)) found.set(id, [...(found.get(id) ?? []), file]);
+    }
+  }
+  return found;
+}
+
+describe('requirements', () => {
+  const cited = citations();
+
+  it('are all cited by a test, or pending with a reason' + verifies('HE-12'), () => {
+    const open = rows.filter((row) => row.pending === undefined && !cited.has(row.id)).map((row) => row.id);
+    expect(open).toEqual([]);
+    for (const row of rows) if (row.pending !== undefined) expect(row.pending.length, row.id).toBeGreaterThan(10);
+  });
+
+  it('are not pending once a test cites them, and no citation names a row that is not there', () => {
+    const ids = new Map(rows.map((row) => [row.id, row]));
+    expect([...cited.keys()].filter((id) => !ids.has(id))).toEqual([]);
+    expect(new Set(rows.map((row) => row.id)).size).toBe(rows.length);
+  });
+
+  it('of the facade are all built', () => {
+    expect(rows.filter((row) => row.by === 'facade' && row.pending !== undefined).map((row) => row.id)).toEqual([]);
+  });
+});

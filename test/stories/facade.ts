@@ -1,0 +1,75 @@
+/** Owns a whole facade for tests: a folder, a configuration, the wired parts, and calls through them. */
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { parseDoc } from '../../adapters/rpc/json.ts';
+import type { ToolResult } from '../../catalogs/tool.ts';
+import type { Assembled } from '../../facade/assembled.ts';
+import { principalForStdio } from '../../facade/config/identity.ts';
+import { loadConfig } from '../../facade/config/load.ts';
+import type { Session } from '../../facade/facade.ts';
+import { assemble } from '../../facade/main.ts';
+
+/** What a call answered, either way. */
+export interface Answer {
+  readonly result?: ToolResult;
+  readonly error?: { readonly code: number; readonly message: string; readonly data?: unknown };
+  /** The code of the error table, or `''`. */
+  readonly code: string;
+  /** All text, joined. */
+  readonly text: string;
+}
+
+/** A record as it stands in the log. */
+export type Recorded = Readonly<Record<string, unknown>>;
+
+/** A running facade of a test. */
+export interface TestFacade {
+  readonly folder: string;
+  readonly assembled: Assembled;
+  open(principal: string): Session;
+  call(session: Session, name: string, args: unknown, more?: { signal?: AbortSignal; meta?: Record<string, unknown>; text?: string }): Promise<Answer>;
+  list(session: Session): Promise<readonly { name: string; [key: string]: unknown }[]>;
+  /** All records of the log, oldest first. */
+  records(): readonly Recorded[];
+  close(): Promise<void>;
+}
+
+/** Starts a facade in a new folder. `files` are written beside tollgate.yaml; a folder `workspace` is always there. */
+export async function startFacade(config: string, options: { files?: Record<string, string>; env?: Record<string, string>; folder?: string } = {}): Promise<TestFacade> {
+  const folder = options.folder ?? mkdtempSync(path.join(tmpdir(), 'tollgate-test-'));
+  mkdirSync(path.join(folder, 'workspace'), { recursive: true });
+  for (const [name, text] of Object.entries({ ...options.files, 'tollgate.yaml': config })) {
+    mkdirSync(path.dirname(path.join(folder, name)), { recursive: true });
+    writeFileSync(path.join(folder, name), text);
+  }
+  const loaded = loadConfig(path.join(folder, 'tollgate.yaml'), { env: { ...process.env, ...options.env }, home: tmpdir() });
+  const assembled = await assemble(loaded, {});
+  const { gateway } = assembled;
+  return {
+    folder,
+    assembled,
+    open: (principal) => gateway.openSession(principalForStdio(loaded, { user: 'nobody-else', as: principal }), 'stdio'),
+    call: async (session, name, args, more = {}) => {
+      const doc = parseDoc(more.text ?? JSON.stringify(args));
+      return read(await gateway.callTool(session, { name, args: doc, signal: more.signal ?? new AbortController().signal, ...(more.meta === undefined ? {} : { meta: more.meta }) }));
+    },
+    list: async (session) => {
+      const reply = await gateway.listTools(session, new AbortController().signal);
+      if (reply.kind === 'error') throw new Error(reply.error.message);
+      return (JSON.parse(reply.text) as { tools: { name: string }[] }).tools;
+    },
+    records: () => readdirSync(loaded.audit.folder).filter((name) => name.endsWith('.jsonl')).sort()
+      .flatMap((name) => readFileSync(path.join(loaded.audit.folder, name), 'utf8').trimEnd().split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as Recorded)),
+    close: async () => {
+      await gateway.close();
+      if (options.folder === undefined) rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
+    },
+  };
+}
+
+function read(reply: Awaited<ReturnType<Assembled['gateway']['callTool']>>): Answer {
+  if (reply.kind === 'error') return { error: reply.error, code: String((reply.error.data as { code?: unknown } | undefined)?.code ?? ''), text: reply.error.message };
+  const result = JSON.parse(reply.text) as ToolResult;
+  return { result, code: String(result._meta?.['tollgate/code'] ?? ''), text: (result.content ?? []).map((item) => item.text ?? '').join('\n') };
+}

@@ -1,0 +1,129 @@
+/** Tells every story of test/stories/pipeline/ over each transport and under each exposure. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { exposedName } from '../../catalogs/names.ts';
+import { verifies } from '../verifies.ts';
+import { startFacade, type Answer, type Recorded, type TestFacade } from './facade.ts';
+import type { Session } from '../../facade/facade.ts';
+
+interface Story {
+  readonly name: string;
+  readonly verifies?: readonly string[];
+  readonly call: { readonly tool: string; readonly args: unknown };
+  readonly want: {
+    readonly code?: string; readonly rpc?: number; readonly text?: string; readonly contains?: string; readonly contains2?: string; readonly isError?: boolean;
+    readonly structured?: unknown; readonly meta?: Record<string, unknown>; readonly noMeta?: readonly string[]; readonly types?: readonly string[];
+  };
+  readonly audit: readonly Recorded[];
+}
+
+const here = import.meta.dirname;
+const server = path.join(here, '..', 'fixtures', 'story-server.mjs');
+const stories = parse(readFileSync(path.join(here, 'pipeline', 'calls.yaml'), 'utf8')) as Story[];
+const rules = readFileSync(path.join(here, 'pipeline', 'rules.yaml'), 'utf8');
+const TOOLS = [...new Set(stories.map((story) => story.call.tool))].filter((tool) => tool !== 'nothing-here');
+
+function config(transport: string): string {
+  return `version: 1
+workspace: ./workspace
+state: ./state
+servers:
+  story:
+    ${transport}
+    isolation: direct
+    approved: true
+    connectTimeoutMs: 20000
+    timeoutMs: 600
+    hardTimeoutMs: 600
+    labels: [public]
+    semantics: { open: { verb: destructive, paths: [path, paths] }, fetch: { verb: destructive, urls: [url] }, wipe: destructive, count: destructive, "*": read }
+principals:
+  - { id: plain, role: developer, profiles: [plain], stdio: true }
+  - { id: aliased, role: developer, profiles: [aliased], stdio: true }
+profiles:
+  plain: { servers: [story], expose: { primitives: {}, tools: ["story.*"] } }
+  aliased: { servers: [story], expose: { primitives: {}, tools: [${TOOLS.map((tool) => `{ tool: story.${tool}, name: x_${tool} }`).join(', ')}] } }
+policies: [./rules.yaml]
+budgets:
+  - { id: two-fails, scope: session, calls: 2, when: { tool: story.fail } }
+`;
+}
+
+async function serve(mode: 'http' | 'sse'): Promise<{ child: ChildProcess; url: string }> {
+  const child = spawn(process.execPath, [server, mode], { stdio: ['pipe', 'ignore', 'pipe'] });
+  const port = await new Promise<string>((resolve, reject) => {
+    child.on('exit', () => reject(new Error('the story server ended')));
+    child.stderr?.on('data', (chunk: Buffer) => {
+      const found = /port (\d+)/.exec(chunk.toString('utf8'))?.[1];
+      if (found !== undefined) resolve(found);
+    });
+  });
+  return { child, url: `http://127.0.0.1:${port}/${mode === 'http' ? 'mcp' : 'sse'}` };
+}
+
+describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
+  let facade: TestFacade;
+  let child: ChildProcess | undefined;
+
+  beforeAll(async () => {
+    const remote = mode === 'stdio' ? undefined : await serve(mode);
+    child = remote?.child;
+    const key = 'env: { STORY_KEY: "${STORY_KEY}" }';
+    const transport = remote === undefined ? `command: ${process.execPath}\n    args: [${server}]\n    ${key}` : `type: ${mode}\n    url: ${remote.url}\n    headers: { x-key: "\${STORY_KEY}" }`;
+    facade = await startFacade(config(transport), { files: { 'rules.yaml': rules }, env: { STORY_KEY: 'story-key-1234567' } });
+  }, 60_000);
+  afterAll(async () => {
+    await facade.close();
+    child?.kill();
+  });
+
+  describe.each(['plain', 'aliased'] as const)('exposed as %s', (principal) => {
+    let session: Session;
+    beforeAll(() => {
+      session = facade.open(principal);
+    });
+
+    it.each(stories.map((story) => [story.name + (story.verifies === undefined ? '' : verifies(...story.verifies)), story] as const))('%s', async (_, story) => {
+      const before = facade.records().length;
+      const shown = principal === 'plain' ? exposedName('story', story.call.tool) : `x_${story.call.tool}`;
+      const answer = await facade.call(session, shown, rename(story));
+      judge(answer, story.want);
+      const records = facade.records().slice(before);
+      expect(records).toHaveLength(story.audit.length);
+      for (const [index, wanted] of story.audit.entries()) expect(records[index]).toMatchObject({ ...wanted, session: session.id });
+      expect(new Set(records.map((record) => record['id'])).size).toBe(1);
+    });
+
+    it('gives the same effect digest for the same call under every exposure, and keeps payloads out of the log', async () => {
+      const digests = new Set<unknown>();
+      for (const other of ['plain', 'aliased']) {
+        const before = facade.records().length;
+        await facade.call(facade.open(other), other === 'plain' ? 'story_echo' : 'x_echo', { text: 'a very special payload' });
+        for (const record of facade.records().slice(before)) if (record['effectDigest'] !== undefined) digests.add(record['effectDigest']);
+      }
+      expect(digests.size).toBe(1);
+      expect(JSON.stringify(facade.records())).not.toContain('special payload');
+    });
+  });
+});
+
+/** The exposed schema renames what providers refuse; a model calls it by the new name. */
+function rename(story: Story): unknown {
+  return story.call.args;
+}
+
+function judge(answer: Answer, want: Story['want']): void {
+  if (want.code !== undefined) expect(answer.code, answer.text).toBe(want.code);
+  else expect(answer.code, answer.text).toBe('');
+  if (want.rpc !== undefined) expect(answer.error?.code).toBe(want.rpc);
+  if (want.text !== undefined) expect(answer.text).toBe(want.text);
+  for (const part of [want.contains, want.contains2]) if (part !== undefined) expect(answer.text).toContain(part);
+  if (want.isError !== undefined) expect(answer.result?.isError).toBe(want.isError);
+  if (want.structured !== undefined) expect(answer.result?.structuredContent).toEqual(want.structured);
+  if (want.meta !== undefined) expect(answer.result?._meta).toMatchObject(want.meta);
+  for (const key of want.noMeta ?? []) expect(answer.result?._meta).not.toHaveProperty([key]);
+  if (want.types !== undefined) expect(answer.result?.content?.map((item) => item.type)).toEqual(want.types);
+}
