@@ -49,20 +49,14 @@ export interface PrincipalConfig {
   readonly owner: boolean;
 }
 
-/** Who serves the primitives and which tools are shown beside them. */
-export interface ExposeConfig {
-  /** Backend by primitive; `workspace` is the internal one; a primitive that is absent is not shown. */
-  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', string>>>;
-  readonly expose: readonly ExposeRule[];
-}
-
 /** A profile names servers and overrides settings; stacked profiles take the union, later overrides win. */
-export interface ProfileConfig extends ExposeConfig {
+export interface ProfileConfig {
   readonly name: string;
   /** Servers written there, and the external ones that serve its primitives. */
   readonly servers: readonly string[];
-  /** True when the profile writes no `expose`, and so took that of the file. */
-  readonly inherits: boolean;
+  /** Backend by primitive; `workspace` is the internal one; a primitive that is absent is not shown. */
+  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', string>>>;
+  readonly expose: readonly ExposeRule[];
   readonly budgets: readonly BudgetConfig[];
   readonly caps: Partial<CapsConfig>;
   readonly schemaProfile?: string;
@@ -145,12 +139,11 @@ export interface Problem {
   readonly message: string;
 }
 
-/** A rule of tollgate.yaml and where it stands. */
-export interface RuleSource {
-  readonly value: unknown;
+/** `{rules: […]}` of tollgate.yaml. Paths begin with `rules`; line and column count from 1. */
+export interface RuleDocument {
   readonly file: string;
-  readonly line: number;
-  readonly column: number;
+  readonly value: { readonly rules: readonly unknown[] };
+  placeOf(path: readonly (string | number)[], part: 'key' | 'value'): { readonly line: number; readonly column: number };
 }
 
 /** The whole, frozen; made by load.ts. */
@@ -167,10 +160,8 @@ export interface Config {
   readonly policies: readonly PolicySource[];
   /** Rules written in tollgate.yaml itself, as they stand there. */
   readonly rules: readonly unknown[];
-  /** The same rules, each with its place, so that a fault in one can name its line. */
-  readonly ruleSources: readonly RuleSource[];
-  /** `expose` of the file: for profiles that write none. */
-  readonly expose: ExposeConfig;
+  /** The same rules as a document whose values know their place, as policies/rules.ts takes it. */
+  readonly ruleDocument: RuleDocument;
   /** Files that decide what is allowed (tollgate.yaml, included files, policies): absolute. An agent must not write them. */
   readonly controlFiles: readonly string[];
   readonly budgets: readonly BudgetConfig[];

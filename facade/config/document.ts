@@ -8,7 +8,7 @@ import type { Located, Path, Place } from './problems.ts';
 /** Levels of nesting; the parser itself would end the process some thousand levels further down. */
 const MAX_DEPTH = 64;
 /** Values after aliases are written out; a bomb of nine lines makes a billion. */
-const MAX_VALUES = 50_000;
+const MAX_VALUES = 20_000;
 
 /** A YAML file as plain values. `problems` is not empty when `value` must not be used. */
 export interface YamlFile extends Located {

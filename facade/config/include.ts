@@ -27,10 +27,10 @@ export interface IncludeContext {
 }
 
 /** Adds the servers of the included files, and returns what there is to say about them. Never throws. */
-export function includeServers(files: readonly string[], context: IncludeContext): readonly Problem[] {
+export function includeServers(files: readonly { readonly file: string; readonly shown: string }[], context: IncludeContext): readonly Problem[] {
   const warnings: Problem[] = [];
-  files.forEach((shown) => {
-    const client = readClientFile(context.resolve(shown), shown, context.project);
+  files.forEach(({ file, shown }) => {
+    const client = readClientFile(file, shown, context.project);
     warnings.push(...client.warnings);
     for (const entry of client.entries) addEntry(entry, client, { ...context, warnings });
   });
@@ -78,7 +78,7 @@ function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeC
   const definition = fillIn(entry, { client, context, faults });
   faults.push(...faultsOf(definition).map(({ message }) => message));
   const flag = inlineCodeFlag(definition);
-  if (flag !== undefined) faults.push(`${quote(flag)} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
+  if (flag !== undefined) faults.push(`${flag} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
   const overlay = Object.hasOwn(context.written, entry.name) ? context.written[entry.name] : undefined;
   const [unusable] = faults;
   return { name: entry.name, ...definition, ...settingsOf(overlay ?? {}), source: client.file, ...(unusable !== undefined && { unusable }) };

@@ -5,7 +5,6 @@ import path from 'node:path';
 import type { Config, PolicySource } from './config.ts';
 import { isWithin, realPath } from './files.ts';
 import { toSlug } from './names.ts';
-import { quote } from './problems.ts';
 import type { Report } from './problems.ts';
 import type { Written } from './written.ts';
 
@@ -24,23 +23,25 @@ export function resolver(folder: string, home: string): (written: string) => str
 /** Why a folder cannot be a workspace; undefined when it can. `folder` is absolute and real. */
 export function workspaceFault(folder: string, home: string): string | undefined {
   if (kindOf(folder) !== 'folder') return 'there is no such folder; make it, or name another';
-  if (path.dirname(folder) === folder) return 'the workspace would be the whole disk: an agent could read and change everything; name a project folder';
-  if (isWithin(realPath(home), folder)) return 'the workspace would hold the home folder with its keys and settings; name a project folder';
+  if (path.dirname(folder) === folder) return 'it would be the whole disk, so an agent could read and change everything; name a project folder';
+  if (isWithin(realPath(home), folder)) return 'it would hold the home folder with its keys and settings; name a project folder';
   return undefined;
 }
 
-/** The workspace, absolute and real; a refused one is reported, and returned so that the other checks can go on. */
-export function placeWorkspace(written: string, at: { readonly resolve: (written: string) => string; readonly home: string; readonly report: Report }): string {
+/** The workspace, absolute and real; undefined when it was refused. */
+export function placeWorkspace(written: string, at: { readonly resolve: (written: string) => string; readonly home: string; readonly report: Report }): string | undefined {
   const workspace = realPath(at.resolve(written));
   const fault = workspaceFault(workspace, at.home);
-  if (fault !== undefined) at.report.refuse(['workspace'], `workspace ${quote(written)}: ${fault}`);
-  return workspace;
+  if (fault === undefined) return workspace;
+  at.report.refuse(['workspace'], `the workspace is refused: ${fault}`);
+  return undefined;
 }
 
 /** What `placeState` needs to know. */
 export interface StateContext extends World {
   readonly folder: string;
-  readonly workspace: string;
+  /** Absent when it was refused: there is nothing to compare with then. */
+  readonly workspace?: string;
   readonly resolve: (written: string) => string;
   readonly report: Report;
 }
@@ -49,7 +50,8 @@ export interface StateContext extends World {
 export function placeState(written: Pick<Written, 'state' | 'audit'>, context: StateContext): Pick<Config, 'state'> & { readonly auditFolder: string } {
   const state = realPath(written.state === undefined ? defaultState(context) : context.resolve(written.state));
   const auditFolder = realPath(written.audit?.folder === undefined ? path.join(state, 'audit') : context.resolve(written.audit.folder));
-  const exposed = (folder: string): boolean => isWithin(folder, context.workspace) || isWithin(context.workspace, folder);
+  const { workspace } = context;
+  const exposed = (folder: string): boolean => workspace !== undefined && (isWithin(folder, workspace) || isWithin(workspace, folder));
   if (exposed(state)) context.report.refuse(['state'], 'the state folder and the workspace hold one another: an agent could rewrite budgets and approvals; name a folder outside it, for example ~/.local/state/tollgate/my-project');
   else if (exposed(auditFolder)) context.report.refuse(['audit', 'folder'], 'the audit folder and the workspace hold one another: an agent could rewrite the log; name a folder outside it');
   return { state, auditFolder };
@@ -72,9 +74,9 @@ export function placePolicies(written: Written['policies'], resolve: (written: s
     const absolute = resolve(shown);
     const found = kindOf(absolute);
     const kind = policyKind(shown, found);
-    if (found === undefined) report.refuse(at, `policy ${quote(shown)} does not exist: its rules would be missing in silence; correct the path, or remove it`);
-    else if (kind === undefined) report.refuse(at, `policy ${quote(shown)} is none of: a .yaml file of rules, a .rego file, a folder of Rego, a .tar.gz bundle; correct the path`);
-    else if (sources.some((source) => source.path === absolute)) report.refuse(at, `policy ${quote(shown)} stands twice; remove one`);
+    if (found === undefined) report.refuse(at, `the policy does not exist: its rules would be missing in silence; correct the path, or remove it`);
+    else if (kind === undefined) report.refuse(at, `the policy is none of: a .yaml file of rules, a .rego file, a folder of Rego, a .tar.gz bundle; correct the path`);
+    else if (sources.some((source) => source.path === absolute)) report.refuse(at, `the policy stands twice; remove one`);
     else sources.push({ path: absolute, kind, mode });
   });
   return sources;

@@ -19,7 +19,7 @@ export interface Place {
 export interface Located {
   readonly file: string;
   /** The place of a value, or of its key; of the nearest parent when it stands nowhere itself. */
-  placeOf(path: Path, part: 'key' | 'value'): Place;
+  readonly placeOf: (path: Path, part: 'key' | 'value') => Place;
 }
 
 /** Faults and remarks of one load. The first fault of a place stands: later ones mostly follow from it. */

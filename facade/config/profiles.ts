@@ -1,6 +1,6 @@
 /** Owns profiles: the two that ship, the defaults of the others, and how stacked ones become one (HA-21). */
 import { TollgateError } from '../../catalogs/errors.ts';
-import type { BudgetConfig, Config, ExposeConfig, ExposeRule, ProfileConfig } from './config.ts';
+import type { BudgetConfig, Config, ExposeRule, ProfileConfig } from './config.ts';
 import { WORKSPACE } from './names.ts';
 import { quote } from './problems.ts';
 import type { WrittenBudget, WrittenExpose, WrittenProfile } from './written.ts';
@@ -18,18 +18,21 @@ const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
   },
 };
 
+/** The part of a profile that says what the agent sees. */
+type Exposed = Pick<ProfileConfig, 'primitives' | 'expose'>;
+
 /** Names that a principal may hold: the built-in ones and those of the file. */
 export function profileNames(written: Readonly<Record<string, unknown>>): ReadonlySet<string> {
   return new Set([...Object.keys(BUILT_IN), ...Object.keys(written)]);
 }
 
-/** All profiles, complete. Those without an `expose` take the file's, less the tools of servers that they do not reach. */
-export function buildProfiles(written: Readonly<Record<string, WrittenProfile>>, base: ExposeConfig): Map<string, ProfileConfig> {
+/** All profiles, complete. Those without an `expose` take the file's (`base`), less the tools of servers that they do not reach. */
+export function buildProfiles(written: Readonly<Record<string, WrittenProfile>>, base: WrittenExpose | undefined): Map<string, ProfileConfig> {
   return new Map(Object.entries({ ...BUILT_IN, ...written }).map(([name, profile]) => [name, buildProfile(name, profile, base)]));
 }
 
 /** The file's or a profile's `expose` with its short forms written out. */
-export function buildExpose(written: WrittenExpose | undefined): ExposeConfig {
+function buildExpose(written: WrittenExpose | undefined): Exposed {
   const { primitives = WORKSPACE, tools = [] } = written ?? {};
   const backends = typeof primitives === 'string' ? { read: primitives, write: primitives, edit: primitives, bash: primitives } : primitives;
   return { primitives: backends, expose: tools.map((tool) => (typeof tool === 'string' ? { tool, pins: {} } : { ...tool, pins: tool.pins ?? {} })) };
@@ -40,20 +43,19 @@ export function buildBudget(written: WrittenBudget): BudgetConfig {
   return { ...written, when: written.when ?? {} };
 }
 
-function buildProfile(name: string, written: WrittenProfile, base: ExposeConfig): ProfileConfig {
-  const inherits = written.expose === undefined;
-  const { primitives, expose } = inherits ? base : buildExpose(written.expose);
+function buildProfile(name: string, written: WrittenProfile, base: WrittenExpose | undefined): ProfileConfig {
+  const { primitives, expose } = buildExpose(written.expose ?? base);
   const backends = Object.values(primitives).filter((backend) => backend !== WORKSPACE);
   const servers = [...new Set([...(written.servers ?? []), ...backends])];
-  const reached = inherits ? expose.filter(({ tool }) => servers.includes(tool.slice(0, tool.indexOf('.')))) : expose;
+  const reached = expose.filter(({ tool }) => servers.includes(tool.slice(0, tool.indexOf('.'))));
   const budgets = (written.budgets ?? []).map(buildBudget);
   const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
-  return { name, servers, primitives, expose: reached, inherits, budgets, caps: written.caps ?? {}, ...schemaProfile };
+  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, ...schemaProfile };
 }
 
 /**
- * One profile out of several: the union of servers, exposed tools and budgets; of what both set, the later one's. A profile
- * that only inherited its `expose` overrides none that was written. No names: `default`. Throws CONFIG_INVALID for an unknown one.
+ * One profile out of several: the union of servers, exposed tools and budgets; of what two set, the later one's, as
+ * policies/lib/principal.rego has it. No names: `default`. Throws CONFIG_INVALID for an unknown one.
  */
 export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly string[]): ProfileConfig {
   const stacked = (names.length === 0 ? ['default'] : names).map((name) => {
@@ -61,15 +63,12 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
     if (profile === undefined) throw new TollgateError('CONFIG_INVALID', { detail: `There is no profile ${quote(name)}.` });
     return profile;
   });
-  const own = stacked.filter(({ inherits }) => !inherits);
-  const primitives = Object.assign({}, ...(own.length > 0 ? own : stacked).map((profile) => profile.primitives)) as ProfileConfig['primitives'];
   const schemaProfile = stacked.findLast((profile) => profile.schemaProfile !== undefined)?.schemaProfile;
   return {
     name: stacked.map(({ name }) => name).join('+'),
     servers: [...new Set(stacked.flatMap(({ servers }) => servers))],
-    primitives,
+    primitives: Object.assign({}, ...stacked.map(({ primitives }) => primitives)) as ProfileConfig['primitives'],
     expose: lastOf(stacked.flatMap(({ expose }) => expose), exposedName),
-    inherits: own.length === 0,
     budgets: lastOf(stacked.flatMap(({ budgets }) => budgets), ({ id }) => id),
     caps: Object.assign({}, ...stacked.map(({ caps }) => caps)) as ProfileConfig['caps'],
     ...(schemaProfile !== undefined && { schemaProfile }),

@@ -72,7 +72,9 @@ class ReferenceChecker {
       if (when.server !== undefined && when.server !== WORKSPACE) this.#server(when.server, [...at, 'when', 'server']);
       if (when.profile !== undefined) this.#profile(when.profile, [...at, 'when', 'profile']);
       if (when.role !== undefined) this.#role(when.role, [...at, 'when', 'role']);
-      if (/^\*+$/.test(when.tool ?? '')) this.#report.refuse([...at, 'when', 'tool'], 'tool "*" says nothing; leave it out to mean every tool');
+      const target = splitToolId(when.tool ?? '');
+      if (target !== undefined && target.server !== WORKSPACE) this.#server(target.server, [...at, 'when', 'tool']);
+      if (/^[*.]+$/.test(when.tool ?? '')) this.#report.refuse([...at, 'when', 'tool'], 'a pattern of every tool says nothing; leave tool out');
     });
   }
 

@@ -57,8 +57,8 @@ function pathOf(error: ErrorObject, root: unknown): Path {
     path.push(Array.isArray(current) ? Number(key) : key);
     current = (current as Record<string, unknown>)[key];
   }
-  const params = error.params as { additionalProperty?: string; propertyName?: string; i?: number };
-  const extra = params.additionalProperty ?? params.propertyName ?? params.i;
+  const params = error.params as { additionalProperty?: string; propertyName?: string; i?: number; j?: number };
+  const extra = params.additionalProperty ?? params.propertyName ?? (params.i === undefined ? undefined : Math.max(params.i, params.j ?? 0));
   return extra === undefined ? path : [...path, extra];
 }
 

@@ -37,7 +37,7 @@ export function programOf(command: string): string {
 /** The flag that makes the program run code from its arguments; undefined when there is none. */
 export function inlineCodeFlag({ command, args }: Spawn): string | undefined {
   const flags = INLINE_CODE.get(programOf(command ?? '')) ?? [];
-  return args.find((argument) => flags.some((flag) => argument === flag || argument.startsWith(`${flag}=`)));
+  return flags.find((flag) => args.some((argument) => argument === flag || argument.startsWith(`${flag}=`)));
 }
 
 /** True when the command or the package that it runs holds letters outside ASCII: look-alikes of known names (case 73). */
@@ -46,13 +46,11 @@ export function hasLookAlike({ command, args }: Spawn): boolean {
   return [command ?? '', ...run.filter((argument) => !argument.startsWith('-')).slice(0, 1)].some((text) => /[^\x20-\x7e]/.test(text));
 }
 
-/** The package that a runner fetches without an exact version, so that it may change under you (case 66). */
-export function movingPackage({ command, args }: Spawn): string | undefined {
-  const program = programOf(command ?? '');
-  if (!RUNNERS.has(program)) return undefined;
+/** True when a runner fetches a package without an exact version, so that it may change under you (case 66). */
+export function runsMovingPackage({ command, args }: Spawn): boolean {
+  if (!RUNNERS.has(programOf(command ?? ''))) return false;
   const name = args.find((argument) => !argument.startsWith('-') && argument !== 'run');
-  if (name === undefined || /^[./~]/.test(name)) return undefined;
-  return /.[@=]=?v?\d+\.\d+[\w.+-]*$/.test(name) ? undefined : name;
+  return name !== undefined && !/^[./~]/.test(name) && !/.[@=]=?v?\d+\.\d+[\w.+-]*$/.test(name);
 }
 
 /** True when starting the server would start Tollgate inside itself: clients list it once they are connected to it. */

@@ -1,0 +1,37 @@
+/** Owns the text of a new tollgate.yaml; refuses to approve anything by itself: that is left to the reader, as comments. */
+import { stringify } from 'yaml';
+import type { FoundFile } from './init.ts';
+
+/** The file, with what was found included and every server's approval ready to be uncommented. */
+export function projectFile(schema: string, found: readonly FoundFile[]): string {
+  const included = found.filter(({ servers }) => servers.length > 0);
+  const names = [...new Set(included.flatMap(({ servers }) => servers.filter(({ unusable }) => unusable === undefined).map(({ name }) => name)))];
+  return [
+    `# yaml-language-server: $schema=${schema}\n`,
+    '# What stands behind Tollgate, who may use it, and within which limits. `tollgate check` reads it.\n',
+    'version: 1\n',
+    '\n# The folder that read, write, edit and bash work in.\nworkspace: .\n',
+    includes(included),
+    approvals(names),
+    '\npolicies:\n  - policies/rules.yaml\n',
+    '\nexpose:\n  primitives: workspace\n',
+    names.length === 0 ? '' : `  # tools: [${names.map((name) => `${name}.*`).join(', ')}]\n`,
+    '\n# budgets:\n#   - {id: calls-per-run, scope: run, calls: 200}\n',
+  ].join('');
+}
+
+function includes(included: readonly FoundFile[]): string {
+  if (included.length === 0) return '';
+  const lines = included.map(({ client, path }) => `  - ${stringify(path.replaceAll('$', '$$$$')).trim()} # ${client}\n`);
+  return `\n# Servers of other clients. Their files stay as they are, and grant nothing here.\ninclude:\n${lines.join('')}`;
+}
+
+/** Approving is two steps on purpose: the server may start, and the profile reaches it. */
+function approvals(names: readonly string[]): string {
+  if (names.length === 0) return '';
+  return [
+    '\n# An approved server runs with all of your rights. Uncomment those that you trust, here and under `profiles`.\n# servers:\n',
+    ...names.map((name) => `#   ${name}: {approved: true, isolation: direct}\n`),
+    `# profiles:\n#   default: {servers: [${names.join(', ')}]}\n`,
+  ].join('');
+}

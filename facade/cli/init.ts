@@ -1,0 +1,126 @@
+/** Owns `tollgate init`: a working tollgate.yaml out of what clients have already; refuses to overwrite and shows no value of theirs. */
+import { existsSync, lstatSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { readClientFile } from '../config/client-file.ts';
+import type { ClientEntry } from '../config/client-file.ts';
+import { realPath } from '../config/files.ts';
+import { loadConfig } from '../config/load.ts';
+import { workspaceFault } from '../config/places.ts';
+import { formatProblems } from '../config/problems.ts';
+import { SCHEMA_FILE } from '../config/schema.ts';
+import { clientPlaces } from './clients.ts';
+import { EXIT, type Io } from './io.ts';
+import { projectFile } from './init-file.ts';
+
+/** Options of the command. */
+export interface InitOptions {
+  /** The file to write; relative to the current folder. */
+  readonly config: string;
+  readonly force?: true;
+  readonly json?: true;
+}
+
+/** A client's file that was found, as the new configuration names it. */
+export interface FoundFile {
+  readonly client: string;
+  /** Relative to the project, or with `~/`. */
+  readonly path: string;
+  readonly servers: readonly ClientEntry[];
+  readonly unread?: string;
+}
+
+const STARTER_RULES = new URL('../../policies/starter/workspace.yaml', import.meta.url);
+const PACKAGED_SCHEMA = 'node_modules/tollgate/dist/facade/config/tollgate.schema.json';
+const NEXT = ['tollgate check', 'tollgate tools', 'tollgate run'] as const;
+
+/**
+ * Writes tollgate.yaml, policies/rules.yaml and, where the package is not installed in the project, the schema for the editor.
+ * Data goes to stdout with `json`, talk to stderr. Resolves to the exit code. Throws USAGE when a file exists and `force` is
+ * not given, or the folder cannot be a workspace.
+ */
+export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' | 'env' | 'home' | 'cwd'>, platform: NodeJS.Platform = process.platform): number {
+  const file = path.resolve(io.cwd, options.config);
+  const folder = realPath(path.dirname(file));
+  const fault = workspaceFault(folder, io.home);
+  if (fault !== undefined) throw new TollgateError('USAGE', { detail: `This folder cannot be a project: ${fault}.`, next: 'Change to the folder of your project and call tollgate init again.' });
+  const files = plannedFiles(file, folder);
+  const existing = files.filter(({ path: target }) => occupied(target));
+  if (existing.length > 0 && options.force !== true) {
+    const names = existing.map(({ path: target }) => path.relative(folder, target)).join(', ');
+    throw new TollgateError('USAGE', { detail: `There is already: ${names}. Nothing was written.`, next: 'Use --force to replace, or --config to write another file.' });
+  }
+  const found = findClients(folder, io, platform);
+  for (const { path: target, text } of files) write(target, text(found));
+  const { warnings } = loadConfig(file, { env: io.env, home: io.home });
+  const written = files.map(({ path: target }) => path.relative(folder, target));
+  if (options.json === true) io.stdout(`${JSON.stringify({ written, found: found.map(asData), warnings, next: NEXT })}\n`);
+  else io.stderr(report({ written, found, warnings: formatProblems(warnings) }));
+  return EXIT.ok;
+}
+
+interface PlannedFile {
+  readonly path: string;
+  readonly text: (found: readonly FoundFile[]) => string;
+}
+
+/** The schema is copied only where the editor could not find the package's own. */
+function plannedFiles(file: string, folder: string): readonly PlannedFile[] {
+  const packaged = existsSync(path.join(folder, PACKAGED_SCHEMA));
+  const schema = packaged ? `./${PACKAGED_SCHEMA}` : './policies/tollgate.schema.json';
+  const files: PlannedFile[] = [
+    { path: file, text: (found) => projectFile(schema, found) },
+    { path: path.join(folder, 'policies', 'rules.yaml'), text: () => readFileSync(STARTER_RULES, 'utf8') },
+  ];
+  return packaged ? files : [...files, { path: path.join(folder, 'policies', 'tollgate.schema.json'), text: () => readFileSync(SCHEMA_FILE, 'utf8') }];
+}
+
+/** True for a dangling link too: writing through one would create a file elsewhere. */
+function occupied(target: string): boolean {
+  return lstatSync(target, { throwIfNoEntry: false }) !== undefined;
+}
+
+function write(target: string, text: string): void {
+  mkdirSync(path.dirname(target), { recursive: true });
+  writeFileSync(target, text);
+}
+
+function findClients(folder: string, io: Pick<Io, 'env' | 'home'>, platform: NodeJS.Platform): readonly FoundFile[] {
+  return clientPlaces({ cwd: folder, home: io.home, env: io.env, platform })
+    .filter(({ file }) => existsSync(file))
+    .map(({ client, file, unread }): FoundFile => {
+      const shown = shownPath(file, folder, io.home);
+      if (unread !== undefined) return { client, path: shown, servers: [], unread };
+      const { entries, warnings } = readClientFile(file, shown, folder);
+      const [first] = warnings;
+      return { client, path: shown, servers: entries, ...(entries.length === 0 && { unread: first?.message ?? 'it defines no server' }) };
+    });
+}
+
+function shownPath(file: string, folder: string, home: string): string {
+  const inProject = path.relative(folder, file);
+  if (!inProject.startsWith('..') && !path.isAbsolute(inProject)) return inProject;
+  const inHome = path.relative(home, file);
+  return inHome.startsWith('..') || path.isAbsolute(inHome) ? file : `~/${inHome}`;
+}
+
+/** Names only: a client's file holds keys in its arguments, variables and headers. */
+function asData({ client, path: shown, servers, unread }: FoundFile): unknown {
+  const names = servers.map(({ original, name, env, headers, unusable }) => ({ name, original, variables: Object.keys(env), headers: Object.keys(headers), ...(unusable !== undefined && { unusable }) }));
+  return { client, path: shown, servers: names, ...(unread !== undefined && { unread }) };
+}
+
+function report({ written, found, warnings }: { readonly written: readonly string[]; readonly found: readonly FoundFile[]; readonly warnings: string }): string {
+  const clients = found.map(({ client, path: shown, servers, unread }) => `  ${client} (${shown}): ${unread ?? servers.map(({ name, env }) => name + variables(Object.keys(env))).join(', ')}\n`);
+  return [
+    clients.length === 0 ? 'No client files were found; the workspace alone serves read, write, edit and bash.\n' : `Found:\n${clients.join('')}`,
+    `Wrote ${written.join(', ')}.\n`,
+    warnings === '' ? '' : `Worth knowing:\n${warnings.replace(/^/gm, '  ')}\n`,
+    found.some(({ servers }) => servers.length > 0) ? 'Servers of other clients start only after you approve them: see the comments under `servers:`.\n' : '',
+    `Next:\n${NEXT.map((command) => `  ${command}\n`).join('')}`,
+  ].join('');
+}
+
+function variables(names: readonly string[]): string {
+  return names.length === 0 ? '' : ` (sets ${names.join(', ')})`;
+}

@@ -1,0 +1,235 @@
+/** Tests loading as a whole: every refused fault at its place (cases/*.yaml), the defaults, the folders, what is frozen. */
+import { createHash } from 'node:crypto';
+import { mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { loadConfig } from '../../facade/config/load.ts';
+import { formatProblems } from '../../facade/config/problems.ts';
+import { verifies } from '../verifies.ts';
+import { withProject } from './project.ts';
+
+interface Case {
+  readonly name: string;
+  readonly yaml: string;
+  readonly env?: Readonly<Record<string, string | number>>;
+  readonly files?: Readonly<Record<string, string>>;
+  readonly problems: readonly { readonly at: string; readonly says: string }[];
+}
+
+const folder = path.join(import.meta.dirname, 'cases');
+const files = readdirSync(folder).filter((name) => name.endsWith('.yaml'));
+
+/** A number stands for a text of that length. */
+function toEnv(env: Case['env'] = {}): Record<string, string> {
+  return Object.fromEntries(Object.entries(env).map(([name, value]) => [name, typeof value === 'number' ? 'x'.repeat(value) : value]));
+}
+
+describe.each(files)('refuses, all at once, with line and column: %s', (file) => {
+  const cases = parse(readFileSync(path.join(folder, file), 'utf8')) as readonly Case[];
+
+  it.each(cases)('$name', ({ yaml, env, files: extra = {}, problems: wanted }) => {
+    withProject((project) => {
+      for (const [name, text] of Object.entries(extra)) project.write(name, text);
+      const { problems, error } = project.load(yaml, toEnv(env));
+      const seen = [...problems].sort((a, b) => a.line - b.line || a.column - b.column);
+      expect(seen.map(({ line, column }) => `${line}:${column}`), formatProblems(problems)).toEqual(wanted.map(({ at }) => at));
+      wanted.forEach(({ says }, index) => expect(seen[index]?.message).toContain(says));
+      expect(error?.code).toBe('CONFIG_INVALID');
+      // Seen and why, then what to write.
+      for (const { message } of problems) expect(message).toMatch(/[;:] /);
+      expect(JSON.stringify(problems) + String(error?.message)).not.toMatch(/hunter2/);
+    });
+  });
+});
+
+describe('a file that cannot be read', () => {
+  it.each([
+    ['is missing', () => undefined, 'there is no such file; write one with: tollgate init'],
+    ['is a folder', (file: string) => mkdirSync(file), 'it is a folder'],
+    ['is not UTF-8', undefined, 'not UTF-8'],
+    ['is too large', undefined, 'larger than'],
+    ['is a device', (file: string) => symlinkSync('/dev/null', file), 'not a plain file'],
+    ['leads in a circle', (file: string) => symlinkSync(file, file), 'links lead in a circle'],
+  ])('%s', (what, make, says) => {
+    withProject((project) => {
+      make?.(project.file);
+      if (what === 'is not UTF-8') project.write('tollgate.yaml', Buffer.from([0xff, 0xfe, 0x41]) as unknown as string);
+      if (what === 'is too large') project.write('tollgate.yaml', `# ${'x'.repeat(1024 * 1024)}\n`);
+      expect(() => loadConfig(project.file, { env: {}, home: project.home })).toThrowError(expect.objectContaining({
+        code: 'CONFIG_INVALID',
+        data: { problems: [expect.objectContaining({ file: 'tollgate.yaml', line: 1, column: 1, message: expect.stringContaining(says) as string })] },
+      }) as Error);
+    });
+  });
+
+  it('survives nesting that would end the parser', () => {
+    withProject((project) => {
+      for (const text of ['['.repeat(20_000), '- '.repeat(20_000), '{a: '.repeat(20_000), Array.from({ length: 900 }, (_, i) => `${' '.repeat(i)}a:\n`).join('')]) {
+        const { problems } = project.load(text);
+        expect(problems[0]?.message).toMatch(/nested deeper than 64/);
+        expect(problems[0]?.line).toBeLessThan(80);
+      }
+    });
+  });
+});
+
+describe('what is filled in', () => {
+  it('an empty file is a configuration: the workspace beside it, nobody else, nothing external' + verifies('HA-21'), () => {
+    withProject((project) => {
+      const config = project.config('');
+      expect(config).toMatchObject({
+        file: project.file,
+        folder: project.folder,
+        workspace: project.folder,
+        policies: [],
+        rules: [],
+        budgets: [],
+        caps: { bytes: 30_000, lines: 2000, argBytes: 1_048_576, spillBytes: 67_108_864, validateOutput: 'warn', concurrent: 16 },
+        listen: { host: '127.0.0.1', port: 7310, auth: 'token' },
+        limits: { servers: 20, connections: 5 },
+        schemaProfile: 'portable',
+        secrets: [],
+        warnings: [],
+      });
+      expect(config.servers.size).toBe(0);
+      expect(config.principals).toEqual([{ id: 'local', role: 'user', groups: [], profiles: ['default'], client: 'local', stdio: true, owner: true }]);
+      expect(config.profiles.get('default')).toEqual({
+        name: 'default', servers: [], primitives: { read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' }, expose: [], budgets: [], caps: {},
+      });
+    });
+  });
+
+  it('a server has its settings' + verifies('HE-02', 'HA-08'), () => {
+    withProject((project) => {
+      const { servers } = project.config(`
+servers:
+  plain: {command: x}
+  full: {url: 'https://x.example/mcp', transport: sse, timeoutMs: 5000, maxRetries: 0, reconnectBackoffMs: 10, semantics: {get: read, set: {verb: write, paths: [p]}}}
+  slow: {command: x, timeoutMs: 900000, cwd: sub}
+`);
+      expect(servers.get('plain')).toEqual({
+        name: 'plain', transport: 'stdio', command: 'x', args: [], env: {}, headers: {}, approved: false, tools: {}, semantics: [], labels: [],
+        connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, reconnectBackoffMs: 1000, source: 'tollgate.yaml',
+      });
+      expect(servers.get('full')).toMatchObject({ transport: 'sse', url: 'https://x.example/mcp', timeoutMs: 5000, maxRetries: 0, reconnectBackoffMs: 10 });
+      expect(servers.get('full')?.semantics).toEqual([{ pattern: 'get', semantics: { verb: 'read' } }, { pattern: 'set', semantics: { verb: 'write', paths: ['p'] } }]);
+      expect(servers.get('slow')).toMatchObject({ hardTimeoutMs: 900_000, cwd: path.join(project.folder, 'sub') });
+    });
+  });
+
+  it('twenty servers by default, and as many as the setting says' + verifies('HA-05'), () => {
+    withProject((project) => {
+      const servers = (count: number): string => `servers:\n${Array.from({ length: count }, (_, index) => `  s${index}: {command: x}\n`).join('')}`;
+      expect(project.config(servers(20)).servers.size).toBe(20);
+      expect(project.load(servers(21)).problems[0]?.message).toContain('21 servers where 20 are allowed');
+      expect(project.config(`limits: {servers: 21, connections: 7}\n${servers(21)}`).limits).toEqual({ servers: 21, connections: 7 });
+    });
+  });
+
+  it('variables, folders and defaults, once and not nested', () => {
+    withProject((project) => {
+      const config = project.config(
+        "servers: {a: {command: x, args: ['${A}', '${env:A}', '${NO:-d}', '${EMPTY:-d}', '${EMPTY}', '${A:?x}', '${workspaceFolder}', '${userHome}', '${configDir}', '$$ $${A} $A $', '${NEST}']}}\n",
+        { A: 'one', EMPTY: '', NEST: '${A}' },
+      );
+      const { folder, home } = project;
+      expect(config.servers.get('a')?.args).toEqual(['one', 'one', 'd', 'd', '', 'one', folder, home, folder, '$ ${A} $A $', '${A}']);
+    });
+  });
+
+  it('rules stay as they are, with the place of each value', () => {
+    withProject((project) => {
+      const { rules, ruleDocument } = project.config("version: 1\nrules:\n  - {id: a, when: {x: '${NOPE} $$'}}\n  - {id: b}\n");
+      expect(rules).toEqual([{ id: 'a', when: { x: '${NOPE} $$' } }, { id: 'b' }]);
+      expect(ruleDocument).toMatchObject({ file: 'tollgate.yaml', value: { rules } });
+      expect(ruleDocument.placeOf(['rules', 1], 'value')).toEqual({ line: 4, column: 5 });
+      expect(ruleDocument.placeOf(['rules', 0, 'when', 'x'], 'key')).toEqual({ line: 3, column: 20 });
+      expect(ruleDocument.placeOf(['rules', 0, 'when', 'nothing'], 'value')).toEqual({ line: 3, column: 13 });
+    });
+  });
+
+  it('policies by their kind, and the files that an agent must not write', () => {
+    withProject((project) => {
+      project.write('p/rules.yaml', 'rules: []');
+      project.write('p/rego/x.rego', 'package x');
+      project.write('p/bundle.tar.gz', '');
+      const config = project.config('policies: [p/rules.yaml, {path: p/rego, mode: shadow}, p/rego/x.rego, p/bundle.tar.gz]\ninclude: [mcp.json]\n');
+      const at = (name: string): string => path.join(project.folder, name);
+      expect(config.policies).toEqual([
+        { path: at('p/rules.yaml'), kind: 'yaml', mode: 'enforce' },
+        { path: at('p/rego'), kind: 'rego', mode: 'shadow' },
+        { path: at('p/rego/x.rego'), kind: 'rego', mode: 'enforce' },
+        { path: at('p/bundle.tar.gz'), kind: 'bundle', mode: 'enforce' },
+      ]);
+      expect(config.controlFiles).toEqual([project.file, at('mcp.json'), ...config.policies.map((policy) => policy.path)]);
+    });
+  });
+});
+
+describe('folders', () => {
+  it('state lies outside the workspace, one folder a project', () => {
+    withProject((project) => {
+      const digest = createHash('sha256').update(project.folder).digest('hex').slice(0, 12);
+      const state = path.join(project.home, '.local', 'state', 'tollgate', `project-${digest}`);
+      expect(project.config('')).toMatchObject({ state, audit: { folder: path.join(state, 'audit') } });
+      expect(project.config('', { XDG_STATE_HOME: '/var/x' }).state).toBe(`/var/x/tollgate/project-${digest}`);
+      expect(project.config('', { XDG_STATE_HOME: 'relative' }).state).toBe(state);
+      expect(project.config('state: ~/s\naudit: {folder: ~/a}\n')).toMatchObject({ state: path.join(project.home, 's'), audit: { folder: path.join(project.home, 'a') } });
+    });
+  });
+
+  it('a link does not smuggle the state into the workspace, nor the home into it', () => {
+    withProject((project) => {
+      mkdirSync(path.join(project.folder, 'inside'));
+      symlinkSync(path.join(project.folder, 'inside'), path.join(project.home, 'outside'));
+      symlinkSync(project.home, path.join(project.folder, 'up'));
+      expect(project.load('state: ~/outside/state\n').problems[0]?.message).toContain('hold one another');
+      expect(project.load('workspace: up\n').problems[0]?.message).toContain('hold the home folder');
+    });
+  });
+
+  it('a workspace may be a folder elsewhere', () => {
+    withProject((project) => {
+      project.write('~/other/x', '');
+      expect(project.config('workspace: ../other\n').workspace).toBe(path.join(project.home, 'other'));
+      expect(project.config('workspace: ${userHome}/other\n').workspace).toBe(path.join(project.home, 'other'));
+    });
+  });
+});
+
+describe('what loaded is frozen', () => {
+  it('down to the last list and map', () => {
+    withProject((project) => {
+      const config = project.config('servers: {a: {command: x, args: [y], env: {Z: z}}}\nrules: [{id: a}]\n');
+      const server = config.servers.get('a');
+      for (const part of [config, server, server?.args, server?.env, config.principals, config.principals[0], config.profiles.get('harbor')?.budgets[0], config.rules[0], config.caps]) {
+        expect(Object.isFrozen(part)).toBe(true);
+      }
+      const servers = config.servers as Map<string, unknown>;
+      expect(() => servers.set('b', {})).toThrow('frozen');
+      expect(() => servers.delete('a')).toThrow('frozen');
+      expect(() => servers.clear()).toThrow('frozen');
+      expect([...config.servers.keys()]).toEqual(['a']);
+    });
+  });
+});
+
+describe('remarks that do not stop the start', () => {
+  it('secrets in clear, inline code, moving versions', () => {
+    withProject((project) => {
+      const { warnings } = project.config(`
+servers:
+  a: {command: npx, args: [-y, some-server], env: {API_TOKEN: hunter2, GH_TOKEN: '\${GH}', LEVEL: info}}
+  b: {command: bash, args: [-c, 'exec server']}
+  c: {command: uvx, args: [server@1.2.3]}
+`, { GH: 'long-enough-token' });
+      expect(formatProblems(warnings).split('\n').map((line) => line.slice(0, 90))).toEqual([
+        expect.stringContaining('tollgate.yaml:3:27: server "a": the package has no exact version'),
+        expect.stringContaining('tollgate.yaml:3:63: API_TOKEN stands in the file in clear'),
+        expect.stringContaining('tollgate.yaml:4:28: server "b": -c runs code'),
+      ]);
+      expect(project.config("servers: {a: {command: x, env: {A_KEY: '${K}'}}}", { K: 'abc' }).warnings[0]?.message).toContain('shorter than 6 characters');
+    });
+  });
+});

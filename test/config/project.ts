@@ -1,0 +1,66 @@
+/** Owns throw-away projects on disk for tests of the configuration: a home, a project folder in it, and what loading it gives. */
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { Config, Problem } from '../../facade/config/config.ts';
+import { loadConfig } from '../../facade/config/load.ts';
+
+export type Env = Readonly<Record<string, string | undefined>>;
+
+/** What a load gave: a configuration, or problems. */
+export interface Loaded {
+  readonly config?: Config;
+  readonly problems: readonly Problem[];
+  readonly error?: TollgateError;
+}
+
+export class Project {
+  readonly root = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-config-')));
+  readonly home = path.join(this.root, 'home');
+  readonly folder = path.join(this.home, 'project');
+  readonly file = path.join(this.folder, 'tollgate.yaml');
+
+  constructor() {
+    mkdirSync(this.folder, { recursive: true });
+  }
+
+  /** Writes a file; `~/` is the home of the project. */
+  write(name: string, text: string): string {
+    const file = name.startsWith('~/') ? path.join(this.home, name.slice(2)) : path.resolve(this.folder, name);
+    mkdirSync(path.dirname(file), { recursive: true });
+    writeFileSync(file, text);
+    return file;
+  }
+
+  load(yaml: string, env: Env = {}): Loaded {
+    this.write('tollgate.yaml', yaml);
+    try {
+      return { config: loadConfig(this.file, { env, home: this.home }), problems: [] };
+    } catch (thrown) {
+      if (!(thrown instanceof TollgateError)) throw thrown;
+      return { problems: (thrown.data['problems'] ?? []) as readonly Problem[], error: thrown };
+    }
+  }
+
+  /** The configuration; throws with all problems in the message when there is none. */
+  config(yaml: string, env: Env = {}): Config {
+    const { config, problems } = this.load(yaml, env);
+    if (config === undefined) throw new Error(JSON.stringify(problems, null, 1));
+    return config;
+  }
+
+  remove(): void {
+    rmSync(this.root, { recursive: true, force: true });
+  }
+}
+
+/** Runs `work` with a project that is removed afterwards. */
+export function withProject<T>(work: (project: Project) => T): T {
+  const project = new Project();
+  try {
+    return work(project);
+  } finally {
+    project.remove();
+  }
+}
