@@ -1,5 +1,5 @@
 /** Owns who a bearer token belongs to; refuses tokens that it does not know, in a time that tells nothing. */
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { hash as digest, timingSafeEqual } from 'node:crypto';
 import type { Principal } from '../../policies/port.ts';
 import type { ListenConfig, PrincipalConfig } from '../config/config.ts';
 
@@ -46,5 +46,5 @@ export function bearerToken(header: string | undefined): string | undefined {
 }
 
 function sha256(text: string): Buffer {
-  return createHash('sha256').update(text).digest();
+  return digest('sha256', text, 'buffer');
 }

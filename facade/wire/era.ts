@@ -7,7 +7,7 @@
 export type Era = 'legacy';
 
 /** The revision that Tollgate offers when it is asked for one it does not know. */
-export const OURS = '2025-11-25';
+const OURS = '2025-11-25';
 
 const REVISIONS: ReadonlyMap<string, Era> = new Map([
   ['2024-11-05', 'legacy'],

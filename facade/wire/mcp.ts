@@ -24,9 +24,9 @@ export interface EndpointOptions {
   readonly now: () => number;
 }
 
-const JSON_TYPE = 'application/json';
-const STREAM_TYPE = 'text/event-stream';
-const JSON_HEADERS = { 'content-type': JSON_TYPE };
+const JSON_RANGES = ['application/json', 'application/*', '*/*'];
+const STREAM_RANGES = ['text/event-stream', 'text/*', '*/*'];
+const JSON_HEADERS = { 'content-type': 'application/json' };
 
 /** Serves one request at the endpoint. Throws TollgateError where nothing has been answered yet. */
 export async function serveMcp(visit: Visit, options: EndpointOptions): Promise<void> {
@@ -46,7 +46,7 @@ async function post(visit: Visit, options: EndpointOptions): Promise<void> {
   const { request, response } = visit;
   // A form or plain text is what a page may post anywhere without asking (attack: cross-site request).
   if (!/^application\/json\s*(;|$)/i.test(request.headers['content-type'] ?? '')) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The body is not application/json.' }), { status: 415 });
-  if (!accepts(request, JSON_TYPE)) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The client does not accept application/json.' }), { status: 406 });
+  if (!accepts(request, JSON_RANGES)) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The client does not accept application/json.' }), { status: 406 });
   const body = await readBody(request, options.maxBodyBytes);
   if (body === 'gone') return;
   if (body === 'too-large') return refuse(response, new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${options.maxBodyBytes} bytes.` }));
@@ -67,9 +67,8 @@ async function post(visit: Visit, options: EndpointOptions): Promise<void> {
 /** A client that goes away does not cancel its call (transports, legacy revisions): the answer is dropped, not the work. */
 async function exchange({ request, response }: Visit, message: WireMessage, session: HttpSession): Promise<void> {
   const stream = new EventStream(response);
-  const streams = accepts(request, STREAM_TYPE);
   const reply = await session.dispatch.handle(message, (text) => {
-    if (streams) stream.send(text);
+    if (accepts(request, STREAM_RANGES)) stream.send(text);
   });
   if (response.headersSent) return stream.end(reply);
   if (reply === undefined) return answerEmpty(response, 202);
@@ -106,7 +105,7 @@ function spokenEra(request: IncomingMessage): Era {
 
 function openStream(visit: Visit, { sessions, now }: EndpointOptions): void {
   const { request, response } = visit;
-  if (!accepts(request, STREAM_TYPE)) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The client does not accept text/event-stream.' }), { status: 406 });
+  if (!accepts(request, STREAM_RANGES)) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The client does not accept text/event-stream.' }), { status: 406 });
   const session = namedSession(visit, sessions);
   if (session.streaming) return refuse(response, new TollgateError('HTTP_SESSION', { detail: 'This session has an open stream already.', next: 'Close it first.' }), { status: 409 });
   session.attach(response, now);
@@ -117,13 +116,9 @@ async function endSession(visit: Visit, { sessions }: EndpointOptions): Promise<
   answerEmpty(visit.response, 204);
 }
 
-/** Whether the Accept header admits a type; a client that sends none admits all (RFC 9110 §12.5.1). */
-function accepts(request: IncomingMessage, type: string): boolean {
-  const { accept } = request.headers;
+/** Whether the Accept header admits any of these; a client that sends none admits all (RFC 9110 §12.5.1). Read leniently: nothing is guarded by it. */
+function accepts({ headers: { accept } }: IncomingMessage, ranges: readonly string[]): boolean {
   if (accept === undefined) return true;
-  const major = type.slice(0, type.indexOf('/'));
-  return accept.split(',').some((range) => {
-    const name = range.split(';', 1)[0]?.trim().toLowerCase();
-    return name === type || name === '*/*' || name === `${major}/*`;
-  });
+  const asked = accept.toLowerCase();
+  return ranges.some((range) => asked.includes(range));
 }
