@@ -53,10 +53,13 @@ export function createBudgets(state: State, now: () => number = Date.now): Budge
   };
   const attempt = async (request: LeaseRequest): Promise<Attempt<Lease>> => {
     if (unsettled.length > 0) await settleOld();
-    const answer = await state.reserve(claimsOf(request, (key) => running.has(key)), now());
+    // Remembered from before the answer: a call that ends meanwhile has given back what this one may have.
+    const shared = new Set<string>();
+    const claims = claimsOf(request, (key) => running.has(key) && Boolean(shared.add(key)));
+    const answer = await state.reserve(claims, now());
     if ('held' in answer) return { got: open(request, answer.held) };
     const { refused } = answer;
-    const isHeld = refused.unit === 'concurrent' || running.has(keyOf(refused.claim));
+    const isHeld = refused.unit === 'concurrent' || shared.has(keyOf(refused.claim));
     if (canComeBack(refused.unit) && isHeld) return { busy: refused };
     throw spentError(refused);
   };

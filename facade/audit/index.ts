@@ -128,7 +128,8 @@ function valuesOf(record: AuditRecord): Value[] {
   const fields = new Map(Object.entries(record as object));
   const principal = fields.get('principal') as { id?: unknown } | undefined;
   fields.set('principal', principal?.id);
-  const text = (value: unknown): string => (typeof value === 'string' ? value : '');
+  // A name from outside may hold what the database refuses; it stands whole in the chain file.
+  const text = (value: unknown): string => (typeof value === 'string' ? value.replaceAll('\0', '\uFFFD') : '');
   const number = (value: unknown): number | null => (typeof value === 'number' && Number.isFinite(value) ? value : null);
   return [text(record.ts), number(record.seq) ?? 0, number(fields.get('ms')), ...COLUMNS.map((column) => text(fields.get(column)))];
 }

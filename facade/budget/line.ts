@@ -36,14 +36,11 @@ export function createLine<T>(options: {
   let poll: NodeJS.Timeout | undefined;
   let calling = false;
 
-  /** Serves one; answers the counter that it still waits for. */
-  const serve = async ({ request, turn }: Waiting<T>): Promise<string | undefined> => {
+  /** Serves one; answers what still stands in its way. */
+  const serve = async ({ request, turn }: Waiting<T>): Promise<Refused | undefined> => {
     try {
       const answer = await options.attempt(request);
-      if ('busy' in answer) {
-        blockers.set(request, answer.busy);
-        return keyOf(answer.busy.claim);
-      }
+      if ('busy' in answer) return answer.busy;
       if (!turn.give(answer.got)) options.giveBack(answer.got);
     } catch (error) {
       turn.refuse(error);
@@ -53,11 +50,14 @@ export function createLine<T>(options: {
   const callNext = async (): Promise<void> => {
     if (calling) return;
     calling = true;
-    const blocked = new Set<string>();
+    const blocked = new Map<string, Refused>();
     for (const one of waiting) {
-      if (one.turn.over || one.keys.some((key) => blocked.has(key))) continue;
-      const blocker = await serve(one);
-      if (blocker !== undefined) blocked.add(blocker);
+      if (one.turn.over) continue;
+      const ahead = one.keys.find((key) => blocked.has(key));
+      const blocker = ahead === undefined ? await serve(one) : blocked.get(ahead);
+      if (blocker === undefined) continue;
+      blockers.set(one.request, blocker);
+      blocked.set(keyOf(blocker.claim), blocker);
     }
     calling = false;
   };

@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import Libsql from 'libsql';
 import { TollgateError } from '../../catalogs/errors.ts';
 
-/** What may be bound. No booleans (libsql 0.5.29 aborts the process on one) and only whole numbers below 2^53. */
+/** What may be bound: no booleans (libsql 0.5.29 aborts the process on one), no text with NUL, only whole numbers below 2^53. */
 export type Value = string | number | null;
 
 /** A database. Its statements are prepared once and stay valid until `close`. */
@@ -89,7 +89,7 @@ function wrap(connection: Libsql.Database): Database {
   };
   const prepare = <T>(sql: string, call: (statement: Libsql.Statement, values: Value[]) => T): ((...values: Value[]) => T) => {
     const statement = use(() => connection.prepare(sql));
-    return (...values) => use(() => call(statement, values));
+    return (...values) => use(() => call(statement, values.map(checked)));
   };
   const [begin, commit] = [connection.prepare('BEGIN IMMEDIATE'), connection.prepare('COMMIT')];
   return {
@@ -114,6 +114,12 @@ function wrap(connection: Libsql.Database): Database {
       open = false;
     },
   };
+}
+
+/** libsql reads text up to the first NUL: two keys could look like one. */
+function checked(value: Value): Value {
+  if (typeof value === 'string' && value.includes('\0')) throw new TollgateError('STATE_FAILED', { detail: 'A text with a NUL cannot be kept.' });
+  return value;
 }
 
 function guard<T>(work: () => T): T {

@@ -1,0 +1,32 @@
+/** Owns temporary folders and waiting in tests; refuses to leave a folder behind. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { onTestFinished } from 'vitest';
+
+/** A folder that goes with the test. */
+export function temporaryFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A fixture as a process of its own, killed with the test. `line` gives its next line. */
+export function startFixture(name: string, args: readonly string[]): { readonly child: ChildProcess; line(): Promise<string>; readonly ended: Promise<string[]> } {
+  const child = spawn(process.execPath, [join(import.meta.dirname, '..', 'fixtures', name), ...args], { stdio: ['pipe', 'pipe', 'inherit'] });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  const lines: string[] = [];
+  const waiting: ((line: string) => void)[] = [];
+  let rest = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    const parts = (rest + text).split('\n');
+    rest = parts.pop() ?? '';
+    for (const part of parts) {
+      lines.push(part);
+      waiting.shift()?.(part);
+    }
+  });
+  const ended = new Promise<string[]>((resolve) => child.once('close', () => resolve(lines)));
+  return { child, ended, line: () => new Promise((resolve) => waiting.push(resolve)) };
+}
