@@ -34,8 +34,6 @@ export class RemoteConnection implements Connection {
   private transport: Transport | undefined;
   private requests: RemoteFetch | undefined;
   private events: ConnectionEvents | undefined;
-  /** The sending of notifications/initialized: requests wait for it, because POSTs can overtake each other. */
-  private initialized: Promise<void> | undefined;
   private unanswered = 0;
   private closed = false;
 
@@ -60,9 +58,8 @@ export class RemoteConnection implements Connection {
     if (this.closed) await transport.close();
   }
 
-  send(text: string, id?: number): void {
-    const sent = id === undefined ? this.sendMessage(JSON.parse(text) as JSONRPCMessage) : this.sendRequest(text, id);
-    if (id === undefined) this.initialized ??= sent;
+  send(text: string, id?: number): Promise<void> {
+    return id === undefined ? this.sendMessage(JSON.parse(text) as JSONRPCMessage) : this.sendRequest(text, id);
   }
 
   backlog(): number {
@@ -117,7 +114,6 @@ export class RemoteConnection implements Connection {
     this.unanswered += text.length;
     this.requests?.substitute(standIn, text, id);
     try {
-      await this.initialized;
       await this.transport?.send(message);
     } catch (thrown) {
       const { error, lost } = judgeFailure(this.settings.name, thrown);

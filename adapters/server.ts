@@ -3,6 +3,7 @@ import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
 import { abortable } from './abortable.ts';
 import type { Connection } from './connection.ts';
+import { judgeHealth } from './health.ts';
 import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
 import { Restarts } from './restarts.ts';
 import { UpstreamSession } from './session.ts';
@@ -17,11 +18,10 @@ export interface ServerParts {
   readonly connect: () => Connection;
 }
 
-/** Skipped messages after which a server counts as degraded. */
-const TOLERATED_BAD = 10;
 /** For one page of tools/list. */
 const LIST_TIMEOUT_MS = 30_000;
 
+/** A server by stdio, Streamable HTTP or SSE. After `stop` only `start` connects it again. */
 export class UpstreamServer implements ServerAdapter, SlotHolder {
   readonly name: string;
   private readonly parts: ServerParts;
@@ -36,7 +36,6 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
   private stopped = false;
   private badLines = 0;
   private usedAt = 0;
-  /** Sessions that are being stopped; `stop` waits for them. */
   private readonly closing = new Map<UpstreamSession, Promise<void>>();
 
   constructor(parts: ServerParts) {
@@ -72,13 +71,7 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
 
   health(): Health {
     const { count, reason } = this.restarts;
-    const facts = { restarts: count, badLines: this.badLines };
-    const refusal = startRefusal(this.parts.settings);
-    if (refusal !== undefined) return { state: 'disabled', reason: `${refusal.message} ${refusal.next}`, ...facts };
-    if (this.ready && this.badLines >= TOLERATED_BAD) return { state: 'degraded', reason: `It broke the protocol ${this.badLines} times.`, ...facts };
-    if (this.ready && count > 0) return { state: 'degraded', reason: `It was started again ${count} times.`, ...facts };
-    if (this.ready) return { state: 'healthy', ...facts };
-    return reason === undefined ? { state: 'idle', ...facts } : { state: 'unavailable', reason, ...facts };
+    return judgeHealth({ refusal: startRefusal(this.parts.settings), connected: this.ready, restarts: count, badLines: this.badLines, loss: reason });
   }
 
   info(): ServerInfo | undefined {
@@ -125,7 +118,6 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
 
   private connected(signal?: AbortSignal): Promise<UpstreamSession> {
     if (this.ready && this.session !== undefined) return Promise.resolve(this.session);
-    if (this.stopped) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${this.name}" was stopped.` }));
     this.starting ??= this.connect().finally(() => {
       this.starting = undefined;
     });
@@ -134,12 +126,16 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
 
   private async connect(): Promise<UpstreamSession> {
     const { settings, slots } = this.parts;
-    const refusal = startRefusal(settings) ?? this.restarts.refusal();
+    const refusal = this.stopRefusal() ?? startRefusal(settings) ?? this.restarts.refusal();
     if (refusal !== undefined) throw refusal;
     // An old process of this server still holds its slot until nothing of it is left.
     await Promise.all(this.closing.values());
     await slots.acquire(this, settings.connectTimeoutMs);
-    if (this.stopped) return this.refuseStopped();
+    const stopped = this.stopRefusal();
+    if (stopped !== undefined) {
+      slots.release(this);
+      throw stopped;
+    }
     const session: UpstreamSession = new UpstreamSession(this.name, this.parts.connect(), {
       onToolsChanged: () => this.forgetTools(),
       onBad: () => this.badLines++,
@@ -153,8 +149,8 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
       this.lost(session, asTollgateError(thrown).message);
       throw thrown;
     }
-    // It may have been stopped, or have ended, between its answer and this line.
-    if (this.session !== session) return this.refuseStopped();
+    // It may have been stopped, or have ended, between its answer and this line; its slot is free already.
+    if (this.session !== session) throw this.stopRefusal() ?? new TollgateError('SERVER_UNAVAILABLE', { detail: this.restarts.reason ?? 'The server ended at once.' });
     this.restarts.noteStart();
     this.ready = true;
     this.usedAt = performance.now();
@@ -162,9 +158,8 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
     return session;
   }
 
-  private refuseStopped(): never {
-    this.parts.slots.release(this);
-    throw new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${this.name}" was stopped.` });
+  private stopRefusal(): TollgateError | undefined {
+    return this.stopped ? new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${this.name}" was stopped.` }) : undefined;
   }
 
   private readTools(session: UpstreamSession): Promise<readonly RawTool[]> {

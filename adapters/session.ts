@@ -109,7 +109,8 @@ export class UpstreamSession {
       throw this.initFailed(`answered with protocol revision ${said}; accepted are ${ACCEPTED.join(', ')}`);
     }
     this.connection.useProtocolVersion(protocolVersion);
-    this.peer.notify('notifications/initialized');
+    // Waited for: over HTTP the first call could overtake it.
+    await this.peer.notify('notifications/initialized');
     const told = isObject(value['serverInfo']) ? value['serverInfo'] : {};
     return { name: textOr(told['name'], this.name), version: textOr(told['version'], ''), protocolVersion };
   }

@@ -6,9 +6,10 @@ import type { JsonObject, WireMessage } from './json.ts';
 import { PendingCall } from './pending.ts';
 import type { PeerRequest } from './pending.ts';
 
-/** The way out. `id` is given with requests, for links on which each request has an answer of its own. */
+/** The way out. */
 export interface Link {
-  send(text: string, id?: number): void;
+  /** `id` is given with requests, for links on which each has an answer of its own. A promise settles when the other side has taken the text; it never rejects. */
+  send(text: string, id?: number): Promise<void> | void;
   /** Bytes handed over and not yet taken by the other side. */
   backlog(): number;
 }
@@ -63,14 +64,14 @@ export class Peer {
     const id = ++this.lastId;
     const { promise, resolve, reject } = defer<JsonDoc<JsonObject>>();
     this.pending.set(id, new PendingCall(request, { resolve, reject, giveUp: (error) => this.giveUp(id, error) }));
-    this.link.send(`{"jsonrpc":"2.0","id":${id},"method":${JSON.stringify(request.method)},"params":${request.params(id)}}`, id);
+    void this.link.send(`{"jsonrpc":"2.0","id":${id},"method":${JSON.stringify(request.method)},"params":${request.params(id)}}`, id);
     return promise;
   }
 
-  /** Sends a notification; `params` is JSON text. */
-  notify(method: string, params?: string): void {
+  /** Sends a notification; `params` is JSON text. Settles as Link.send does. */
+  async notify(method: string, params?: string): Promise<void> {
     if (this.ended !== undefined) return;
-    this.link.send(`{"jsonrpc":"2.0","method":${JSON.stringify(method)}${params === undefined ? '' : `,"params":${params}`}}`);
+    await this.link.send(`{"jsonrpc":"2.0","method":${JSON.stringify(method)}${params === undefined ? '' : `,"params":${params}`}}`);
   }
 
   /** Takes one message of the server, in the order of arrival; progress before a result is delivered before it. */
@@ -131,7 +132,7 @@ export class Peer {
     if (call === undefined) return;
     if (this.abandoned.size < MAX_ABANDONED) this.abandoned.add(id);
     // The specification forbids to cancel initialize.
-    if (call.method !== 'initialize') this.notify('notifications/cancelled', JSON.stringify({ requestId: id, reason: error.message }));
+    if (call.method !== 'initialize') void this.notify('notifications/cancelled', JSON.stringify({ requestId: id, reason: error.message }));
     call.reject(error);
   }
 
@@ -139,9 +140,9 @@ export class Peer {
   private answer(id: string | number, method: string): void {
     if (this.link.backlog() > MAX_ANSWER_BACKLOG) return this.events.onDropped();
     const head = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},`;
-    if (method === 'ping') return this.link.send(`${head}"result":{}}`);
     const { rpc, what } = ERRORS.UPSTREAM_REQUEST_DENIED;
-    this.link.send(`${head}"error":${JSON.stringify({ code: rpc, message: what, data: { code: 'UPSTREAM_REQUEST_DENIED' } })}}`);
+    const error = { code: rpc, message: what, data: { code: 'UPSTREAM_REQUEST_DENIED' } };
+    void this.link.send(head + (method === 'ping' ? '"result":{}}' : `"error":${JSON.stringify(error)}}`));
   }
 
   private hear(method: string, params: JsonObject | undefined): void {

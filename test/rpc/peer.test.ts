@@ -21,7 +21,7 @@ class Bench {
   queued = 0;
   dropped = 0;
   changed = 0;
-  readonly peer = new Peer({ send: (text) => this.texts.push(text), backlog: () => this.queued }, { onToolsChanged: () => this.changed++, onDropped: () => this.dropped++ });
+  readonly peer = new Peer({ send: (text) => void this.texts.push(text), backlog: () => this.queued }, { onToolsChanged: () => this.changed++, onDropped: () => this.dropped++ });
 
   get sent(): Sent[] {
     return this.texts.map((text) => JSON.parse(text) as Sent);

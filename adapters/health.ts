@@ -1,0 +1,27 @@
+/** Owns the judgement of how a server is; refuses to call one healthy that breaks the protocol or keeps ending. */
+import type { TollgateError } from '../catalogs/errors.ts';
+import type { Health } from './port.ts';
+
+/** What is known of a server at one moment. */
+export interface ServerFacts {
+  /** Why it may not start at all. */
+  readonly refusal: TollgateError | undefined;
+  readonly connected: boolean;
+  readonly restarts: number;
+  readonly badLines: number;
+  /** Why it was lost, or did not start, if it is not there. */
+  readonly loss: string | undefined;
+}
+
+/** Skipped messages after which a server counts as degraded: a greeting on stdout is common and harmless. */
+const TOLERATED_BAD = 10;
+
+/** The state with its reason, the graver first. */
+export function judgeHealth({ refusal, connected, restarts, badLines, loss }: ServerFacts): Health {
+  const facts = { restarts, badLines };
+  if (refusal !== undefined) return { state: 'disabled', reason: `${refusal.message} ${refusal.next}`, ...facts };
+  if (!connected) return loss === undefined ? { state: 'idle', ...facts } : { state: 'unavailable', reason: loss, ...facts };
+  if (badLines >= TOLERATED_BAD) return { state: 'degraded', reason: `It broke the protocol ${badLines} times.`, ...facts };
+  if (restarts > 0) return { state: 'degraded', reason: `It was started again ${restarts} times.`, ...facts };
+  return { state: 'healthy', ...facts };
+}
