@@ -1,5 +1,5 @@
 /** Owns where a path argument really leads, for policy and workspace alike; refuses every path that two readers could take for two places. */
-import { lstatSync, readlinkSync, realpathSync } from 'node:fs';
+import { readlinkSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { otherReadings } from './readings.ts';
@@ -39,7 +39,7 @@ export function locate(roots: readonly string[], raw: string): Location {
     if (literal.split('/').includes('..') && walk(base, literal) !== located.absolute) {
       return refused(raw, 'a `..` behind a symlink can mean two places');
     }
-    return otherProblem(usable, literal) ?? located;
+    return otherProblem(usable, literal, located.relative) ?? located;
   } catch {
     return refused(raw, 'the path cannot be resolved');
   }
@@ -73,11 +73,11 @@ function problemOf(text: string): string | undefined {
 }
 
 /** A backend that decodes, trims or swaps separators must not end elsewhere than the policy was told. */
-function otherProblem(roots: readonly string[], literal: string): Location | undefined {
+function otherProblem(roots: readonly string[], literal: string, relative: string): Location | undefined {
   const base = roots.find((root) => literal.startsWith(`${root}/`));
   const rest = base === undefined ? literal : literal.slice(base.length + 1);
   const start = base ?? roots[0] ?? '/';
-  for (const reading of otherReadings(rest)) {
+  for (const reading of [...otherReadings(rest), ...(rest === relative ? [] : otherReadings(relative))]) {
     if (reading.trim() === '') continue;
     const problem = problemOf(reading);
     if (problem !== undefined) return refused(literal, problem);
@@ -110,8 +110,16 @@ function realNearest(absolute: string, links = 0): string {
   }
   const parent = realNearest(path.dirname(absolute), links);
   const entry = path.join(parent, path.basename(absolute));
-  if (lstatSync(entry, { throwIfNoEntry: false })?.isSymbolicLink() !== true) return entry;
-  return realNearest(path.resolve(parent, readlinkSync(entry)), links + 1);
+  const target = linkTarget(entry);
+  return target === undefined ? entry : realNearest(path.resolve(parent, target), links + 1);
+}
+
+function linkTarget(entry: string): string | undefined {
+  try {
+    return readlinkSync(entry);
+  } catch {
+    return undefined; // Nothing there, or no link: either way the name stands for itself.
+  }
 }
 
 /** Follows `raw` as the kernel does, where `..` after a symlink is the parent of the link's target. */

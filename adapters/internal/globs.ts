@@ -53,22 +53,23 @@ function parse(glob: string): readonly Step[] {
   const steps: Step[] = [];
   for (let at = 0; at < glob.length; ) {
     const rest = glob.slice(at);
-    const token = /^(?:\*\*\/|\*+|\?|\[!?\]?[^\]]*\]|\\.|.)/su.exec(rest)?.[0] ?? rest;
-    steps.push(stepOf(token, at === 0 || glob[at - 1] === '/'));
+    const startsName = at === 0 || glob[at - 1] === '/';
+    const token = startsName && rest.startsWith('**/') ? '**/' : (/^(?:\*+|\?|\[!?\]?[^\]]*\]|\\.|.)/su.exec(rest)?.[0] ?? rest);
+    steps.push(stepOf(token, startsName));
     at += token.length;
   }
   return steps;
 }
 
 function stepOf(token: string, startsName: boolean): Step {
-  if (token === '**/') return startsName ? { kind: 'dirs' } : { kind: 'all' };
+  if (token === '**/') return { kind: 'dirs' };
   if (token.startsWith('*')) return { kind: token.length > 1 && startsName ? 'all' : 'star' };
   if (token === '?') return { kind: 'any' };
   if (token.startsWith('[') && token.length > 2) {
     const negated = /^\[[!^]/.test(token);
     return { kind: 'set', chars: token.slice(negated ? 2 : 1, -1), negated };
   }
-  return { kind: 'char', char: token.length > 1 ? token.slice(1) : token };
+  return { kind: 'char', char: token.length > 1 && token.startsWith('\\') ? token.slice(1) : token };
 }
 
 /** Runs all possibilities side by side, character by character: state n is before step n, state -n-1 inside the `dirs` at n. */
