@@ -46,10 +46,19 @@ function withoutLocalLink(item: ContentItem, done: Cleaning): ContentItem {
   return { type: 'text', text: `[tollgate: a link with the scheme ${scheme}: was removed]` };
 }
 
-/** Maps every string and key of a JSON value; `__proto__` stays an ordinary key. Deep values are safe: the wire bounds depth. */
+/** Maps every string and key of a JSON value; a part in which nothing changes stays the very same object, so that its own text can be kept. */
 export function mapStrings(value: unknown, map: (string: string) => string): unknown {
   if (typeof value === 'string') return map(value);
-  if (Array.isArray(value)) return value.map((item) => mapStrings(item, map));
   if (value === null || typeof value !== 'object') return value;
-  return Object.fromEntries(Object.entries(value).map(([key, item]) => [map(key), mapStrings(item, map)]));
+  if (Array.isArray(value)) {
+    const items = value.map((item) => mapStrings(item, map));
+    return items.some((item, index) => item !== value[index]) ? items : value;
+  }
+  let changed = false;
+  const entries = Object.entries(value).map(([key, item]): [string, unknown] => {
+    const next: [string, unknown] = [map(key), mapStrings(item, map)];
+    changed ||= next[0] !== key || next[1] !== item;
+    return next;
+  });
+  return changed ? Object.fromEntries(entries) : value;
 }

@@ -55,7 +55,7 @@ export class Spills {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
       writeFileSync(file, kept, { mode: 0o600, flag: 'wx' });
     } catch (cause) {
-      rmSync(file, { force: true });
+      removePart(file);
       throw new TollgateError('STATE_FAILED', { detail: 'The rest of a long output could not be kept, so the output is withheld.', cause });
     }
     const handle = `${SCHEME}${id}`;
@@ -112,6 +112,15 @@ export class Spills {
   #drop(handle: string, spill: Spill): void {
     this.#byHandle.delete(handle);
     rmSync(spill.file, { force: true });
+  }
+}
+
+/** What a full disk took in part is of no use. Where not even the folder could be made there is nothing to remove. */
+function removePart(file: string): void {
+  try {
+    rmSync(file, { force: true });
+  } catch {
+    return;
   }
 }
 
