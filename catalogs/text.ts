@@ -12,6 +12,9 @@ const SPACELESS = /[\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanm
 // A whole escape sequence: CSI, OSC up to its end, or ESC and one character.
 const ANSI = /(?:\u001b\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\u001b\]|\u009d)[^\u0007\u001b\u009c]*(?:\u0007|\u001b\\|\u009c)?|\u001b[ -~]?/g;
 
+/** What makes a description worth a second look: blank runs, lone returns, ends of comments, blanks around it. */
+const UNTIDY = /[ \t]{3}|\r|[ \t]\n|\n{3}|\*\/|^\s|\s$/;
+
 /** The hostile characters of a text with their places; joiners inside emoji, Indic and Arabic runs are spelling, not hiding. */
 export function findHostile(text: string): readonly { readonly index: number; readonly char: string }[] {
   if (!SUSPECT.test(text)) return [];
@@ -77,18 +80,23 @@ export function escapeHostile(text: string): { readonly text: string; readonly c
  */
 export function cleanDescription(text: string, { max }: { readonly max: number }): string {
   const visible = SUSPECT.test(text) ? removeHostile(text.replace(ANSI, '')) : text;
-  const plain = visible.replaceAll('*/', '*\\/').replace(/\r\n?/g, '\n').replace(/[ \t]+$/gm, '').replace(/\n{3,}/g, '\n\n').replace(/[ \t]{3,}/g, ' ').trim().replace(/\p{Surrogate}/gu, '\ufffd');
+  // Blank runs go first: the later expressions would be quadratic in them.
+  const plain = UNTIDY.test(visible) ? visible.replace(/[ \t]{3,}/g, ' ').replace(/\r\n?/g, '\n').replace(/[ \t]{1,2}$/gm, '').replace(/\n{3,}/g, '\n\n').replaceAll('*/', '*\\/').trim() : visible;
   if (plain.length <= max) return plain;
   if (max < 2) return '';
   const end = /[\ud800-\udbff]/.test(plain.charAt(max - 2)) ? max - 2 : max - 1;
   return `${plain.slice(0, end)}…`;
 }
 
+function isLoneSurrogate(char: string): boolean {
+  return /^\p{Surrogate}$/u.test(char);
+}
+
 function removeHostile(text: string): string {
   let cleaned = '';
   let from = 0;
   for (const { index, char } of findHostile(text)) {
-    cleaned += text.slice(from, index);
+    cleaned += text.slice(from, index) + (isLoneSurrogate(char) ? '\ufffd' : '');
     from = index + char.length;
   }
   return cleaned + text.slice(from);

@@ -41,7 +41,8 @@ function place(task: Task, key: string, value: unknown, tasks: Task[]): void {
     copied = to;
   }
   // Assignment would let a key called __proto__ replace the prototype.
-  Object.defineProperty(task.to, key, { value: copied, writable: true, enumerable: true, configurable: true });
+  if (key === '__proto__') Object.defineProperty(task.to, key, { value: copied, writable: true, enumerable: true, configurable: true });
+  else (task.to as Record<string, unknown>)[key] = copied;
 }
 
 function isScalar(value: unknown): boolean {

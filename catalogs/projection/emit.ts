@@ -1,12 +1,11 @@
 /** Owns the shape that the model sees: a simplified tree written with the keywords of one profile, and the way back from it. */
-import { cleanDescription } from '../text.ts';
 import { liftNode, mergeLifts, type LiftNode } from './lift.ts';
 import { below, type Log } from './log.ts';
 import type { SchemaProfile } from './profile.ts';
 import type { Renames } from './rename.ts';
 import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
 import { chooseUnion } from './variants.ts';
-import { constraintWords, shape } from './words.ts';
+import { constraintWords, cutWord, shape } from './words.ts';
 
 /** One rendering: the same tree can be written with more or less detail (schema-primitives A7.5). */
 export interface Rendering {
@@ -57,16 +56,22 @@ function isAny(node: Schema): boolean {
 
 /** Description and words in one text; when it is too long the words stay and the prose is cut (schema-primitives A6.17). */
 function described(schema: Schema, node: Schema, rendering: Rendering): Schema {
-  const words = [...strings(node['words']), ...constraintWords(node)].join(', ');
+  // Words stay whole in full detail; where bytes are short they are cut like the prose.
+  const words = cutWord([...strings(node['words']), ...constraintWords(node)].join(', '), Math.max(60, rendering.maxDescription));
   const room = Math.max(0, rendering.maxDescription - words.length - 2);
-  const prose = typeof node['description'] === 'string' ? cleanDescription(node['description'], { max: room }) : '';
-  const text = cleanDescription(prose === '' || words === '' ? prose + words : `${prose}${/[.!?:…]$/.test(prose) ? ' ' : '. '}${words}`, { max: rendering.profile.maxDescription });
+  const prose = typeof node['description'] === 'string' && room > 1 ? cutWord(node['description'], room) : '';
+  const text = sentence(prose, words);
   if (text === '') return schema;
   if (!Array.isArray(schema['anyOf'])) return { ...without(schema, ['description']), description: text };
   // Vertex refuses any keyword beside anyOf, so the text stands in the first branch.
   const [first = {}, ...rest] = schemasOf(schema['anyOf']);
-  const inner = typeof first['description'] === 'string' && !text.includes(first['description']) ? `${text}${/[.!?:…]$/.test(text) ? ' ' : '. '}${first['description']}` : text;
-  return { ...schema, anyOf: [{ ...first, description: cleanDescription(inner, { max: rendering.profile.maxDescription }) }, ...rest] };
+  const inner = typeof first['description'] === 'string' && !text.includes(first['description']) ? sentence(text, first['description']) : text;
+  return { ...schema, anyOf: [{ ...first, description: cutWord(inner, rendering.profile.maxDescription) }, ...rest] };
+}
+
+function sentence(first: string, second: string): string {
+  if (first === '' || second === '') return first + second;
+  return `${first}${/[.!?:…]$/.test(first) ? ' ' : '. '}${second}`;
 }
 
 function scalar(node: Schema, type: string, rendering: Rendering, place: Place): Schema {

@@ -1,10 +1,10 @@
 /** Owns the projection that keeps constraint keywords: only the root is cleaned, references are inlined and names made legal. */
-import { cleanDescription } from '../text.ts';
 import type { Emitted, Rendering } from './emit.ts';
 import { liftNode, mergeLifts, type LiftNode } from './lift.ts';
 import { below, type Log } from './log.ts';
 import { intersect, unite } from './merge.ts';
 import { entriesOf, IN_PLACE_KEYWORDS, isNever, isObject, mapChildren, schemasOf, strings, without, type Schema } from './schema.ts';
+import { cutWord } from './words.ts';
 
 /** The root as one object without combinators; what they asked for is left to the validator and said as a hint. */
 export function faithfulRoot(tree: Schema, log: Log): Schema {
@@ -52,7 +52,7 @@ function emit(node: Schema, rendering: Rendering, path: string): Emitted {
 
 function pruned(node: Schema, rendering: Rendering): Schema {
   const kept = Object.fromEntries(Object.entries(node).filter(([key]) => rendering.profile.keywords.includes(key)));
-  if (typeof kept['description'] === 'string') kept['description'] = cleanDescription(kept['description'], { max: rendering.maxDescription });
+  if (typeof kept['description'] === 'string') kept['description'] = cutWord(kept['description'], rendering.maxDescription);
   for (const keyword of ['additionalProperties', 'items'] as const) {
     const child = kept[keyword];
     // Booleans again: some hosts know `false` and `true` there, but not the schemas that mean the same.

@@ -1,10 +1,10 @@
 /** Owns the replacement of every reference by its target; recursion is unrolled a little and then shown as an open object. */
 import { below, type Log } from './log.ts';
 import { intersect } from './merge.ts';
-import { entriesOf, isObject, LIST_KEYWORDS, MAP_KEYWORDS, schemasOf, SINGLE_KEYWORDS, typesOf, without, type Schema } from './schema.ts';
+import { entriesOf, mapChildren, typesOf, without, type Schema } from './schema.ts';
 
 /** Schemas that one inlined tree may have; above it recursion is unrolled less. */
-const MAX_NODES = 5_000;
+const MAX_NODES = 3_000;
 /** How often one target may stand on a way down, and how many references in all; tried in this order. */
 const ATTEMPTS = [[2, 64], [1, 64], [1, 6], [1, 3], [1, 1]] as const;
 
@@ -41,7 +41,7 @@ function visit(node: Schema, path: string, trail: readonly string[], walk: Walk)
   if (walk.nodes > MAX_NODES && walk.maxRefs > 1) throw new TooMany();
   const ref = node['$ref'];
   const rest = typeof ref === 'string' ? without(node, ['$ref']) : node;
-  const inner = children(rest, path, trail, walk);
+  const inner = mapChildren(rest, (child, ...steps) => visit(child, below(path, ...steps), trail, walk));
   if (typeof ref !== 'string') return inner;
   const target = walk.targets.get(ref) ?? {};
   if (trail.length >= walk.maxRefs || trail.filter((step) => step === ref).length >= walk.unroll) {
@@ -50,22 +50,6 @@ function visit(node: Schema, path: string, trail: readonly string[], walk: Walk)
   }
   walk.log.push({ transform: 'inline', effect: 'lossless', path });
   return intersect(inner, visit(target, path, [...trail, ref], walk));
-}
-
-function children(node: Schema, path: string, trail: readonly string[], walk: Walk): Schema {
-  const copy: Schema = { ...node };
-  const go = (child: Schema, ...steps: (string | number)[]): Schema => visit(child, below(path, ...steps), trail, walk);
-  for (const keyword of MAP_KEYWORDS) {
-    if (isObject(node[keyword])) copy[keyword] = Object.fromEntries(entriesOf(node[keyword]).map(([name, child]) => [name, go(child, keyword, name)]));
-  }
-  for (const keyword of LIST_KEYWORDS) {
-    if (Array.isArray(node[keyword])) copy[keyword] = schemasOf(node[keyword]).map((child, index) => go(child, keyword, index));
-  }
-  for (const keyword of SINGLE_KEYWORDS) {
-    const child = node[keyword];
-    if (isObject(child)) copy[keyword] = go(child, keyword);
-  }
-  return copy;
 }
 
 /** What stands where the unrolling ends: an open object for objects, anything for the rest. */

@@ -1,10 +1,13 @@
 /** Owns the keywords that Tollgate understands and the one shape each is kept in; a value of another shape is repaired or dropped. */
+import { cleanDescription } from '../text.ts';
 import { isObject, own, strings, type Schema } from './schema.ts';
 
+/** No profile shows more of one description; the whole text stays with the server's definition. */
+const MAX_DESCRIPTION = 2_000;
 const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
 const NUMBERS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'];
 const COUNTS = ['minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties', 'minContains', 'maxContains'];
-const TEXTS = ['description', 'format', 'pattern'];
+const TEXTS = ['format', 'pattern'];
 
 /**
  * The keywords of `raw` that hold no schema, in the form of draft 2020-12; `repaired(name)` is called for each one that
@@ -14,6 +17,8 @@ export function plainKeywords(raw: Schema, repaired: (transform: string) => void
   const node: Schema = {};
   readType(raw, node, repaired);
   for (const key of TEXTS) if (typeof raw[key] === 'string' && raw[key] !== '') node[key] = raw[key];
+  const description = typeof raw['description'] === 'string' ? cleanDescription(raw['description'], { max: MAX_DESCRIPTION }) : '';
+  if (description !== '') node['description'] = description;
   for (const key of NUMBERS) if (typeof raw[key] === 'number') node[key] = raw[key];
   for (const key of COUNTS) if (Number.isInteger(raw[key]) && (raw[key] as number) >= 0) node[key] = raw[key];
   if (typeof node['multipleOf'] === 'number' && node['multipleOf'] <= 0) delete node['multipleOf'];

@@ -66,12 +66,15 @@ function fit(tree: Schema, profile: SchemaProfile, log: Log): Written {
   const renames = renameProperties(tree, new RegExp(profile.propertyName));
   let written: Written | undefined;
   let entries: Log = [];
+  let size = 0;
   for (const detail of DETAILS) {
+    // Shorter texts alone never save nine tenths: go on to the depth.
+    if (size > profile.maxBytes * 10 && detail.maxDepth === 64 && profile.constraints === 'words') continue;
     entries = written === undefined ? [] : [{ transform: 'budget', effect: 'annotation', path: '' }];
     const rendering: Rendering = { profile, renames, log: entries, ...detail, maxDescription: Math.min(detail.maxDescription, profile.maxDescription), maxDepth: Math.min(detail.maxDepth, profile.maxDepth) };
     written = profile.constraints === 'keep' ? emitFaithful(tree, rendering) : emitRoot(tree, rendering);
-    if (profile.constraints === 'keep' && detail.maxDescription < 120) break;
-    if (Buffer.byteLength(JSON.stringify(written.schema)) <= profile.maxBytes) break;
+    size = Buffer.byteLength(JSON.stringify(written.schema));
+    if (size <= profile.maxBytes || (profile.constraints === 'keep' && detail.maxDescription < 300)) break;
   }
   log.push(...entries);
   return written as Written;

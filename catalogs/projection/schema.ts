@@ -42,32 +42,41 @@ export function schemasOf(list: unknown): readonly Schema[] {
   return Array.isArray(list) ? list.filter(isObject) : [];
 }
 
-/** A copy of `node` whose direct subschemas are replaced by `change(child)`; every other value is kept as it is. */
-export function mapChildren(node: Schema, change: (child: Schema) => Schema): Schema {
-  const copy: Schema = { ...node };
-  for (const keyword of MAP_KEYWORDS) {
-    if (!isObject(node[keyword])) continue;
+type Kind = 'map' | 'list' | 'single';
+const KINDS = new Map<string, Kind>([
+  ...MAP_KEYWORDS.map((keyword) => [keyword, 'map'] as const),
+  ...LIST_KEYWORDS.map((keyword) => [keyword, 'list'] as const),
+  ...SINGLE_KEYWORDS.map((keyword) => [keyword, 'single'] as const),
+]);
+
+/**
+ * A copy of `node` whose direct subschemas are replaced by `change(child, ...steps)`; every other value is kept as it
+ * is. The steps name the place below the node: a keyword, and a name or an index where it holds several.
+ */
+export function mapChildren(node: Schema, change: (child: Schema, ...steps: (string | number)[]) => Schema): Schema {
+  const copy: Schema = {};
+  for (const keyword of Object.keys(node)) {
+    const value = node[keyword];
+    const kind = typeof value === 'object' ? KINDS.get(keyword) : undefined;
+    if (kind === 'list') copy[keyword] = schemasOf(value).map((child, index) => change(child, keyword, index));
     // fromEntries defines own keys: a property called __proto__ stays a property.
-    copy[keyword] = Object.fromEntries(entriesOf(node[keyword]).map(([name, child]) => [name, change(child)]));
-  }
-  for (const keyword of LIST_KEYWORDS) {
-    if (Array.isArray(node[keyword])) copy[keyword] = schemasOf(node[keyword]).map(change);
-  }
-  for (const keyword of SINGLE_KEYWORDS) {
-    const child = node[keyword];
-    if (isObject(child)) copy[keyword] = change(child);
+    else if (kind === 'map') copy[keyword] = Object.fromEntries(entriesOf(value).map(([name, child]) => [name, change(child, keyword, name)]));
+    else copy[keyword] = kind === 'single' && isObject(value) ? change(value, keyword) : value;
   }
   return copy;
 }
 
-/** The direct subschemas under the given keywords. */
-export function childrenOf(node: Schema, keywords: readonly string[] = [...MAP_KEYWORDS, ...LIST_KEYWORDS, ...SINGLE_KEYWORDS]): readonly Schema[] {
-  return keywords.flatMap((keyword) => {
+/** The direct subschemas, or those under the given keywords. */
+export function childrenOf(node: Schema, keywords: readonly string[] = Object.keys(node)): readonly Schema[] {
+  const found: Schema[] = [];
+  for (const keyword of keywords) {
     const value = node[keyword];
-    if (Array.isArray(value)) return schemasOf(value);
-    if (!isObject(value)) return [];
-    return (MAP_KEYWORDS as readonly string[]).includes(keyword) ? entriesOf(value).map(([, child]) => child) : [value];
-  });
+    const kind = typeof value === 'object' ? KINDS.get(keyword) : undefined;
+    if (kind === 'list') found.push(...schemasOf(value));
+    else if (kind === 'map') for (const [, child] of entriesOf(value)) found.push(child);
+    else if (kind === 'single' && isObject(value)) found.push(value);
+  }
+  return found;
 }
 
 /** True when no value fits: `{ not: {} }`. */
@@ -82,7 +91,9 @@ export function typesOf(node: Schema): readonly string[] {
 
 /** `node` without the given keywords. */
 export function without(node: Schema, keywords: readonly string[]): Schema {
-  return Object.fromEntries(Object.entries(node).filter(([key]) => !keywords.includes(key)));
+  const rest: Schema = {};
+  for (const key of Object.keys(node)) if (!keywords.includes(key)) rest[key] = node[key];
+  return rest;
 }
 
 /** Equality of JSON values, whatever the order of keys. */

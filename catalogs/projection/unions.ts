@@ -2,7 +2,7 @@
 import { dropConditions } from './conditions.ts';
 import { below, type Log } from './log.ts';
 import { intersect, unite } from './merge.ts';
-import { entriesOf, isNever, isObject, LIST_KEYWORDS, MAP_KEYWORDS, own, sameJson, schemasOf, SINGLE_KEYWORDS, strings, typesOf, without, type Schema } from './schema.ts';
+import { isNever, isObject, mapChildren, own, sameJson, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
 import { requiredWords, settle } from './settle.ts';
 import { constraintWords, either } from './words.ts';
 
@@ -12,7 +12,8 @@ const SCALARS = ['string', 'number', 'integer', 'boolean'];
 
 /** Rewrites a tree without references: allOf merged, conditions in words, oneOf as anyOf, one type a node (transforms 8 to 12 and 25). */
 export function simplify(node: Schema, path: string, log: Log): Schema {
-  const inner = simplifyChildren(node, path, log);
+  // Conditions are read as they were written: a settled `not` would no longer say what it refuses.
+  const inner = mapChildren(node, (child, ...steps) => (steps[0] === 'if' || steps[0] === 'not' ? child : simplify(child, below(path, ...steps), log)));
   const merged = mergeAllOf(inner, path, log);
   const plain = dropConditions(merged, path, log);
   const union = simplifyUnion(plain, path, log);
@@ -20,21 +21,6 @@ export function simplify(node: Schema, path: string, log: Log): Schema {
   if (settled['anyOf'] !== undefined && union['anyOf'] === undefined) log.push({ transform: 'type-list', effect: 'lossless', path });
   const whole = settled['anyOf'] === undefined || union['anyOf'] !== undefined ? settled : simplifyUnion(settled, path, log);
   return finishTuple(whole, path, log);
-}
-
-function simplifyChildren(node: Schema, path: string, log: Log): Schema {
-  const copy: Schema = { ...node };
-  for (const keyword of MAP_KEYWORDS) {
-    if (isObject(node[keyword])) copy[keyword] = Object.fromEntries(entriesOf(node[keyword]).map(([name, child]) => [name, simplify(child, below(path, keyword, name), log)]));
-  }
-  for (const keyword of LIST_KEYWORDS) {
-    if (Array.isArray(node[keyword])) copy[keyword] = schemasOf(node[keyword]).map((child, index) => simplify(child, below(path, keyword, index), log));
-  }
-  for (const keyword of SINGLE_KEYWORDS) {
-    // Conditions are read as they were written: a settled `not` would no longer say what it refuses.
-    if (isObject(node[keyword]) && keyword !== 'if' && keyword !== 'not') copy[keyword] = simplify(node[keyword], below(path, keyword), log);
-  }
-  return copy;
 }
 
 function finishTuple(node: Schema, path: string, log: Log): Schema {

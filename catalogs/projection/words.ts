@@ -3,9 +3,15 @@ import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, type Sc
 import { valuesOf } from './merge.ts';
 
 const MAX_WORD = 300;
+/** Keywords that have words. */
+const RULES = new Set([
+  'minLength', 'maxLength', 'format', 'pattern', 'minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf', 'minItems', 'maxItems',
+  'uniqueItems', 'minProperties', 'maxProperties', 'patternProperties', 'propertyNames', 'enum', 'const', 'default',
+]);
 
 /** The constraints of a node that leave its schema, in short phrases. */
 export function constraintWords(node: Schema): readonly string[] {
+  if (!Object.keys(node).some((key) => RULES.has(key))) return [];
   return [
     ...fromTo(node, ['minLength', 'maxLength'], 'characters'),
     ...textWords(node),
