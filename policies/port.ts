@@ -67,6 +67,11 @@ export interface Reason {
   readonly line?: number;
 }
 
+/** What a policy in mode warn or shadow would have said. */
+export interface ShadowReason extends Reason {
+  readonly would: 'allow' | 'ask' | 'deny';
+}
+
 /** A budget that applies to this call (design §4, obligations). Absent limits do not bind. */
 export interface BudgetObligation {
   readonly id: string;
@@ -97,7 +102,7 @@ export interface CallDecision {
   readonly reasons: readonly Reason[];
   readonly obligations: Obligations;
   /** What policies in mode warn or shadow would have said. */
-  readonly shadow: readonly Reason[];
+  readonly shadow: readonly ShadowReason[];
 }
 
 /** What the policy is told of a tool when it decides the list. */
@@ -105,6 +110,8 @@ export interface ListTool {
   readonly server: string;
   readonly tool: string;
   readonly verb: Verb;
+  /** Every verb that a call may have, where an argument decides it (Semantics.byArgument); absent: `verb` is the only one. */
+  readonly verbs?: readonly Verb[];
   /** Set when the tool is one of those that serve this primitive on a backend; see adapters/port.ts, PrimitiveBackend. */
   readonly primitive?: 'read' | 'write' | 'edit' | 'bash';
 }

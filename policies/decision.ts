@@ -1,0 +1,104 @@
+/** Owns the reading of what wasm answered; refuses every answer that is not exactly a decision: only a literal `allow` allows. */
+import { TollgateError } from '../catalogs/errors.ts';
+import type { BudgetObligation, CallDecision, Exposure, ListDecision, Obligations, Reason, ShadowReason } from './port.ts';
+
+type Record_ = Readonly<Record<string, unknown>>;
+
+const SCOPES = ['run', 'session', 'principal', 'server', 'tool', 'origin'] as const;
+const OUTCOMES = ['allow', 'ask', 'deny'] as const;
+const VERDICTS = ['always', 'maybe', 'never'] as const;
+const VALIDATION = ['off', 'warn', 'strict'] as const;
+const LIMITS = ['window', 'calls', 'argBytes', 'outputBytes', 'wallMs', 'concurrent'] as const;
+
+/** Reads a result of `tollgate/call/decision`. Throws POLICY_FAILED. */
+export function readCallDecision(value: Record_): CallDecision {
+  requireThat(value['version'] === 1, 'version');
+  const outcome = oneOf(OUTCOMES, value['outcome'], 'outcome');
+  const reasons = list(value['reasons'], 'reasons').map(readReason);
+  requireThat(reasons.length > 0, 'reasons');
+  const shadow = list(value['shadow'], 'shadow').map((entry): ShadowReason => ({ ...readReason(entry), would: oneOf(OUTCOMES, record(entry, 'shadow')['would'], 'would') }));
+  return { outcome, reasons, obligations: readObligations(record(value['obligations'], 'obligations')), shadow };
+}
+
+/** Reads a result of `tollgate/list/decisions` for `count` tools. Throws POLICY_FAILED. */
+export function readListDecisions(value: Record_, count: number): readonly ListDecision[] {
+  requireThat(value['version'] === 1, 'version');
+  const schemaProfile = text(value['schemaProfile'], 'schemaProfile');
+  const tools = list(value['tools'], 'tools');
+  requireThat(tools.length === count, 'one verdict for each tool');
+  return tools.map((entry) => {
+    const tool = record(entry, 'tools');
+    return {
+      verdict: oneOf(VERDICTS, tool['verdict'], 'verdict'),
+      reasons: list(tool['reasons'], 'reasons').map(readReason),
+      expose: list(tool['expose'], 'expose').map(readExposure),
+      schemaProfile,
+    };
+  });
+}
+
+function readObligations(value: Record_): Obligations {
+  const caps = record(value['caps'], 'caps');
+  const { validateOutput } = value;
+  return {
+    caps: { ...optionalNumber(caps, 'bytes'), ...optionalNumber(caps, 'lines') },
+    ...optionalNumber(value, 'timeoutMs'),
+    pins: record(value['pins'], 'pins'),
+    budgets: list(value['budgets'], 'budgets').map(readBudget),
+    labels: list(value['labels'], 'labels').map((label) => text(label, 'labels')),
+    ...(validateOutput === undefined ? {} : { validateOutput: oneOf(VALIDATION, validateOutput, 'validateOutput') }),
+  };
+}
+
+function readBudget(value: unknown): BudgetObligation {
+  const budget = record(value, 'budgets');
+  const limits = LIMITS.reduce<Record<string, number>>((found, name) => ({ ...found, ...optionalNumber(budget, name) }), {});
+  return { id: text(budget['id'], 'budgets'), scope: oneOf(SCOPES, budget['scope'], 'scope'), ...limits };
+}
+
+/** The library wrote these objects from configuration that was checked; only what the facade relies on is checked again. */
+function readExposure(value: unknown): Exposure {
+  const exposure = record(value, 'expose');
+  return { ...exposure, pins: record(exposure['pins'], 'pins') };
+}
+
+function readReason(value: unknown): Reason {
+  const { id, message, file, line } = record(value, 'reasons');
+  return {
+    id: text(id, 'id'),
+    message: text(message, 'message'),
+    ...(typeof file === 'string' ? { file } : {}),
+    ...(typeof line === 'number' ? { line } : {}),
+  };
+}
+
+function optionalNumber<K extends string>(from: Record_, name: K): Partial<Record<K, number>> {
+  const value = from[name];
+  if (value === undefined) return {};
+  if (typeof value === 'number' && Number.isFinite(value) && value >= 0) return { [name]: value } as Partial<Record<K, number>>;
+  return failed(name);
+}
+
+function oneOf<T extends string>(known: readonly T[], value: unknown, what: string): T {
+  return known.find((candidate) => candidate === value) ?? failed(what);
+}
+
+function text(value: unknown, what: string): string {
+  return typeof value === 'string' ? value : failed(what);
+}
+
+function list(value: unknown, what: string): readonly unknown[] {
+  return Array.isArray(value) ? value : failed(what);
+}
+
+function record(value: unknown, what: string): Record_ {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record_) : failed(what);
+}
+
+function requireThat(holds: boolean, what: string): void {
+  if (!holds) failed(what);
+}
+
+function failed(what: string): never {
+  throw new TollgateError('POLICY_FAILED', { detail: `The answer of the policy is not a decision (${what}).` });
+}

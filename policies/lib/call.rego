@@ -1,0 +1,94 @@
+# METADATA
+# title: The decision of one call
+# description: >-
+#   Deny goes before ask, ask before allow, and where nothing matches the call is denied.
+package tollgate.call
+
+import data.tollgate.exposure
+import data.tollgate.principal
+import data.tollgate.rules
+import data.tollgate.user
+
+# METADATA
+# entrypoint: true
+decision := {
+	"version": 1,
+	"outcome": outcome,
+	"reasons": reasons[outcome],
+	"obligations": obligations,
+	"shadow": array.concat(rules.shadow, user.shadow),
+} if {
+	input.version == 1
+	input.phase == "call"
+	data.config.version == 1
+}
+
+default outcome := "deny"
+
+outcome := "deny" if {
+	count(denials) > 0
+} else := "ask" if {
+	count(asks) > 0
+} else := "allow" if {
+	count(allowances) > 0
+}
+
+reasons := {"deny": explained, "ask": asks, "allow": allowances}
+
+explained := denials if count(denials) > 0
+
+explained := [{"id": "default-deny", "message": "No rule allows this call."}] if count(denials) == 0
+
+denials := array.concat(own, array.concat(rules.enforced("deny"), array.concat(user.enforced("deny"), user.faults)))
+
+asks := array.concat(rules.enforced("ask"), user.enforced("ask"))
+
+allowances := array.concat(spill, array.concat(rules.enforced("allow"), user.enforced("allow")))
+
+spill := [{"id": "spill", "message": "Reads on in the result of an allowed call."} | input.effect.spill == true]
+
+# What the configuration itself refuses.
+own := array.concat(
+	[reason | reason := data.tollgate.servers.refusal(rules.target)],
+	[{"id": "pin", "message": "An argument that is pinned has another value."} | exposure.unpinned],
+)
+
+obligations := object.union_n([
+	{"caps": caps, "pins": exposure.pins, "budgets": budgets, "labels": sort(labels)},
+	timeout,
+	validation,
+])
+
+# Rules only tighten; a profile can raise.
+caps := {name: min(values) |
+	some name in ["bytes", "lines"]
+	values := array.concat(
+		[principal.caps[name] | principal.caps[name]],
+		[value | some duty in rules.obligations; value := duty.caps[name]],
+	)
+	count(values) > 0
+}
+
+timeout := {"timeoutMs": milliseconds |
+	values := [duty.timeoutMs | some duty in rules.obligations]
+	milliseconds := min(values)
+}
+
+validation := {"validateOutput": data.tollgate.servers.validation(input.effect.server)}
+
+default validation := {}
+
+labels := data.tollgate.servers.labels(input.effect.server) | {label |
+	some duty in rules.obligations
+	some label in duty.labels
+}
+
+budgets := [budget.limit |
+	some budget in principal.budgets
+	every condition in budget.principal {
+		principal.holds(condition)
+	}
+	every condition in budget.target {
+		data.tollgate.match.aims(condition, rules.target)
+	}
+]

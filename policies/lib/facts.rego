@@ -1,0 +1,181 @@
+# METADATA
+# title: What a call touches
+# description: >-
+#   The conditions that read a call. One logic for all of them: a rule that denies or asks (need "any") fires when any
+#   fact matches or cannot be read; a rule that allows (need "every") fires when there is a fact, every one can be read
+#   and every one matches. So what a policy cannot see never opens anything.
+package tollgate.facts
+
+holds(condition) if {
+	condition.need == "any"
+	some item in items(condition)
+	suits(condition, item)
+}
+
+holds(condition) if {
+	condition.need == "any"
+	some item in items(condition)
+	unreadable(condition, item)
+}
+
+holds(condition) if {
+	condition.need == "every"
+	all := items(condition)
+	count(all) > 0
+	every item in all {
+		suits(condition, item)
+		not unreadable(condition, item)
+	}
+}
+
+holds(condition) if condition.opaque == input.effect.command.opaque
+
+holds(condition) if {
+	condition.present == "somewhere"
+	count(anywhere(condition.path)) > 0
+}
+
+holds(condition) if {
+	condition.present == "nowhere"
+	count(anywhere(condition.path)) == 0
+}
+
+holds(condition) if {
+	condition.present == "plainly"
+	stands(condition.path)
+}
+
+holds(condition) if {
+	condition.present == "not plainly"
+	not stands(condition.path)
+}
+
+items(condition) := input.effect.paths if condition.over == "paths"
+
+items(condition) := input.effect.urls if condition.over == "hosts"
+
+items(condition) := input.labels if condition.over == "labels"
+
+items(condition) := commands if condition.over == "commands"
+
+# Rules that deny or ask look into lists too; rules that allow go through objects only.
+items(condition) := anywhere(condition.path) if {
+	condition.over == "argument"
+	condition.need == "any"
+}
+
+items(condition) := [object.get(input.effect.arguments, condition.path, null)] if {
+	condition.over == "argument"
+	condition.need == "every"
+	stands(condition.path)
+}
+
+commands := [{"opaque": true}] if input.effect.command.opaque
+
+commands := input.effect.command.words if not input.effect.command.opaque
+
+# Two defaults that differ: only a value that is there gives the same answer to both.
+stands(path) if object.get(input.effect.arguments, path, 0) == object.get(input.effect.arguments, path, 1)
+
+anywhere(path) := [value |
+	walk(input.effect.arguments[path[0]], [trail, value])
+	[step | some step in trail; is_string(step)] == array.slice(path, 1, count(path))
+]
+
+# An opaque command may be any command, a URL that does not parse may name any host, a long text may hold anything.
+unreadable(condition, item) if {
+	condition.over == "commands"
+	item.opaque
+}
+
+unreadable(condition, item) if {
+	condition.over == "paths"
+	not item.inside
+	strange(item.path)
+}
+
+unreadable(condition, item) if {
+	condition.over == "hosts"
+	item.host == ""
+}
+
+unreadable(condition, item) if {
+	condition.over == "argument"
+	item.tollgate_long
+}
+
+# A path that could not be resolved stands as it was written, and two readers may take it for two places.
+strange(path) if not startswith(path, "/")
+
+strange(path) if contains(path, "//")
+
+strange(path) if regex.match(`/\.\.?(/|$)`, path)
+
+# The type that the test reads is not the type that came: a number written as text, an object in place of a text.
+unreadable(condition, item) if {
+	condition.over == "argument"
+	condition.reads
+	not type_name(item) in {condition.reads, "null", "array"}
+}
+
+suits(condition, item) if {
+	condition.over == "paths"
+	item.inside
+	data.tollgate.match.text(condition.inside, item.path)
+}
+
+suits(condition, item) if {
+	condition.over == "paths"
+	not item.inside
+	data.tollgate.match.text(condition.outside, item.path)
+}
+
+suits(condition, item) if {
+	condition.over == "hosts"
+	data.tollgate.match.text(condition.hosts, item.host)
+}
+
+suits(condition, item) if {
+	condition.over == "labels"
+	condition.labels[item]
+}
+
+suits(condition, item) if {
+	condition.over == "commands"
+	some rest in condition.first[spelling(condition, item[0])[_]]
+	array.slice(item, 1, 1 + count(rest)) == rest
+}
+
+suits(condition, item) if {
+	condition.over == "argument"
+	every test in condition.tests {
+		passes(test, item)
+	}
+}
+
+# `/bin/rm` is `rm` to a rule that denies; to a rule that allows, `./git` is not `git`.
+spelling(condition, word) := {word} if condition.need == "every"
+
+spelling(condition, word) := {word, parts[count(parts) - 1]} if {
+	condition.need == "any"
+	parts := split(word, "/")
+}
+
+passes(test, item) if test.equals == item
+
+passes(test, item) if item in test.among
+
+passes(test, item) if startswith(item, test.prefix)
+
+passes(test, item) if regex.match(test.pattern, item)
+
+# Rego orders values of different types, so the type comes first.
+passes(test, item) if {
+	is_number(item)
+	item >= test.min
+}
+
+passes(test, item) if {
+	is_number(item)
+	item <= test.max
+}

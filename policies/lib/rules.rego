@@ -1,0 +1,54 @@
+# METADATA
+# title: Rules that fire
+# description: >-
+#   Rules of YAML stand in `data.config.rules.list`; an index names the rules of a tool, of a server, of a verb, and those of
+#   neither, so that a decision looks at its candidates only. The index only narrows: every condition is judged here.
+package tollgate.rules
+
+target := {
+	"id": concat(".", [input.effect.server, input.effect.tool]),
+	"server": input.effect.server,
+	"tool": input.effect.tool,
+	"verbs": [input.effect.verb],
+}
+
+index := data.config.rules.index
+
+candidates := array.concat(
+	array.concat(object.get(index.tool, target.id, []), object.get(index.server, target.server, [])),
+	array.concat(object.get(index.verb, input.effect.verb, []), index.any),
+)
+
+fired := [rule |
+	some number in candidates
+	rule := data.config.rules.list[number]
+	fires(rule)
+]
+
+fires(rule) if {
+	every condition in rule.principal {
+		data.tollgate.principal.holds(condition)
+	}
+	every condition in rule.target {
+		data.tollgate.match.aims(condition, target)
+	}
+	every condition in rule.call {
+		data.tollgate.facts.holds(condition)
+	}
+}
+
+enforced(outcome) := [rule.reason |
+	some rule in fired
+	rule.outcome == outcome
+	rule.mode == "enforce"
+]
+
+shadow := [object.union(rule.reason, {"would": rule.outcome}) |
+	some rule in fired
+	rule.mode != "enforce"
+]
+
+obligations := [rule.obligations |
+	some rule in fired
+	rule.mode == "enforce"
+]

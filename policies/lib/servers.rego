@@ -1,0 +1,31 @@
+# METADATA
+# title: What the configuration says of servers
+# description: >-
+#   Which servers and tools the principal can reach at all, before any rule, and what their results carry.
+package tollgate.servers
+
+import data.tollgate.match
+import data.tollgate.principal
+
+refusal(target) := {"id": "profile", "message": "No profile of this principal has the server."} if {
+	not target.server in principal.servers
+}
+
+refusal(target) := {"id": "server-tools", "message": "The server is configured without this tool."} if {
+	target.server in principal.servers
+	closed(target)
+}
+
+closed(target) if match.text(data.config.servers[target.server].deny, target.tool)
+
+closed(target) if {
+	open := data.config.servers[target.server].allow
+	not match.text(open, target.tool)
+}
+
+labels(name) := {label | some label in data.config.servers[name].labels}
+
+# The server's own setting is nearer than that of a profile.
+validation(name) := data.config.servers[name].validateOutput
+
+validation(name) := principal.caps.validateOutput if not data.config.servers[name].validateOutput

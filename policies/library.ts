@@ -1,0 +1,81 @@
+/** Owns the shipped library: its sources, the wasm built from them and the hash that ties the two; refuses to build with faults. */
+import { createHash } from 'node:crypto';
+import { readFileSync, readdirSync } from 'node:fs';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { unpack } from './bundle.ts';
+import { makeCapabilities } from './capabilities.ts';
+import { findOpa, packageRoot, runOpa, type Opa } from './opa.ts';
+
+/** What the wasm answers: one call, one list, and whether patterns compile. */
+export const ENTRYPOINTS = { call: 'tollgate/call/decision', list: 'tollgate/list/decisions', patterns: 'tollgate/patterns/broken' } as const;
+
+/** This folder, in the sources or in dist/. */
+const HERE = path.dirname(fileURLToPath(import.meta.url));
+/** Files beside this one. */
+export const CAPABILITIES = path.join(HERE, 'capabilities.json');
+export const SCHEMAS = path.join(HERE, 'schemas');
+
+/** The wasm that ships, and what it was built from. */
+export interface Library {
+  readonly wasm: Uint8Array;
+  readonly sourceHash: string;
+  /** Version of opa that built it. */
+  readonly opa: string;
+}
+
+/** Flags of `opa build`; tests would become entry points without the last two. */
+export function buildFlags(opa: Opa): readonly string[] {
+  const entries = [ENTRYPOINTS.call, ENTRYPOINTS.list, ENTRYPOINTS.patterns].flatMap((entry) => ['-e', entry]);
+  return ['build', ...opa.flags, '-t', 'wasm', ...entries, '--prune-unused', '--ignore', '*_test.rego'];
+}
+
+/** Sources of the library by file name, sorted, without tests. */
+export function readLibrarySources(): ReadonlyMap<string, Buffer> {
+  const names = readdirSync(path.join(HERE, 'lib')).filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego')).sort();
+  return new Map(names.map((name) => [name, readFileSync(path.join(HERE, 'lib', name))]));
+}
+
+/** SHA-256 over names and bytes of the sources and of capabilities.json. */
+export function hashLibrary(): string {
+  const hash = createHash('sha256').update(readFileSync(CAPABILITIES));
+  for (const [name, bytes] of readLibrarySources()) hash.update(`\n${name}\n${bytes.byteLength}\n`).update(bytes);
+  return hash.digest('hex');
+}
+
+/** The built library that ships beside this file. */
+export function readLibrary(): Library {
+  const { sourceHash, opa } = JSON.parse(readFileSync(path.join(HERE, 'lib', 'policy.json'), 'utf8')) as Omit<Library, 'wasm'>;
+  return { wasm: readFileSync(path.join(HERE, 'lib', 'policy.wasm')), sourceHash, opa };
+}
+
+/** Builds the library from the source tree. The same opa gives the same bytes, since it runs at the root with relative paths. */
+export async function buildLibrary(opa: Opa): Promise<Uint8Array> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-library-'));
+  try {
+    const out = path.join(folder, 'library.tar.gz');
+    const capabilities = path.join('policies', 'capabilities.json');
+    const { code, stderr } = await runOpa(opa, [...buildFlags(opa), '--capabilities', capabilities, '-o', out, path.join('policies', 'lib')], packageRoot());
+    const wasm = code === 0 ? unpack(await readFile(out)).get('policy.wasm') : undefined;
+    if (wasm === undefined) throw new Error(`the library does not build:\n${stderr}`);
+    return wasm;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Writes capabilities.json, policy.wasm and policy.json into the source tree. */
+async function rebuild(): Promise<void> {
+  const opa = await findOpa();
+  const target = path.join(packageRoot(), 'policies');
+  const capabilities = await makeCapabilities(opa);
+  await writeFile(path.join(target, 'capabilities.json'), capabilities);
+  await writeFile(CAPABILITIES, capabilities);
+  const wasm = await buildLibrary(opa);
+  await writeFile(path.join(target, 'lib', 'policy.wasm'), wasm);
+  await writeFile(path.join(target, 'lib', 'policy.json'), `${JSON.stringify({ sourceHash: hashLibrary(), opa: opa.version })}\n`);
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await rebuild();

@@ -1,0 +1,145 @@
+/** Owns the patterns of YAML rules: compiles each to the cheapest form that wasm matches exactly; refuses patterns that say less or more than they mean. */
+
+/** What lib/match.rego matches. A text matches when any of the forms does; absent forms match nothing. */
+export interface Forms {
+  all?: true;
+  equal?: Record<string, true>;
+  prefix?: string[];
+  suffix?: string[];
+  contain?: string[];
+  /** RE2, anchored. */
+  regex?: string[];
+}
+
+/** A pattern that is refused; the message says what to write. */
+export class PatternError extends Error {}
+
+/** Adds a pattern in which `*` stands for any characters. */
+export function addText(forms: Forms, pattern: string): void {
+  refuseForeign(pattern);
+  const parts = pattern.split('*');
+  const [first = '', last = ''] = [parts[0], parts.at(-1)];
+  if (parts.length === 1) (forms.equal ??= nullMap())[pattern] = true;
+  else if (parts.every((part) => part === '')) forms.all = true;
+  else if (parts.length === 2 && last === '') (forms.prefix ??= []).push(first);
+  else if (parts.length === 2 && first === '') (forms.suffix ??= []).push(last);
+  else (forms.regex ??= []).push(`^${parts.map(quoteRegex).join('(?s:.*)')}$`);
+}
+
+/** The parts of a `server.tool` pattern; a server's name holds no dot, so the first one parts them. */
+export function splitTool(pattern: string): readonly [server: string, tool: string] {
+  const dot = pattern.indexOf('.');
+  if (dot < 1 || dot === pattern.length - 1) throw new PatternError(`"${pattern}" is no tool: write server.tool, or server.* for all tools of a server`);
+  const [server, tool] = [pattern.slice(0, dot), pattern.slice(dot + 1)];
+  refuseForeign(pattern);
+  if (/^\*+$/.test(server) && /^\*+$/.test(tool)) throw new PatternError(`"${pattern}" matches every tool: leave \`tools\` out to mean all of them`);
+  return [server, tool];
+}
+
+/** Adds a host: exact, `*.example.org` for its subdomains (not itself), or `*` for any. */
+export function addHost(forms: Forms, pattern: string): void {
+  if (pattern === '*') {
+    forms.all = true;
+    return;
+  }
+  const bare = pattern.startsWith('*.') ? pattern.slice(2) : pattern;
+  if (!/^[a-z0-9_-]+(\.[a-z0-9_-]+)*$|^\[[0-9a-f:.]+\]$/.test(bare)) {
+    throw new PatternError(`"${pattern}" is no host: write lower case without scheme, port or path, such as api.example.org or *.example.org`);
+  }
+  if (bare === pattern) (forms.equal ??= nullMap())[bare] = true;
+  else (forms.suffix ??= []).push(`.${bare}`);
+}
+
+/** Forms for paths inside the workspace (relative) and outside of it (absolute); see PathFact. */
+export interface PathForms {
+  readonly inside: Forms;
+  readonly outside: Forms;
+}
+
+/**
+ * Adds a path glob: `*` within a segment, `**` across any number of segments, none included. A glob without leading `/` is
+ * relative to the workspace; to a rule that denies or asks (`strict`) one that begins with `**` means paths outside too. An
+ * absolute glob also means what it covers of the workspace: else a rule on /home would overlook it.
+ */
+export function addPath(forms: PathForms, glob: string, options: { strict: boolean; workspace: string }): void {
+  const segments = splitPath(glob);
+  if (!glob.startsWith('/')) {
+    addSegments(forms.inside, segments);
+    if (options.strict && segments[0] === '**') addSegments(forms.outside, segments);
+    return;
+  }
+  addSegments(forms.outside, ['', ...segments]);
+  const home = options.workspace.split('/').filter((part) => part !== '');
+  for (const rest of remainders(segments, home)) addSegments(forms.inside, rest);
+}
+
+function splitPath(glob: string): readonly string[] {
+  refuseForeign(glob);
+  if (glob.startsWith('~')) throw new PatternError(`"${glob}": ~ is not expanded; write the absolute path`);
+  const segments = glob.replace(/^\//, '').split('/');
+  if (segments.some((segment) => segment === '' || segment === '.' || segment === '..')) {
+    throw new PatternError(`"${glob}" can match no path: write it without empty, "." and ".." parts, and a folder as folder/**`);
+  }
+  if (segments.some((segment) => segment !== '**' && segment.includes('**'))) throw new PatternError(`"${glob}": ** must stand alone between slashes`);
+  return segments.filter((segment, index) => segment !== '**' || segments[index - 1] !== '**');
+}
+
+/** What is left of a glob once the folders of `home` are taken off its front. */
+function remainders(segments: readonly string[], home: readonly string[]): readonly (readonly string[])[] {
+  const [first, ...rest] = segments;
+  const [folder, ...inner] = home;
+  if (folder === undefined) return segments.length === 0 ? [] : [segments];
+  if (first === undefined) return [];
+  if (first === '**') return [...remainders(segments, inner), ...remainders(rest, home)];
+  return new RegExp(`^${segmentRegex(first)}$`).test(folder) ? remainders(rest, inner) : [];
+}
+
+function addSegments(forms: Forms, segments: readonly string[]): void {
+  const text = segments.join('/');
+  if (text === '**') forms.all = true;
+  else if (!text.includes('*')) (forms.equal ??= nullMap())[text] = true;
+  else if (!addCommonPath(forms, text)) (forms.regex ??= []).push(`^${pathRegex(segments)}$`);
+}
+
+/** The shapes that nearly all globs have: a folder with all below it, and a name, an ending or a folder at any depth. */
+function addCommonPath(forms: Forms, text: string): boolean {
+  const front = /^([^*]+)\/\*\*$/.exec(text)?.[1];
+  const name = /^\*\*\/([^*]+)$/.exec(text)?.[1];
+  const ending = /^\*\*\/\*([^*/]+)$/.exec(text)?.[1];
+  const folder = /^\*\*\/([^*]+)\/\*\*$/.exec(text)?.[1];
+  const base = front ?? name ?? folder;
+  if (ending !== undefined) (forms.suffix ??= []).push(ending);
+  if (base !== undefined) (forms.equal ??= nullMap())[base] = true;
+  if (front !== undefined || folder !== undefined) (forms.prefix ??= []).push(`${base}/`);
+  if (name !== undefined || folder !== undefined) (forms.suffix ??= []).push(`/${base}`);
+  if (folder !== undefined) (forms.contain ??= []).push(`/${folder}/`);
+  return ending !== undefined || base !== undefined;
+}
+
+function pathRegex(segments: readonly string[]): string {
+  return segments.reduce((regex, segment, index) => {
+    const last = index === segments.length - 1;
+    if (segment !== '**') return regex + segmentRegex(segment) + (last || segments[index + 1] === '**' && index + 2 === segments.length ? '' : '/');
+    return regex + (last ? '(?:/(?s:.*))?' : '(?:(?s:.*)/)?');
+  }, '');
+}
+
+function segmentRegex(segment: string): string {
+  return segment.split('*').map(quoteRegex).join('[^/]*');
+}
+
+function quoteRegex(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
+}
+
+/** Characters that other glob dialects read: taken literally they would match nothing, and a rule that denies would be open. */
+function refuseForeign(pattern: string): void {
+  const found = /[?[\]{}\\]|^!/.exec(pattern)?.[0];
+  if (found !== undefined) throw new PatternError(`"${pattern}" holds ${found}: only * and ** are read; write one pattern for each case`);
+  if (pattern === '') throw new PatternError('an empty pattern matches nothing; remove it');
+}
+
+/** Keys come from files: no prototype, so that `__proto__` is a key like any other. */
+export function nullMap<T>(): Record<string, T> {
+  return Object.create(null) as Record<string, T>;
+}

@@ -1,0 +1,67 @@
+/** Owns the check of YAML rules against the published schema; refuses every key and value that the schema does not know, with a suggestion. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { ErrorObject, ValidateFunction } from 'ajv';
+import { suggest } from './problems.ts';
+import type { Outcome, When } from './conditions.ts';
+
+const { Ajv } = createRequire(import.meta.url)('ajv') as typeof import('ajv');
+
+/** How much a rule counts: only `enforce` changes decisions. */
+export type Mode = 'enforce' | 'warn' | 'shadow' | 'off';
+
+/** One rule as it stands in YAML. */
+export interface YamlRule {
+  readonly id: string;
+  readonly outcome: Outcome;
+  readonly message?: string;
+  readonly mode?: Mode;
+  readonly when: When;
+  readonly obligations?: { readonly caps?: { readonly bytes?: number; readonly lines?: number }; readonly timeoutMs?: number; readonly labels?: readonly string[] };
+}
+
+/** A fault by its place in the value. `part` tells whether the key or the value is wrong. */
+export interface SchemaFault {
+  readonly path: readonly (string | number)[];
+  readonly part: 'key' | 'value';
+  readonly message: string;
+}
+
+const SCHEMA = new URL('./schemas/rules.json', import.meta.url);
+let compiled: ValidateFunction<{ rules: readonly YamlRule[] }> | undefined;
+
+/** Faults of a rules document; none means that it is `{rules: YamlRule[]}`. */
+export function findSchemaFaults(value: unknown): readonly SchemaFault[] {
+  compiled ??= new Ajv({ allErrors: true, verbose: true }).compile<{ rules: readonly YamlRule[] }>(JSON.parse(readFileSync(SCHEMA, 'utf8')) as object);
+  return compiled(value) ? [] : (compiled.errors ?? []).map(toFault);
+}
+
+function toFault(error: ErrorObject): SchemaFault {
+  const path = error.instancePath.split('/').slice(1).map(unescapePointer);
+  const params = error.params as Readonly<Record<string, unknown>>;
+  if (error.keyword === 'additionalProperties') {
+    const key = String(params['additionalProperty']);
+    const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {});
+    return { path: [...path, key], part: 'key', message: `unknown key "${key.slice(0, 40)}".${suggest(key, known)} Known here: ${known.join(', ')}.` };
+  }
+  return { path, part: 'value', message: describe(error, params) };
+}
+
+function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>): string {
+  const seen = JSON.stringify(error.data)?.slice(0, 60) ?? 'nothing';
+  if (error.keyword === 'enum') {
+    const known = (params['allowedValues'] as readonly unknown[]).map(String);
+    return `${seen} is not one of ${known.join(', ')}.${typeof error.data === 'string' ? suggest(error.data, known) : ''}`;
+  }
+  if (error.keyword === 'required') return `"${String(params['missingProperty'])}" is missing; write it.`;
+  if (error.keyword === 'minItems') return 'an empty list never matches; leave the key out, or name something.';
+  if (error.keyword === 'minProperties') return 'nothing stands here; leave the key out, or say something.';
+  if (error.keyword === 'type') return `${seen} is not of type ${String(params['type'])}.`;
+  if (error.keyword === 'pattern') return `${seen} does not fit ${String(params['pattern'])}: ids are lower case, and * is for patterns only.`;
+  return `${seen} ${error.message ?? 'is refused'}.`;
+}
+
+function unescapePointer(part: string): string | number {
+  const key = part.replaceAll('~1', '/').replaceAll('~0', '~');
+  return /^(0|[1-9]\d*)$/.test(key) ? Number(key) : key;
+}

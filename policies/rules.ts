@@ -1,0 +1,148 @@
+/** Owns the way from YAML rules to the data of the library: list and index; refuses faulty rules, all of them at once, each at its place. */
+import { compileWhen, ConditionError, type Condition, type When } from './conditions.ts';
+import type { Problem } from './problems.ts';
+import { suggest } from './problems.ts';
+import { nullMap } from './patterns.ts';
+import { findSchemaFaults, type Mode, type YamlRule } from './rule-schema.ts';
+
+/** A document of YAML rules that has been read: `{rules: [...]}`, and where its values stand. */
+export interface RuleDocument {
+  /** As messages name it; never a host path. */
+  readonly file: string;
+  /** The mode of all its rules, where theirs is not weaker still. */
+  readonly mode: Mode;
+  readonly value: unknown;
+  placeOf(path: readonly (string | number)[], part: 'key' | 'value'): { readonly line: number; readonly column: number };
+}
+
+/** A rule as lib/rules.rego and lib/list.rego read it. */
+export interface RuleData {
+  readonly outcome: string;
+  readonly mode: Mode;
+  readonly reason: { readonly id: string; readonly message: string; readonly file: string; readonly line: number };
+  readonly principal: readonly Condition[];
+  readonly target: readonly Condition[];
+  readonly call: readonly Condition[];
+  readonly obligations: NonNullable<YamlRule['obligations']>;
+}
+
+/** Numbers of rules, each rule in one of the four kinds, so that a call meets it once. */
+export interface RuleIndex {
+  readonly tool: Record<string, number[]>;
+  readonly server: Record<string, number[]>;
+  readonly verb: Record<string, number[]>;
+  readonly any: number[];
+}
+
+/** A word of a rule that names something else of the configuration, or a pattern that the engine must judge. */
+export interface Mention {
+  readonly kind: 'server' | 'profile' | 'pattern';
+  readonly name: string;
+  readonly place: Omit<Problem, 'message'>;
+}
+
+export interface CompiledRules {
+  readonly list: readonly RuleData[];
+  readonly index: RuleIndex;
+  readonly mentions: readonly Mention[];
+  readonly problems: readonly Problem[];
+}
+
+/** Reasons of the library itself; a rule of the same id would make refusals ambiguous. */
+const RESERVED = new Set(['default-deny', 'profile', 'server-tools', 'pin', 'spill', 'policy-shape', 'rego']);
+const STRENGTH: readonly Mode[] = ['off', 'shadow', 'warn', 'enforce'];
+
+/** Compiles all documents together: ids are unique across them. `workspace` is absolute, symlinks resolved. */
+export function compileRules(documents: readonly RuleDocument[], workspace: string): CompiledRules {
+  const compiler = new Compiler(workspace);
+  for (const document of documents) compiler.add(document);
+  return compiler;
+}
+
+/** Problems for every server and profile that a rule mentions and the configuration does not have. */
+export function findDangling(mentions: readonly Mention[], known: { readonly servers: Iterable<string>; readonly profiles: Iterable<string> }): readonly Problem[] {
+  const names = { server: new Set(known.servers), profile: new Set(known.profiles) };
+  return mentions.flatMap(({ kind, name, place }) => {
+    if (kind === 'pattern' || names[kind].has(name)) return [];
+    return [{ ...place, message: `there is no ${kind} "${name}".${suggest(name, names[kind])}` }];
+  });
+}
+
+class Compiler implements CompiledRules {
+  readonly list: RuleData[] = [];
+  readonly index: RuleIndex = { tool: nullMap(), server: nullMap(), verb: nullMap(), any: [] };
+  readonly mentions: Mention[] = [];
+  readonly problems: Problem[] = [];
+  readonly #workspace: string;
+  readonly #places = new Map<string, Problem>();
+
+  constructor(workspace: string) {
+    this.#workspace = workspace;
+  }
+
+  add(document: RuleDocument): void {
+    const faults = findSchemaFaults(document.value);
+    for (const { path, part, message } of faults) this.problems.push({ file: document.file, ...document.placeOf(path, part), message });
+    if (faults.length > 0) return;
+    const { rules } = document.value as { readonly rules: readonly YamlRule[] };
+    for (const [number, rule] of rules.entries()) this.#addRule(rule, number, document);
+  }
+
+  #addRule(rule: YamlRule, number: number, document: RuleDocument): void {
+    const at = (path: readonly (string | number)[]): Omit<Problem, 'message'> => ({ file: document.file, ...document.placeOf(['rules', number, ...path], 'value') });
+    const refuse = (path: readonly (string | number)[], message: string): void => void this.problems.push({ ...at(path), message });
+    const before = this.#places.get(rule.id);
+    if (before !== undefined) refuse(['id'], `the id "${rule.id}" stands at ${before.file}:${before.line} already; ids are unique`);
+    if (RESERVED.has(rule.id)) refuse(['id'], `"${rule.id}" is the id of a reason of Tollgate itself; choose another`);
+    if (rule.outcome === 'deny' && rule.obligations !== undefined) refuse(['obligations'], 'a rule that denies leaves nothing to obey; remove the obligations');
+    this.#places.set(rule.id, { ...at(['id']), message: '' });
+    this.#mention(rule.when, (path) => at(['when', ...path]));
+    try {
+      const mode = weaker(document.mode, rule.mode ?? 'enforce');
+      const { file, line } = at([]);
+      const data: RuleData = {
+        outcome: rule.outcome,
+        mode,
+        reason: { id: rule.id, message: rule.message ?? `Rule ${rule.id} says ${rule.outcome}.`, file, line },
+        ...compileWhen(rule.when, rule.outcome, this.#workspace),
+        obligations: rule.obligations ?? {},
+      };
+      if (mode !== 'off') this.#enter(data, rule.when);
+    } catch (thrown) {
+      if (!(thrown instanceof ConditionError)) throw thrown;
+      refuse(['when', ...thrown.path], thrown.message);
+    }
+  }
+
+  /** Under the narrowest thing that every call of the rule has in common. */
+  #enter(data: RuleData, when: When): void {
+    const number = this.list.push(data) - 1;
+    const servers = when.tools === undefined ? when.servers : serversOf(when.tools) ?? when.servers;
+    const exact = when.tools?.every((tool) => !tool.includes('*')) === true ? when.tools : undefined;
+    const [kind, keys] = exact !== undefined ? (['tool', exact] as const) : servers !== undefined ? (['server', servers] as const) : (['verb', when.verbs] as const);
+    if (keys === undefined) this.index.any.push(number);
+    for (const key of new Set(keys)) (this.index[kind][key] ??= []).push(number);
+  }
+
+  #mention(when: When, at: (path: readonly (string | number)[]) => Omit<Problem, 'message'>): void {
+    for (const [index, name] of (when.servers ?? []).entries()) this.mentions.push({ kind: 'server', name, place: at(['servers', index]) });
+    for (const [index, name] of (when.profiles ?? []).entries()) this.mentions.push({ kind: 'profile', name, place: at(['profiles', index]) });
+    for (const [index, tool] of (when.tools ?? []).entries()) {
+      const server = tool.split('.', 1)[0] ?? '';
+      if (!server.includes('*')) this.mentions.push({ kind: 'server', name: server, place: at(['tools', index]) });
+    }
+    for (const [path, { pattern }] of Object.entries(when.args ?? {})) {
+      if (pattern !== undefined) this.mentions.push({ kind: 'pattern', name: pattern, place: at(['args', path, 'pattern']) });
+    }
+  }
+}
+
+/** The servers that the patterns name, unless one of them leaves the server open. */
+function serversOf(tools: readonly string[]): readonly string[] | undefined {
+  const servers = tools.map((tool) => tool.split('.', 1)[0] ?? '');
+  return servers.some((server) => server.includes('*')) ? undefined : servers;
+}
+
+function weaker(a: Mode, b: Mode): Mode {
+  return STRENGTH[Math.min(STRENGTH.indexOf(a), STRENGTH.indexOf(b))] ?? 'enforce';
+}

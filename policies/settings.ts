@@ -1,0 +1,126 @@
+/** Owns the way from the configuration's plain data to the data of the library; knows nothing of rules or of files. */
+import type { Verb } from '../catalogs/tool.ts';
+import { compileTarget, formsOf, setOf, type Condition } from './conditions.ts';
+import { addText, nullMap, PatternError, splitTool, type Forms } from './patterns.ts';
+import type { BudgetObligation, Exposure } from './port.ts';
+
+/** What the policy needs of a server's entry in the configuration. */
+export interface ServerSettings {
+  readonly name: string;
+  readonly tools?: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
+  readonly labels?: readonly string[];
+  readonly validateOutput?: 'off' | 'warn' | 'strict';
+}
+
+/** `server.tool`, where the tool part may hold `*`; the rest is how the tool is shown. */
+export interface ExposeSettings extends Exposure {
+  readonly tool: string;
+}
+
+/** A budget with what narrows it; `when.tool` is a `server.tool` pattern, or a tool's name on any server. */
+export interface BudgetSettings extends BudgetObligation {
+  readonly when: { readonly server?: string; readonly tool?: string; readonly verb?: Verb; readonly role?: string; readonly profile?: string };
+}
+
+/** Caps that a decision hands on; others of the configuration are the facade's own. */
+export interface CapsSettings {
+  readonly bytes?: number;
+  readonly lines?: number;
+  readonly validateOutput?: 'off' | 'warn' | 'strict';
+}
+
+export interface ProfileSettings {
+  readonly name: string;
+  readonly servers: readonly string[];
+  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', string>>>;
+  readonly expose: readonly ExposeSettings[];
+  readonly budgets: readonly BudgetSettings[];
+  readonly caps: CapsSettings;
+  readonly schemaProfile?: string;
+}
+
+/** The part of the configuration that becomes data. */
+export interface Settings {
+  readonly servers: readonly ServerSettings[];
+  readonly profiles: readonly ProfileSettings[];
+  readonly budgets: readonly BudgetSettings[];
+  readonly caps: CapsSettings;
+  readonly schemaProfile: string;
+}
+
+/** `data.config` without rules, modes and places. Throws PatternError for a pattern that cannot be meant. */
+export function compileSettings(settings: Settings): Readonly<Record<string, unknown>> {
+  return {
+    caps: pickCaps(settings.caps),
+    schemaProfile: [settings.schemaProfile],
+    budgets: settings.budgets.map(compileBudget),
+    servers: byName(settings.servers, compileServer),
+    profiles: byName(settings.profiles, compileProfile),
+  };
+}
+
+function compileServer({ tools, labels, validateOutput }: ServerSettings): unknown {
+  return {
+    labels: labels ?? [],
+    ...(tools?.allow === undefined ? {} : { allow: textForms(tools.allow) }),
+    ...(tools?.deny === undefined ? {} : { deny: textForms(tools.deny) }),
+    ...(validateOutput === undefined ? {} : { validateOutput }),
+  };
+}
+
+function compileProfile(profile: ProfileSettings): unknown {
+  return {
+    servers: profile.servers,
+    primitives: profile.primitives,
+    caps: pickCaps(profile.caps),
+    budgets: profile.budgets.map(compileBudget),
+    expose: compileExposures(profile.expose),
+    ...(profile.schemaProfile === undefined ? {} : { schemaProfile: profile.schemaProfile }),
+  };
+}
+
+function compileExposures(rules: readonly ExposeSettings[]): unknown {
+  const exact = nullMap<unknown[]>();
+  const patterns = nullMap<unknown[]>();
+  for (const { tool: pattern, ...rest } of rules) {
+    const [server, tool] = splitTool(pattern);
+    if (server.includes('*')) throw new PatternError(`"${pattern}" is exposed without a server's name: only the tool part may hold *`);
+    const show: Exposure = rest;
+    if (pattern.includes('*')) (patterns[server] ??= []).push({ tool: formsOf(tool, addText), show });
+    else (exact[pattern] ??= []).push(show);
+  }
+  return { exact, patterns };
+}
+
+function compileBudget({ when, ...limit }: BudgetSettings): unknown {
+  const { server, tool, verb, role, profile } = when;
+  const principal: Condition[] = [];
+  if (role !== undefined) principal.push({ of: 'role', any: setOf([role]) });
+  if (profile !== undefined) principal.push({ of: 'profile', any: setOf([profile]) });
+  const target = compileTarget({
+    ...(server === undefined ? {} : { servers: [server] }),
+    ...(verb === undefined ? {} : { verbs: [verb] }),
+    ...(tool === undefined || tool === '*' ? {} : { tools: [tool.includes('.') ? tool : `*.${tool}`] }),
+  });
+  return { limit, principal, target };
+}
+
+function pickCaps({ bytes, lines, validateOutput }: CapsSettings): CapsSettings {
+  return {
+    ...(bytes === undefined ? {} : { bytes }),
+    ...(lines === undefined ? {} : { lines }),
+    ...(validateOutput === undefined ? {} : { validateOutput }),
+  };
+}
+
+function textForms(patterns: readonly string[]): Forms {
+  const forms: Forms = {};
+  for (const pattern of patterns) addText(forms, pattern);
+  return forms;
+}
+
+function byName<T extends { readonly name: string }>(all: readonly T[], compile: (one: T) => unknown): Record<string, unknown> {
+  const named = nullMap<unknown>();
+  for (const one of all) named[one.name] = compile(one);
+  return named;
+}
