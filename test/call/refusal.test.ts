@@ -1,0 +1,122 @@
+/** Tests facade/refusal.ts, facade/session.ts, facade/decide.ts and facade/metrics.ts: how calls are refused, by whom they came, and how they are counted. */
+import { describe, expect, it } from 'vitest';
+import { UpstreamError } from '../../adapters/port.ts';
+import { ERRORS, TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
+import type { ToolResult } from '../../catalogs/tool.ts';
+import { enforce } from '../../facade/decide.ts';
+import { Metrics } from '../../facade/metrics.ts';
+import { Redactor } from '../../facade/output/redact.ts';
+import type { Trace } from '../../facade/record.ts';
+import { refusal } from '../../facade/refusal.ts';
+import { identify, openSession } from '../../facade/session.ts';
+import type { CallDecision, Principal } from '../../policies/port.ts';
+import { verifies } from '../verifies.ts';
+
+const redactor = new Redactor();
+const principal: Principal = { id: 'ann', role: 'r', groups: [], profiles: ['default'], origin: 'cli' };
+
+describe('refusal', () => {
+  it.each(Object.keys(ERRORS) as ErrorCode[])('%s travels as its row says', (code) => {
+    const reply = refusal(new TollgateError(code), { id: 'd1', redactor });
+    const row = ERRORS[code];
+    if (row.wire === 'result') {
+      const result = JSON.parse((reply as { text: string }).text) as ToolResult;
+      expect(result).toMatchObject({ isError: true, _meta: { 'tollgate/code': code, 'tollgate/decision': 'd1' } });
+      expect(result.content?.[0]?.text?.split('\n')).toEqual([row.what, row.next]);
+    } else {
+      expect(reply).toMatchObject({ kind: 'error', error: { code: 'rpc' in row ? row.rpc : -32603, data: { code, decision: 'd1' } } });
+    }
+  });
+
+  it('keeps numbers of its own out of the range of the specification', () => {
+    const standard = new Set([-32700, -32600, -32601, -32602, -32603]);
+    for (const row of Object.values(ERRORS)) if ('rpc' in row && row.rpc !== undefined) expect(standard.has(row.rpc) || (row.rpc <= -32000 && row.rpc >= -32019)).toBe(true);
+  });
+
+  it('is opaque about what it did not foresee', () => {
+    const reply = refusal(new Error('secret /etc/passwd path'), { id: 'd2', redactor });
+    expect(JSON.stringify(reply)).not.toContain('passwd');
+    expect(reply).toMatchObject({ error: { code: -32603, data: { code: 'INTERNAL', decision: 'd2' } } });
+  });
+
+  it('passes an error of a server as it came, less registered secrets', () => {
+    const own = new Redactor();
+    own.register('secret-value');
+    expect(refusal(new UpstreamError({ code: -31999, message: 'no', data: { a: [1] } }), { id: 'x', redactor: own })).toEqual({ kind: 'error', error: { code: -31999, message: 'no', data: { a: [1] } } });
+    expect(refusal(new UpstreamError({ code: 1, message: 'key secret-value' }), { id: 'x', redactor: own })).toEqual({ kind: 'error', error: { code: 1, message: 'key [redacted]' } });
+  });
+});
+
+describe('identify', () => {
+  const request = (meta?: Record<string, unknown>) => ({ name: 't', args: { text: '{}', value: {}, exact: true }, signal: new AbortController().signal, ...(meta === undefined ? {} : { meta }) });
+
+  it('takes the run from the host, bound to the principal, else the session', () => {
+    const session = openSession(principal, 'stdio');
+    expect(identify(session, request(), { decision: 'd', now: 1 }).run).toBe(session.id);
+    expect(identify(session, request({ 'tollgate/run': 'task-7' }), { decision: 'd', now: 1 }).run).toBe('ann/task-7');
+  });
+
+  it.each([7, '', 'a b', 'x'.repeat(129), '../x'])('refuses %j as a run', (run) => {
+    expect(() => identify(openSession(principal, 'stdio'), request({ 'tollgate/run': run }), { decision: 'd', now: 1 })).toThrow(expect.objectContaining({ code: 'IDENTITY' }));
+  });
+
+  it('takes no role, profile or origin from what a client says', () => {
+    const caller = identify(openSession(principal, 'http'), request({ role: 'admin', principal: 'root', origin: 'x' }), { decision: 'd', now: 1 });
+    expect(caller.principal).toBe(principal);
+  });
+
+  it('refuses a session that has ended', () => {
+    const session = openSession(principal, 'http');
+    session.end.abort();
+    expect(() => identify(session, request(), { decision: 'd', now: 1 })).toThrow(/has ended/);
+  });
+});
+
+describe('enforce', () => {
+  const decision = (outcome: string, pins: Record<string, unknown> = {}): CallDecision => ({
+    outcome: outcome as CallDecision['outcome'], reasons: [{ id: 'r1', message: 'because', file: '/home/ann/rules.yaml', line: 3 }], shadow: [],
+    obligations: { caps: {}, pins, budgets: [], labels: [] },
+  });
+
+  it('lets only a literal allow on' + verifies('CY-16'), () => {
+    expect(() => enforce(decision('allow'), {}, 'a1')).not.toThrow();
+    for (const other of ['deny', 'ask', 'ALLOW', 'yes', '']) expect(() => enforce(decision(other), {}, 'a1')).toThrow(TollgateError);
+  });
+
+  it('names rule and message, and no file of the owner', () => {
+    const thrown = ((): unknown => {
+      try {
+        enforce(decision('deny'), {}, 'a1');
+        return undefined;
+      } catch (error) {
+        return error;
+      }
+    })() as TollgateError;
+    expect(thrown.message).toBe('Refused by rule r1: because');
+    expect(JSON.stringify(thrown.data)).not.toContain('rules.yaml');
+  });
+
+  it('refuses when a pin of the policy is not what will be sent', () => {
+    expect(() => enforce(decision('allow', { repo: ['a'] }), { repo: ['a'] }, 'a1')).not.toThrow();
+    expect(() => enforce(decision('allow', { repo: ['a'] }), { repo: ['b'] }, 'a1')).toThrow(expect.objectContaining({ code: 'POLICY_FAILED' }));
+    expect(() => enforce(decision('allow', { toString: 'x' }), {}, 'a1')).toThrow(expect.objectContaining({ code: 'POLICY_FAILED' }));
+  });
+});
+
+describe('Metrics', () => {
+  it('counts by tool, origin and outcome, without names that a client could invent' + verifies('HB-06'), () => {
+    const metrics = new Metrics();
+    const trace = (more: Partial<Trace>): Trace => ({ id: 'd', principal, session: 's', asked: 'made-up', argBytes: 0, startedAt: 0, revision: 'r', executed: 'no', ...more });
+    metrics.onEnd(trace({}), new TollgateError('UNKNOWN_TOOL'));
+    metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 20 }), undefined);
+    metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 900_000 }), undefined);
+    const text = metrics.text({ 'a"b': { state: 'healthy', restarts: 2 } });
+    expect(text).toContain('tollgate_calls_total{tool="unknown",origin="cli",outcome="UNKNOWN_TOOL"} 1');
+    expect(text).toContain('tollgate_calls_total{tool="read",origin="cli",outcome="ok"} 2');
+    expect(text).toContain('tollgate_upstream_seconds_bucket{tool="read",le="0.05"} 1');
+    expect(text).toContain('tollgate_upstream_seconds_bucket{tool="read",le="+Inf"} 2');
+    expect(text).toContain('tollgate_server_state{server="a\\"b",state="healthy"} 1');
+    expect(text).toContain('tollgate_server_restarts_total{server="a\\"b"} 2');
+    expect(text).not.toContain('made-up');
+  });
+});
