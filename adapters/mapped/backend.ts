@@ -1,18 +1,20 @@
 /** Owns the primitives served over another server by a mapping; refuses, before any call, what that server cannot do honestly. */
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { render, type Mapping, type ServedAction, type Strategy } from '../../catalogs/primitives/mapping.ts';
+import { normalise } from '../../catalogs/primitives/arguments.ts';
+import { ARGUMENT_SCHEMAS, checkArguments } from '../../catalogs/primitives/schemas.ts';
 import type { RawTool, Semantics, ToolResult } from '../../catalogs/tool.ts';
 import { Locks, Versions } from '../internal/desk.ts';
 import { bindPath } from '../internal/paths.ts';
+import { refusal } from '../internal/text.ts';
 import { PRIMITIVES, type JsonDoc, type Lowered, type Primitive, type PrimitiveBackend, type ServerAdapter, type UpstreamCall } from '../port.ts';
 import { checkEdit, editChecked, editWhole } from './edit.ts';
 import { findInTree, list } from './entries.ts';
 import { stat, type Desk } from './facts.ts';
 import { readPaged, readWhole } from './file.ts';
-import { checkSend, Processes } from './process.ts';
+import { checkProcess, Processes } from './process.ts';
 import { checkSearch, search } from './search.ts';
 import { write } from './store.ts';
 import type { Work } from './work.ts';
@@ -25,7 +27,7 @@ const DEFAULT_ACTIONS: Readonly<Partial<Record<Primitive, string>>> = { read: 'f
 const STOP_MS = 10_000;
 
 /** What is refused before any call, by strategy. */
-const CHECKS: Readonly<Partial<Record<Strategy, (args: Args) => void>>> = { 'search-session': checkSearch, 'checked-edit': checkEdit, process: checkSend };
+const CHECKS: Readonly<Partial<Record<Strategy, (args: Args) => void>>> = { 'search-session': checkSearch, 'checked-edit': checkEdit, process: checkProcess };
 
 /**
  * Serves the primitives over `inner` as `mapping` says. `root` is the workspace, absolute and real, under the same path on the
@@ -42,11 +44,11 @@ export function createMapped({ inner, mapping, root }: { readonly inner: ServerA
   };
   const call = async (given: UpstreamCall): Promise<JsonDoc<ToolResult>> => {
     const primitive = primitiveOf(given.tool);
-    const args = given.args.value;
+    const { args } = normalise(primitive, given.args.value);
     const lowered = lower(primitive, args);
     for (const name of PATHS) if (typeof args[name] === 'string') bindPath(root, args[name], name);
     const work: Work = { inner, mapping, root, call: given, args: absolute(root, args), lowered };
-    const value = await carryOut(work, { desk, processes, strategy: actionOf(mapping, primitive, args)?.strategy });
+    const value = await carryOut(work, { desk, processes, strategy: actionOf(mapping, primitive, args)?.strategy }).catch(asResult);
     return { text: JSON.stringify(value), value, exact: true };
   };
   return {
@@ -68,7 +70,13 @@ export function createMapped({ inner, mapping, root }: { readonly inner: ServerA
   };
 }
 
-function carryOut(work: Work, by: { readonly desk: Desk; readonly processes: Processes; readonly strategy: Strategy | undefined }): Promise<ToolResult> {
+/** A failure that the model can mend is a result, as it is on every backend. */
+function asResult(error: unknown): ToolResult {
+  if (error instanceof TollgateError && error.code === 'TOOL_FAILED') return refusal(error.message, error.next);
+  throw error;
+}
+
+async function carryOut(work: Work, by: { readonly desk: Desk; readonly processes: Processes; readonly strategy: Strategy | undefined }): Promise<ToolResult> {
   const { desk, processes, strategy } = by;
   switch (strategy) {
     case 'whole-file': return readWhole(work, desk);
@@ -85,7 +93,9 @@ function carryOut(work: Work, by: { readonly desk: Desk; readonly processes: Pro
   }
 }
 
-function lowerCall(at: { readonly mapping: Mapping; readonly root: string; readonly name: string }, primitive: Primitive, args: Args): Lowered {
+function lowerCall(at: { readonly mapping: Mapping; readonly root: string; readonly name: string }, primitive: Primitive, given: Args): Lowered {
+  const { args } = normalise(primitive, given);
+  checkArguments(primitive, args);
   const key = keyOf(primitive, args);
   const action = at.mapping.actions.get(key);
   const missing = action === undefined ? 'it does not know this action' : 'missing' in action ? action.missing : undefined;
@@ -113,7 +123,12 @@ function absolute(root: string, args: Args): Args {
 }
 
 function resolve(root: string, raw: string): string {
-  return path.resolve(root, /^file:/i.test(raw) && URL.canParse(raw) ? fileURLToPath(raw) : raw);
+  try {
+    return path.resolve(root, /^file:/i.test(raw) ? fileURLToPath(raw) : raw);
+  } catch {
+    // No local path: the call refuses it with the reason.
+    return path.resolve(root, raw);
+  }
 }
 
 function primitiveOf(tool: string): Primitive {
@@ -134,8 +149,7 @@ function served(mapping: Mapping): ReadonlyMap<Primitive, readonly { readonly to
 }
 
 function toolsOf(mapping: Mapping): readonly RawTool[] {
-  const schemas = JSON.parse(readFileSync(new URL('../../catalogs/primitives/schemas.json', import.meta.url), 'utf8')) as Readonly<Record<Primitive, RawTool['inputSchema']>>;
-  return [...served(mapping).keys()].map((name) => ({ name, inputSchema: schemas[name] }));
+  return [...served(mapping).keys()].map((name) => ({ name, inputSchema: { ...ARGUMENT_SCHEMAS.get(name) } }));
 }
 
 function closingCall(scope: string): UpstreamCall {

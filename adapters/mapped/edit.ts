@@ -1,13 +1,12 @@
 /** Owns `edit` on backends: the new text is computed here by exact match, the backend only stores it; refuses what it would damage. */
+import { holdsNote } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
-import { applyEdit, lineAt, type EditArgs, type Place } from '../internal/edit.ts';
-import { answer, failed, headOf, versionOf } from '../internal/text.ts';
+import { applyEdit, type EditArgs, type Place } from '../internal/edit.ts';
+import { answer, failed, versionOf } from '../internal/text.ts';
+import { around, linesOf, refuseCutText } from '../internal/write.ts';
 import { checkVersion, factsOf, fileFacts, pathOf, remember, unsupported, versionOfFacts, wholeText, type Desk } from './facts.ts';
-import { refuseCutText, storeText } from './store.ts';
+import { storeText } from './store.ts';
 import { ask, askMain, failure, find, step, type Work } from './work.ts';
-
-const CONTEXT_LINES = 3;
-const CONTEXT_CHARS = 2000;
 
 interface Edited {
   readonly text: string;
@@ -59,7 +58,7 @@ export function checkEdit(args: Readonly<Record<string, unknown>>): void {
 
 function compute(work: Work, before: string): Edited {
   const args = work.args as unknown as EditArgs;
-  for (const one of [args, ...(args.edits ?? [])]) refuseCutText(one.new_string, 'new_string');
+  for (const one of [args, ...(args.edits ?? [])]) if (!holdsNote(one.old_string)) refuseCutText(one.new_string, 'new_string');
   const outcome = applyEdit(before, args);
   if ('refusal' in outcome) throw failed(`${pathOf(work)}: ${outcome.refusal.what}`, outcome.refusal.next);
   return outcome;
@@ -110,25 +109,7 @@ function occurrences(text: string, wanted: string): number {
   return count;
 }
 
-function report(work: Work, edited: Edited, version: string): ToolResult {
-  const { text, places, notes } = edited;
-  const first = places.map((place) => lineAt(text, place.start));
-  const where = `${places.length === 1 ? 'line' : 'lines'} ${first.slice(0, 20).join(', ')}${first.length > 20 ? ', …' : ''}`;
+function report(work: Work, { text, places, notes }: Edited, version: string): ToolResult {
   const extra = notes.map((one) => ` Note: ${one}.`).join('');
-  return answer(`Edited ${pathOf(work)}, ${where} (${places.length} ${places.length === 1 ? 'place' : 'places'}). Version ${version}.${extra}\n${around(text, places)}`);
-}
-
-function around(text: string, places: readonly Place[]): string {
-  const lines = text.split('\n');
-  let shown = '';
-  let done = 0;
-  for (const place of places) {
-    const from = Math.max(done + 1, lineAt(text, place.start) - CONTEXT_LINES);
-    const to = Math.min(lines.length, lineAt(text, Math.max(place.start, place.end - 1)) + CONTEXT_LINES);
-    if (to <= done) continue;
-    shown += `@@ from line ${from}\n${lines.slice(from - 1, to).map((line) => line.replace(/\r$/, '')).join('\n')}\n`;
-    done = to;
-    if (shown.length > CONTEXT_CHARS) return `${headOf(shown, CONTEXT_CHARS)}…`;
-  }
-  return shown;
+  return answer(`Edited ${pathOf(work)}, ${linesOf(text, places)}. Version ${version}.${extra}\n${around(text, places)}`);
 }

@@ -4,6 +4,7 @@ import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from '../internal/desk.ts';
 import { compileGlob } from '../internal/globs.ts';
 import { answer, invalid, printable } from '../internal/text.ts';
+import { isIgnored, parseIgnore, type IgnoreRule } from '../internal/walk.ts';
 import { pathOf } from './facts.ts';
 import { askMain, failure, find, step, type Answer, type Work } from './work.ts';
 
@@ -11,7 +12,7 @@ const ENTRIES = 500;
 const MAX_FOLDERS = 500;
 
 /** One entry; `path` is relative to the listed folder. */
-interface Entry {
+export interface Entry {
   readonly path: string;
   readonly folder: boolean;
 }
@@ -27,8 +28,10 @@ export async function list(work: Work): Promise<ToolResult> {
   const depth = typeof work.args['depth'] === 'number' ? work.args['depth'] : 1;
   if (depth < 1) throw invalid('depth must be at least 1.', 'Leave depth out for one level.');
   const first = await askMain(work);
-  const listing = work.mapping.steps.has('folder') ? await descend(work, first, depth) : readListing(work, first);
-  return page(work, listing, { what: 'entries', limit: ENTRIES });
+  const isShown = await filterOf(work);
+  const listing = work.mapping.steps.has('folder') ? await descend(work, first, { depth, isShown }) : readListing(work, first);
+  const names = listing.entries.filter(isShown).sort(byPath).map((entry) => printable(entry.path) + (entry.folder ? '/' : ''));
+  return pageOf(work, names, listing.gaps);
 }
 
 /** Carries out `read action="find"` on a backend that gives its whole tree as JSON: names are matched here. */
@@ -37,10 +40,10 @@ export async function findInTree(work: Work): Promise<ToolResult> {
   if (typeof pattern !== 'string' || pattern === '') throw invalid('pattern is missing.', 'Give a glob such as src/**/*.ts.');
   const matches = compileGlob(pattern);
   const answered = await askMain(work);
-  if (answered.failed) throw failedOr(work, answered);
-  const entries = flatten(JSON.parse(answered.text) as readonly Node[], '');
-  const files = entries.filter((entry) => !entry.folder && matches(entry.path));
-  return page(work, { entries: files, gaps: [] }, { what: 'files', limit: ENTRIES });
+  if (answered.failed) throw failure(work, answered);
+  const isShown = await filterOf(work);
+  const files = flatten(JSON.parse(answered.text) as readonly Node[], '').filter((entry) => !entry.folder && matches(entry.path) && isShown(entry));
+  return pageOf(work, files.sort(byPath).map((entry) => printable(prefixOf(work) + entry.path)), []);
 }
 
 interface Node {
@@ -49,7 +52,7 @@ interface Node {
   readonly children?: readonly Node[];
 }
 
-function flatten(nodes: readonly Node[], prefix: string): readonly Entry[] {
+function flatten(nodes: readonly Node[], prefix: string): Entry[] {
   return nodes.flatMap((node) => {
     const path = prefix + node.name;
     const own = { path, folder: node.type === 'directory' };
@@ -58,18 +61,18 @@ function flatten(nodes: readonly Node[], prefix: string): readonly Entry[] {
 }
 
 /** Breadth first, so that the folders asked for are those nearest to the start. */
-async function descend(work: Work, first: Answer, depth: number): Promise<Listing> {
+async function descend(work: Work, first: Answer, how: { readonly depth: number; readonly isShown: (entry: Entry) => boolean }): Promise<Listing> {
   const entries = [...readListing(work, first).entries];
-  const queue = entries.filter((entry) => entry.folder && isShown(work, entry.path)).map((entry) => ({ path: entry.path, depth: 2 }));
+  const queue = entries.filter((entry) => entry.folder && how.isShown(entry)).map((entry) => ({ path: entry.path, depth: 2 }));
   let asked = 0;
-  for (let next = queue.shift(); next !== undefined && next.depth <= depth && asked < MAX_FOLDERS; next = queue.shift()) {
+  for (let next = queue.shift(); next !== undefined && next.depth <= how.depth && asked < MAX_FOLDERS; next = queue.shift()) {
     asked += 1;
     const answered = await step(work, 'folder', { path: `${String(work.args['path'])}/${next.path}` });
     if (answered.failed) continue;
     for (const child of readListing(work, answered).entries) {
       const entry = { ...child, path: `${next.path}/${child.path}` };
       entries.push(entry);
-      if (entry.folder && isShown(work, entry.path)) queue.push({ path: entry.path, depth: next.depth + 1 });
+      if (entry.folder && how.isShown(entry)) queue.push({ path: entry.path, depth: next.depth + 1 });
     }
   }
   return { entries, gaps: asked === MAX_FOLDERS ? [`only ${MAX_FOLDERS} folders were opened`] : [] };
@@ -77,7 +80,7 @@ async function descend(work: Work, first: Answer, depth: number): Promise<Listin
 
 /** Reads lines such as `[DIR] name`; a line without a kind belongs to the name before it. */
 function readListing(work: Work, answered: Answer): Listing {
-  if (answered.failed || find(work, 'absent', answered.text)) throw failedOr(work, answered);
+  if (answered.failed || find(work, 'absent', answered.text)) throw failure(work, answered);
   if (find(work, 'notFolder', answered.text.split('\n', 1)[0] ?? '') && !answered.text.includes('\n')) throw explain({ code: 'ENOTDIR' }, pathOf(work));
   const entries: Entry[] = [];
   const gaps: string[] = [];
@@ -92,27 +95,46 @@ function readListing(work: Work, answered: Answer): Listing {
   return { entries, gaps };
 }
 
-function failedOr(work: Work, answered: Answer): Error {
-  return find(work, 'absent', answered.text) ? explain({ code: 'ENOENT' }, pathOf(work)) : failure(work, answered);
+function byPath(a: Entry, b: Entry): number {
+  return a.path < b.path ? -1 : 1;
 }
 
-function isShown(work: Work, path: string): boolean {
-  return work.args['hidden'] === true || !path.split('/').some((name) => name.startsWith('.'));
+/** What stands before the path of everything in the folder. */
+export function prefixOf(work: Work): string {
+  return pathOf(work) === '.' ? '' : `${pathOf(work)}/`;
 }
 
-function page(work: Work, listing: Listing, how: { readonly what: string; readonly limit: number }): ToolResult {
-  const all = listing.entries.filter((entry) => isShown(work, entry.path)).sort((a, b) => (a.path < b.path ? -1 : 1));
-  return pageOf(work, all.map((entry) => printable(entry.path) + (entry.folder ? '/' : '')), { ...how, gaps: listing.gaps });
+/** Leaves out dot files and what the .gitignore files from the root down to the folder name; those below it are not asked for. */
+export async function filterOf(work: Work): Promise<(entry: Entry) => boolean> {
+  if (work.args['hidden'] === true) return () => true;
+  const rules: IgnoreRule[] = [];
+  const names = pathOf(work) === '.' ? [] : pathOf(work).split('/');
+  for (let depth = 0; depth <= names.length; depth += 1) {
+    const base = names.slice(0, depth).join('/');
+    const answered = await step(work, 'lines', { path: [work.root, ...names.slice(0, depth), '.gitignore'].join('/') });
+    if (answered.failed) continue;
+    const headed = find(work, 'header', answered.text.split('\n', 1)[0] ?? '') !== undefined;
+    rules.push(...parseIgnore(headed ? answered.text.slice(answered.text.indexOf('\n') + 2) : answered.text, base));
+  }
+  return ({ path, folder }) => {
+    const whole = prefixOf(work) + path;
+    const parts = path.split('/');
+    if (parts.some((name) => name.startsWith('.'))) return false;
+    const before = whole.split('/').length - parts.length;
+    const ancestors = parts.map((_, index) => whole.split('/').slice(0, before + index + 1).join('/'));
+    return !ancestors.some((ancestor, index) => isIgnored(rules, ancestor, index < parts.length - 1 || folder));
+  };
 }
 
-/** One page of lines with its note: what is left out, and the next call. */
-export function pageOf(work: Work, all: readonly string[], how: { readonly what: string; readonly limit: number; readonly gaps: readonly string[] }): ToolResult {
-  const offset = typeof work.args['offset'] === 'number' ? work.args['offset'] : undefined;
-  const asked = typeof work.args['limit'] === 'number' ? work.args['limit'] : undefined;
-  const from = firstOf({ offset, limit: asked }, all.length, how.what);
-  const lines = all.slice(from - 1, from - 1 + (asked ?? how.limit));
-  const to = from + lines.length - 1;
-  const next = to < all.length ? `. Next: the same call with offset=${to + 1}` : '';
-  const range = all.length === 0 ? `no ${how.what}` : lines.length === all.length ? `${all.length} ${how.what}` : `${how.what} ${from}-${to} of ${all.length}`;
-  return answer(lines.join('\n'), note([range, ...how.gaps].join(' · ') + next));
+/** One page of names with its note: which they are, what is left out, and the next call. */
+export function pageOf(work: Work, all: readonly string[], gaps: readonly string[]): ToolResult {
+  const { action, offset, limit, pattern } = work.args as { readonly action?: string; readonly offset?: number; readonly limit?: number; readonly pattern?: string };
+  const from = firstOf({ offset, limit }, all.length, 'entries');
+  const lines = all.slice(from - 1, from - 1 + (limit ?? ENTRIES));
+  const to = from - 1 + lines.length;
+  const whole = lines.length === all.length;
+  if (all.length === 0) return answer(note([action === 'find' ? 'no file matches' : 'no entries', ...gaps].join('; ')));
+  const named = pattern === undefined ? '' : ` pattern=${JSON.stringify(pattern)}`;
+  const next = to < all.length ? ` Next: read action="${action}" path=${JSON.stringify(pathOf(work))}${named} offset=${to + 1}` : '';
+  return answer(lines.join('\n'), whole && gaps.length === 0 ? undefined : note(`${[`entries ${from}-${to} of ${all.length}`, ...gaps].join('; ')}.${next}`));
 }

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain, type Locks, type Versions } from '../internal/desk.ts';
-import { answer, failed, versionOf } from '../internal/text.ts';
+import { answer, failed, printable, versionOf } from '../internal/text.ts';
 import { failure, find, shown, step, type Work } from './work.ts';
 
 /** What the strategies of one backend share between calls. */
@@ -85,7 +85,8 @@ export function remember(work: Work, desk: Desk, version: string): void {
 export async function stat(work: Work, desk: Desk): Promise<ToolResult> {
   const facts = await factsOf(work);
   if (!facts) throw explain({ code: 'ENOENT' }, pathOf(work));
-  const lines = [`path: ${pathOf(work)}`, `kind: ${facts.directory ? 'directory' : 'file'}`, `size: ${facts.size}`, `modified: ${facts.modified}`, `mode: ${facts.permissions}`];
+  const size = facts.directory ? [] : [`size: ${facts.size}`];
+  const lines = [`path: ${printable(pathOf(work))}`, `kind: ${facts.directory ? 'directory' : 'file'}`, ...size, `mode: ${facts.permissions.padStart(4, '0')}`, `modified: ${isoTime(facts.modified)}`];
   if (facts.directory) return answer(lines.join('\n'));
   // Too large or not text: such a file has no version here, and stat still tells the rest.
   const version = await presentVersion(work).catch((error: unknown) => {
@@ -94,6 +95,12 @@ export async function stat(work: Work, desk: Desk): Promise<ToolResult> {
   });
   if (version !== undefined) remember(work, desk, version);
   return answer([...lines, ...(version === undefined ? [] : [`version: ${version}`])].join('\n'));
+}
+
+/** RFC 3339 where the backend's spelling can be read, else as it came. */
+function isoTime(text: string): string {
+  const time = Date.parse(text.replace(/ \(.*\)$/, ''));
+  return Number.isNaN(time) ? text : new Date(time).toISOString();
 }
 
 /** The call's path as the caller knows it. */

@@ -50,7 +50,7 @@ function footer(work: Work, part: Part & { readonly facts: Facts; readonly from:
   const { facts, from, lines, total } = part;
   if (total === 0) return note('empty, 0 lines');
   const bytes = Buffer.byteLength(lines.join('\n'));
-  const whole = lines.length === total;
+  const whole = total !== undefined && lines.length >= total;
   const exact = whole && (bytes === facts.size || bytes + 1 === facts.size);
   if (exact) return undefined;
   const ends = 'line ends are shown as LF, this backend hides the file\'s own';

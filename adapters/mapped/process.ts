@@ -1,27 +1,35 @@
 /** Owns bash on a backend with processes: run, start, send, poll, kill, list; refuses what the backend cannot do to a stdin. */
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { firstOf, note } from '../../catalogs/paging.ts';
+import { note } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
-import { answer } from '../internal/text.ts';
-import { wrapCommand } from './marks.ts';
-import { newSession, refresh, terminate, waitFor, type Session } from './session.ts';
+import { history, news, nextPoll, report, seconds, whole } from '../internal/report.ts';
+import { answer, failed, headOf, invalid, printable } from '../internal/text.ts';
+import { unsupported } from './facts.ts';
+import { markCommand } from './marks.ts';
+import { RemoteSession } from './session.ts';
 import { failure, find, step, type Work } from './work.ts';
 
+/** Milliseconds and lines that may be asked for. */
+const LIMITS = [['timeout_ms', 600_000], ['wait_ms', 30_000], ['limit', 200_000]] as const;
 const MAX_SESSIONS = 16;
 const IDLE_MS = 30 * 60_000;
 const RUN_MS = 120_000;
-const MAX_RUN_MS = 600_000;
 const WAIT_MS = 1000;
-const MAX_WAIT_MS = 30_000;
 /** Longest wait inside the backend; beyond it the output is polled, so that no single answer is late. */
 const BACKEND_WAIT_MS = 20_000;
-const LINES = 2000;
+/** Kept between the promotion of a run and the facade's hard end of the call: reading the output takes several calls. */
+const MARGIN_MS = 3000;
+const CLEANUP_MS = 10_000;
+
+interface Shelf {
+  next: number;
+  readonly sessions: Map<string, { readonly session: RemoteSession; touchedAt: number }>;
+}
 
 /** The sessions of one backend, by scope. */
 export class Processes {
-  readonly #scopes = new Map<string, Map<string, Session>>();
-  #made = 0;
+  readonly #shelves = new Map<string, Shelf>();
 
   /** Carries out a `bash` action. */
   async call(work: Work): Promise<ToolResult> {
@@ -29,134 +37,145 @@ export class Processes {
     if (action === 'run') return this.#run(work);
     if (action === 'start') return this.#start(work);
     if (action === 'list') return this.#list(work);
-    const session = this.#find(work);
-    session.touchedAt = Date.now();
-    if (action === 'kill') return this.#kill(work, session);
-    return action === 'send' ? this.#send(work, session) : this.#poll(work, session);
+    const [id, session] = this.#wanted(work);
+    if (action === 'kill') return kill(work, id, session);
+    return action === 'send' ? send(work, id, session) : poll(work, id, session);
   }
 
-  /** Ends what a scope left running; the first failure is thrown after all were tried. */
+  /** Ends what a scope left running; the first failure is thrown after all were tried. `work` carries time to do so. */
   async endScope(scope: string, work: Work): Promise<void> {
-    const sessions = [...(this.#scopes.get(scope)?.values() ?? [])];
-    this.#scopes.delete(scope);
-    const ended = await Promise.allSettled(sessions.map((session) => terminate(work, session)));
-    const failed = ended.find((outcome) => outcome.status === 'rejected');
-    if (failed) throw failed.reason;
+    const shelf = this.#shelves.get(scope);
+    this.#shelves.delete(scope);
+    const ended = await Promise.allSettled([...(shelf?.sessions.values() ?? [])].map(({ session }) => session.kill(work)));
+    const failure = ended.find((outcome) => outcome.status === 'rejected');
+    if (failure) throw failure.reason;
   }
 
-  /** Scopes that have sessions. */
+  /** Scopes that have had sessions. */
   scopes(): readonly string[] {
-    return [...this.#scopes.keys()];
+    return [...this.#shelves.keys()];
   }
 
   async #run(work: Work): Promise<ToolResult> {
-    const ms = Math.max(1, Math.min(number(work, 'timeout_ms') ?? RUN_MS, MAX_RUN_MS));
-    const session = await this.#spawn(work, Math.min(ms, BACKEND_WAIT_MS));
+    const ms = Math.max(1, Math.min(number(work, 'timeout_ms') ?? RUN_MS, work.call.hardTimeoutMs - MARGIN_MS));
+    await this.#makeRoom(work);
+    const session = await launch(work, { input: false, wait: Math.min(ms, BACKEND_WAIT_MS) });
     try {
-      await waitFor(work, session, { ms: session.startedAt + ms - Date.now(), until: () => false });
+      await session.waitFor(work, { ms: session.startedAt + ms - Date.now(), until: () => false });
     } catch (error) {
-      if (work.call.signal.aborted) await terminate(uncancelled(work), session);
+      if (work.call.signal.aborted) await session.kill(uncancelled(work));
       throw error;
     }
-    if (session.ended) this.#of(work).delete(session.id);
-    return show(work, session);
+    if (session.end !== undefined) return whole(session, number(work, 'limit'));
+    const id = this.#keep(work, session);
+    return answer(news(session, number(work, 'limit')), note(`not finished after ${seconds(ms)}; it goes on as session ${id}, without stdin. ${nextPoll(id)}`));
   }
 
   async #start(work: Work): Promise<ToolResult> {
-    const ms = waitOf(work);
-    const session = await this.#spawn(work, Math.max(1, ms));
-    await waitFor(work, session, { ms: session.startedAt + ms - Date.now(), until: () => hasNews(session) });
-    return show(work, session);
-  }
-
-  async #send(work: Work, session: Session): Promise<ToolResult> {
-    await refresh(work, session);
-    if (session.ended) throw over(session);
-    const sent = await step(work, 'input', { pid: session.pid, input: String(work.args['input'] ?? '') });
-    if (sent.failed) throw failure(work, sent);
-    await waitFor(work, session, { ms: waitOf(work), until: () => hasNews(session) });
-    return show(work, session);
-  }
-
-  async #poll(work: Work, session: Session): Promise<ToolResult> {
-    const offset = number(work, 'offset');
-    await waitFor(work, session, { ms: waitOf(work), until: () => offset !== undefined || hasNews(session) });
-    return offset === undefined ? show(work, session) : showFrom(work, session, offset);
-  }
-
-  async #kill(work: Work, session: Session): Promise<ToolResult> {
-    const was = session.ended;
-    await terminate(work, session);
-    this.#of(work).delete(session.id);
-    return answer(unseen(session), note(was ? `session ${session.id} had ended: ${ending(session)}` : `session ${session.id} killed with its process group`));
+    await this.#makeRoom(work);
+    const wait = number(work, 'wait_ms') ?? WAIT_MS;
+    const session = await launch(work, { input: true, wait: Math.max(1, wait) });
+    const id = this.#keep(work, session);
+    await session.waitFor(work, { ms: session.startedAt + wait - Date.now(), until: () => session.log.unread > 0 });
+    return report(id, session, number(work, 'limit'));
   }
 
   async #list(work: Work): Promise<ToolResult> {
-    const sessions = [...this.#of(work).values()];
-    for (const session of sessions) await refresh(work, session);
-    const lines = sessions.map((session) => {
-      const age = Math.round((Date.now() - session.startedAt) / 1000);
-      const unread = session.lines.length + session.dropped - session.seen;
-      return `${session.id}  ${session.ended ? ending(session) : 'running'}  ${age} s  ${unread} unread lines  ${session.command.split('\n', 1)[0]}`;
-    });
-    return answer(lines.join('\n'), note(`${sessions.length} ${sessions.length === 1 ? 'session' : 'sessions'}`));
+    const lines: string[] = [];
+    for (const [id, { session }] of this.#shelf(work).sessions) {
+      await session.refresh(work);
+      const state = session.end === undefined ? 'running' : `exit ${session.end.code}`;
+      lines.push(`${id} ${state}, age ${seconds(Date.now() - session.startedAt)}, ${session.log.unread} unread lines: ${headOf(printable(session.command), 200)}`);
+    }
+    return answer(lines.length > 0 ? lines.join('\n') : note('no sessions'));
   }
 
-  async #spawn(work: Work, wait: number): Promise<Session> {
-    const command = work.args['command'];
-    if (typeof command !== 'string' || command.trim() === '') throw new TollgateError('ARGS_INVALID', { detail: 'command is missing.', next: 'Give the shell command in command.' });
-    const sessions = this.#of(work);
-    await this.#makeRoom(work, sessions);
-    const token = `@tollgate-${randomBytes(8).toString('hex')}`;
-    const cwd = typeof work.args['cwd'] === 'string' ? work.args['cwd'] : work.root;
-    const started = await step(work, 'spawn', { command: wrapCommand({ command, cwd, token }), wait });
-    const blocked = find(work, 'blocked', started.text);
-    if (blocked) throw new TollgateError('DENIED', { detail: `${work.inner.name} blocks this command by its own list` });
-    const pid = Number(find(work, 'pid', started.text)?.['pid']);
-    if (started.failed || !Number.isInteger(pid)) throw failure(work, started);
-    this.#made += 1;
-    const session = newSession({ id: `s${this.#made}`, pid, token, command });
-    sessions.set(session.id, session);
-    return session;
-  }
-
-  async #makeRoom(work: Work, sessions: Map<string, Session>): Promise<void> {
-    for (const [id, session] of sessions) {
-      if (Date.now() - session.touchedAt < IDLE_MS) continue;
-      await terminate(work, session);
+  /** Ends sessions that nobody asked for in half an hour, and forgets an ended one when all places are taken. */
+  async #makeRoom(work: Work): Promise<void> {
+    const { sessions } = this.#shelf(work);
+    for (const [id, { session, touchedAt }] of sessions) {
+      if (Date.now() - touchedAt < IDLE_MS) continue;
+      await session.kill(work);
       sessions.delete(id);
     }
-    const done = [...sessions.values()].find((session) => session.ended);
-    if (sessions.size >= MAX_SESSIONS && done) sessions.delete(done.id);
     if (sessions.size < MAX_SESSIONS) return;
-    throw new TollgateError('TOOL_FAILED', { detail: `${MAX_SESSIONS} sessions are running, which is the most.`, next: 'End one: bash action="kill" session="…"' });
+    const done = [...sessions].find(([, { session }]) => session.end !== undefined);
+    if (!done) throw failed(`There are ${MAX_SESSIONS} sessions already.`, 'End one: bash action="list", then action="kill".');
+    sessions.delete(done[0]);
   }
 
-  #find(work: Work): Session {
+  #keep(work: Work, session: RemoteSession): string {
+    const shelf = this.#shelf(work);
+    const id = `s${(shelf.next += 1)}`;
+    shelf.sessions.set(id, { session, touchedAt: Date.now() });
+    return id;
+  }
+
+  #wanted(work: Work): readonly [string, RemoteSession] {
     const id = work.args['session'];
-    const session = this.#of(work).get(String(id));
-    if (session) return session;
-    throw new TollgateError('TOOL_FAILED', { detail: id === undefined ? 'session is missing.' : 'There is no such session.', next: 'List them: bash action="list"' });
+    if (typeof id !== 'string') throw invalid(`action="${work.args['action']}" needs session.`, 'See bash action="list".');
+    const kept = this.#shelf(work).sessions.get(id);
+    if (!kept) throw failed('There is no such session.', 'See bash action="list".');
+    kept.touchedAt = Date.now();
+    return [id, kept.session];
   }
 
-  #of(work: Work): Map<string, Session> {
-    const known = this.#scopes.get(work.call.scope) ?? new Map<string, Session>();
-    this.#scopes.set(work.call.scope, known);
+  #shelf(work: Work): Shelf {
+    const known = this.#shelves.get(work.call.scope) ?? { next: 0, sessions: new Map() };
+    this.#shelves.set(work.call.scope, known);
     return known;
   }
 }
 
-/** What cannot be sent: the backend always ends input with a line end and never closes it. Pure; throws NOT_SUPPORTED. */
-export function checkSend(args: Readonly<Record<string, unknown>>): void {
-  if (args['action'] !== 'send') return;
-  if (args['eof'] === true) throw new TollgateError('NOT_SUPPORTED', { detail: 'this backend cannot close the stdin of a session', next: 'Run the command with its input: command <<EOF … EOF' });
-  if (args['raw'] === true && !String(args['input'] ?? '').endsWith('\n')) {
-    throw new TollgateError('NOT_SUPPORTED', { detail: 'this backend always adds a line end to input', next: 'Send it without raw, or run the command with its input from printf.' });
+/** What cannot be run or sent: the backend always ends input with a line end and never closes it. Pure; throws NOT_SUPPORTED. */
+export function checkProcess(args: Readonly<Record<string, unknown>>): void {
+  const { action = 'run', command } = args;
+  for (const [name, most] of LIMITS) {
+    const value = args[name];
+    if (typeof value === 'number' && (value < (name === 'wait_ms' ? 0 : 1) || value > most)) throw invalid(`${name} must be at most ${most}.`, `Leave ${name} out for the default.`);
   }
+  if (typeof command === 'string' && command.includes('\0')) throw invalid('command holds NUL.', 'Give plain text.');
+  if ((action === 'run' || action === 'start') && (typeof command !== 'string' || command.trim() === '')) throw invalid(`action="${action}" needs command.`, 'Give the shell command.');
+  if (action !== 'send') return;
+  if (args['eof'] === true) throw unsupported('this backend cannot close the stdin of a session', 'Run the command with its input: command <<EOF … EOF');
+  if (typeof args['input'] !== 'string') throw invalid('action="send" needs input.', 'Give the text for stdin.');
+  if (args['raw'] === true && !args['input'].endsWith('\n')) throw unsupported('this backend always adds a line end to input', 'Send it without raw.');
 }
 
-function uncancelled(work: Work): Work {
-  return { ...work, call: { ...work.call, signal: AbortSignal.timeout(10_000), timeoutMs: 10_000, hardTimeoutMs: 10_000 } };
+async function launch(work: Work, how: { readonly input: boolean; readonly wait: number }): Promise<RemoteSession> {
+  const token = `@tollgate-${randomBytes(8).toString('hex')}`;
+  const command = String(work.args['command']);
+  const cwd = typeof work.args['cwd'] === 'string' ? work.args['cwd'] : work.root;
+  const started = await step(work, 'spawn', { command: markCommand({ command, cwd, token, input: how.input }), wait: how.wait });
+  if (find(work, 'blocked', started.text)) throw new TollgateError('DENIED', { detail: `${work.inner.name} blocks this command by its own list.` });
+  const pid = Number(find(work, 'pid', started.text)?.['pid']);
+  if (started.failed || !Number.isInteger(pid)) throw failure(work, started);
+  return new RemoteSession({ pid, token, command });
+}
+
+async function send(work: Work, id: string, session: RemoteSession): Promise<ToolResult> {
+  await session.refresh(work);
+  if (session.end !== undefined) throw failed('This session takes no input: it has ended.', 'Start a new one with action="start".');
+  const input = String(work.args['input']) + (work.args['raw'] === true ? '' : '\n');
+  const sent = await step(work, 'input', { pid: session.pid, input });
+  if (sent.failed) throw failure(work, sent);
+  await session.waitFor(work, { ms: number(work, 'wait_ms') ?? WAIT_MS, until: () => session.log.unread > 0 });
+  return report(id, session, number(work, 'limit'));
+}
+
+async function poll(work: Work, id: string, session: RemoteSession): Promise<ToolResult> {
+  const offset = number(work, 'offset');
+  const ms = number(work, 'wait_ms') ?? WAIT_MS;
+  await session.waitFor(work, { ms, until: () => offset !== undefined || session.log.unread > 0 });
+  if (offset === undefined) return report(id, session, number(work, 'limit'));
+  return history(id, session, { offset, limit: number(work, 'limit') });
+}
+
+async function kill(work: Work, id: string, session: RemoteSession): Promise<ToolResult> {
+  await session.refresh(work);
+  if (session.end !== undefined) return report(id, session, number(work, 'limit'));
+  await session.kill(work);
+  return answer(news(session, number(work, 'limit')), note(`session ${id} and all its processes were ended`));
 }
 
 function number(work: Work, name: string): number | undefined {
@@ -164,57 +183,6 @@ function number(work: Work, name: string): number | undefined {
   return typeof value === 'number' ? value : undefined;
 }
 
-function waitOf(work: Work): number {
-  return Math.max(0, Math.min(number(work, 'wait_ms') ?? WAIT_MS, MAX_WAIT_MS));
-}
-
-function hasNews(session: Session): boolean {
-  return session.lines.length + session.dropped > session.seen || session.partial.length > session.seenPartial;
-}
-
-function over(session: Session): TollgateError {
-  return new TollgateError('TOOL_FAILED', { detail: `session ${session.id} has ended: ${ending(session)}.`, next: `Read its output: bash action="poll" session="${session.id}"` });
-}
-
-/** Takes what the caller has not seen, and moves the cursor. */
-function unseen(session: Session): string {
-  const first = Math.max(0, session.seen - session.dropped);
-  const fresh = [...session.lines.slice(first), ...(session.partial === '' ? [] : [session.partial])];
-  const cut = session.seenPartial;
-  session.seen = session.lines.length + session.dropped;
-  session.seenPartial = session.partial.length;
-  const text = fresh.join('\n');
-  return cut > 0 ? text.slice(cut) : text;
-}
-
-function show(work: Work, session: Session): ToolResult {
-  const lost = Math.max(0, session.dropped - session.seen);
-  const text = unseen(session);
-  const limit = number(work, 'limit') ?? LINES;
-  if (limit < 1) throw new TollgateError('ARGS_INVALID', { detail: 'limit must be at least 1.', next: 'Leave limit out for the default.' });
-  const lines = text.split('\n');
-  const kept = lines.slice(-limit);
-  const cut = kept.length < lines.length ? ` · last ${kept.length} of ${lines.length} lines` : '';
-  const gone = lost > 0 ? ` · ${lost} earlier lines are lost` : '';
-  return answer(kept.join('\n'), note(`${state(session)}${cut}${gone}`));
-}
-
-/** Lines from an offset, whether they were shown or not. */
-function showFrom(work: Work, session: Session, offset: number): ToolResult {
-  const total = session.lines.length + session.dropped;
-  const from = firstOf({ offset, limit: number(work, 'limit') }, total);
-  if (from <= session.dropped) throw new TollgateError('TOOL_FAILED', { detail: `line ${from} is no longer held; the first is ${session.dropped + 1}.`, next: `Use offset=${session.dropped + 1}.` });
-  const index = from - 1 - session.dropped;
-  const lines = session.lines.slice(index, index + (number(work, 'limit') ?? LINES));
-  return answer(lines.join('\n'), note(`lines ${from}-${from + lines.length - 1} of ${total} · ${state(session)}`));
-}
-
-function state(session: Session): string {
-  if (!session.ended) return `still running, session ${session.id}. Next: bash action="poll" session="${session.id}"`;
-  const seconds = ((session.endedAt ?? session.startedAt) - session.startedAt) / 1000;
-  return `${ending(session)} · ${seconds.toFixed(1)} s${session.torn ? ' · the backend may have lost the end of the output' : ''}`;
-}
-
-function ending(session: Session): string {
-  return session.code === undefined ? 'ended, exit code unknown' : `exit ${session.code}`;
+function uncancelled(work: Work): Work {
+  return { ...work, call: { ...work.call, signal: AbortSignal.timeout(CLEANUP_MS), timeoutMs: CLEANUP_MS, hardTimeoutMs: CLEANUP_MS } };
 }

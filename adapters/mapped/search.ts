@@ -1,10 +1,11 @@
 /** Owns find and search on a backend whose searches are sessions: polled to their end, then stopped; refuses silent failures. */
 import type { ToolResult } from '../../catalogs/tool.ts';
-import { compileGlob } from '../internal/globs.ts';
-import { failed, invalid, printable } from '../internal/text.ts';
-import { pageOf } from './entries.ts';
-import { factsOf, pathOf, unsupported } from './facts.ts';
 import { explain } from '../internal/desk.ts';
+import { compileGlob } from '../internal/globs.ts';
+import { Hits, type Hit } from '../internal/hits.ts';
+import { failed, invalid, printable } from '../internal/text.ts';
+import { filterOf, pageOf } from './entries.ts';
+import { factsOf, pathOf, unsupported } from './facts.ts';
 import { pause } from './session.ts';
 import { askMain, failure, find, shown, step, type Work } from './work.ts';
 
@@ -14,6 +15,7 @@ const POLL_MS = 100;
 /** The backend cuts what matched to this many characters and adds three dots. */
 const CUT_CHARS = 100;
 
+/** What the backend gave, and what it left out. */
 interface Results {
   readonly lines: readonly string[];
   readonly gaps: readonly string[];
@@ -21,29 +23,33 @@ interface Results {
 
 /** What the backend cannot search for honestly. Pure; throws ARGS_INVALID or NOT_SUPPORTED. */
 export function checkSearch(args: Readonly<Record<string, unknown>>): void {
-  if (typeof args['pattern'] !== 'string' || args['pattern'] === '') throw invalid('pattern is missing.', 'Give a regular expression, or a glob for action="find".');
-  if (typeof args['context'] === 'number' && args['context'] > 0) {
+  const { pattern, context, glob } = args;
+  if (typeof pattern !== 'string' || pattern === '') throw invalid('pattern is missing.', 'Give a regular expression, or a glob for action="find".');
+  if (/[\r\n]/.test(pattern)) throw invalid('A pattern is matched against single lines; it cannot hold a line end.', 'Search for one line of it, then read around the match.');
+  if (typeof context === 'number' && context > 0) {
     throw unsupported('this backend trims the lines around a match and does not mark them', 'Search without context, then read the file around the match.');
   }
+  if (typeof glob === 'string' && glob.includes('|')) throw unsupported('this backend takes | in a glob as a separator', 'Use {a,b} for alternatives.');
 }
 
 /** Carries out `read action="find"` and `read action="search"`. */
 export async function search(work: Work): Promise<ToolResult> {
-  const facts = await factsOf(work);
-  if (!facts) throw explain({ code: 'ENOENT' }, pathOf(work));
+  if (!(await factsOf(work))) throw explain({ code: 'ENOENT' }, pathOf(work));
   const started = await askMain(work);
   const id = find(work, 'searchId', started.text)?.['id'];
   if (started.failed || id === undefined) throw failure(work, started);
-  const files = work.lowered.args['searchType'] === 'files';
   const results = await collect(work, id).finally(() => step(work, 'stop', { id }));
-  const lines = files ? findLines(work, results) : matchLines(work, results);
   const hidden = work.args['hidden'] === true ? ['ignored files stay out on this backend'] : [];
-  return pageOf(work, lines.lines, { what: files ? 'files' : 'matches', limit: files ? 500 : 100, gaps: [...lines.gaps, ...results.gaps, ...hidden] });
+  const gaps = [...results.gaps, ...hidden];
+  const files = work.lowered.args['searchType'] === 'files';
+  const isWanted = await filterBy(work, files ? work.args['pattern'] : work.args['glob']);
+  return files ? pageOf(work, foundFiles(work, results.lines, isWanted), gaps) : matchPage(work, { ...results, gaps }, isWanted);
 }
 
 /** Polls until the search is complete. A search that failed looks like one without matches, but for a warning. */
 async function collect(work: Work, id: string): Promise<Results> {
   const lines: string[] = [];
+  const deadline = Date.now() + work.call.timeoutMs;
   for (;;) {
     const answered = await step(work, 'results', { id, start: lines.length });
     if (answered.failed) throw failure(work, answered);
@@ -52,7 +58,8 @@ async function collect(work: Work, id: string): Promise<Results> {
     const total = Number(find(work, 'searchTotal', answered.text)?.['count'] ?? 0);
     const done = find(work, 'searchDone', answered.text) !== undefined;
     if (done && fresh.length < PAGE) return finish(work, { lines, total, partial: find(work, 'searchPartial', answered.text) !== undefined });
-    if (lines.length >= MAX_RESULTS) return { lines, gaps: [`stopped after ${MAX_RESULTS}: narrow with glob or path`] };
+    if (lines.length >= MAX_RESULTS) return { lines, gaps: [`ended after ${MAX_RESULTS} results`] };
+    if (Date.now() > deadline) return { lines, gaps: [`ended after ${Math.round(work.call.timeoutMs / 1000)} s`] };
     if (fresh.length === 0) await pause(POLL_MS, work.call.signal);
   }
 }
@@ -67,20 +74,32 @@ function finish(work: Work, found: { readonly lines: readonly string[]; readonly
   return { lines, gaps };
 }
 
-function findLines(work: Work, results: Results): Results {
-  const matches = compileGlob(String(work.args['pattern']));
+/** Globs and ignored files are judged here again: the backend anchors globs where it happens to run, and wants a repository. */
+async function filterBy(work: Work, glob: unknown): Promise<(path: string) => boolean> {
+  const matches = typeof glob === 'string' ? compileGlob(glob) : () => true;
+  const isShown = await filterOf(work);
   const base = String(work.args['path']);
-  const paths = results.lines.flatMap((line) => find(work, 'found', line)?.['path'] ?? []);
-  const inside = paths.map((path) => shown({ root: base }, path)).filter((path) => matches(path));
-  return { lines: inside.sort().map(printable), gaps: [] };
+  return (path) => {
+    if (path === base) return matches(path.slice(path.lastIndexOf('/') + 1));
+    const inner = shown({ root: base }, path);
+    return matches(inner) && isShown({ path: inner, folder: false });
+  };
 }
 
-function matchLines(work: Work, results: Results): Results {
-  const found = results.lines.flatMap((line) => {
-    const match = find(work, 'match', line);
-    return match ? [{ path: shown(work, match['path'] ?? ''), line: Number(match['line']), text: match['text'] ?? '' }] : [];
+function foundFiles(work: Work, lines: readonly string[], isWanted: (path: string) => boolean): readonly string[] {
+  const paths = lines.flatMap((line) => find(work, 'found', line)?.['path'] ?? []);
+  return paths.filter(isWanted).map((path) => shown(work, path)).sort().map(printable);
+}
+
+function matchPage(work: Work, results: Results, isWanted: (path: string) => boolean): ToolResult {
+  const { offset, limit } = work.args as { readonly offset?: number; readonly limit?: number };
+  const found = results.lines.flatMap((line): Hit[] => {
+    const { path = '', line: number, text = '' } = find(work, 'match', line) ?? {};
+    const cut = text.length === CUT_CHARS + 3 && text.endsWith('...');
+    return isWanted(path) ? [{ path: shown(work, path), line: Number(number), text: cut ? `${text.slice(0, CUT_CHARS)}…[cut by the backend]` : text, matches: true }] : [];
   });
-  found.sort((a, b) => (a.path === b.path ? a.line - b.line : a.path < b.path ? -1 : 1));
-  const cut = found.some(({ text }) => text.length === CUT_CHARS + 3 && text.endsWith('...'));
-  return { lines: found.map(({ path, line, text }) => `${printable(path)}:${line}:${text}`), gaps: cut ? [`lines end after ${CUT_CHARS} characters`] : [] };
+  const hits = new Hits();
+  for (const hit of found.sort((a, b) => (a.path === b.path ? a.line - b.line : a.path < b.path ? -1 : 1))) hits.add(hit);
+  if (results.gaps.length > 0) hits.ended ??= results.gaps.join('; ');
+  return hits.page({ offset, limit }, 0);
 }

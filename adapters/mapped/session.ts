@@ -1,168 +1,156 @@
-/** Owns the output of one command on a backend: an own buffer and cursor over pages that repeat and shift; refuses to guess an exit code. */
+/** Owns one command on a backend, read through an own cursor over pages that repeat and shift; refuses to guess an exit code. */
 import { TollgateError } from '../../catalogs/errors.ts';
+import { OutputLog } from '../internal/output.ts';
+import type { Reported } from '../internal/report.ts';
+import { failed } from '../internal/text.ts';
 import { endGroupCommand, findMarks, readPage, type OutputPage } from './marks.ts';
 import { find, step, type Work } from './work.ts';
 
 const PAGE_LINES = 2000;
-const MAX_LINES = 200_000;
 const POLL_MS = 150;
-const KILL_WAIT_MS = 6000;
+/** Longer than the two seconds between TERM and KILL, and the backend's own second. */
+const KILL_MS = 6000;
+const MARK_MS = 1000;
 
-/** A command that runs or ran. Lines are those of the command, without marks. */
-export interface Session {
-  readonly id: string;
-  readonly pid: number;
-  readonly token: string;
+type End = NonNullable<Reported['end']>;
+
+/** A command that runs or ran on a backend. Times in milliseconds. */
+export class RemoteSession implements Reported {
   readonly command: string;
-  readonly startedAt: number;
-  /** Process group of the command, once its first mark was read. */
-  group?: number;
-  /** Next line of the backend to read; its line 0 cannot be asked for. */
-  next: number;
-  evicted: number;
-  began: boolean;
-  lines: string[];
-  /** Lines dropped from the front, by the backend or here. */
-  dropped: number;
-  partial: string;
-  /** Lines and characters of the last line that the caller has seen. */
-  seen: number;
-  seenPartial: number;
-  ended: boolean;
-  code?: number;
-  /** The last mark never came: the end of the output may be missing. */
-  torn: boolean;
-  endedAt?: number;
-  touchedAt: number;
-}
+  readonly log = new OutputLog();
+  readonly startedAt = Date.now();
+  readonly #pid: number;
+  readonly #token: string;
+  #group: number | undefined;
+  /** The backend's next line to read. Its line 0 cannot be asked for; the marks leave it empty. */
+  #next = 1;
+  #partial = '';
+  #end: End | undefined;
+  #killed = false;
 
-/** A session as it begins. */
-export function newSession(given: Pick<Session, 'id' | 'pid' | 'token' | 'command'>): Session {
-  const now = Date.now();
-  return { ...given, startedAt: now, touchedAt: now, next: 1, evicted: 0, began: false, lines: [], dropped: 0, partial: '', seen: 0, seenPartial: 0, ended: false, torn: false };
-}
+  constructor(given: { readonly pid: number; readonly token: string; readonly command: string }) {
+    this.#pid = given.pid;
+    this.#token = given.token;
+    this.command = given.command;
+  }
 
-/** Takes all output that the backend holds by now. */
-export async function refresh(work: Work, session: Session): Promise<void> {
-  while (!session.ended) {
-    const page = await readOutput(work, session.pid, { start: Math.max(1, session.next - session.evicted), count: PAGE_LINES });
-    if (!page) {
-      end(session, undefined);
+  get end(): End | undefined {
+    return this.#end;
+  }
+
+  get pid(): number {
+    return this.#pid;
+  }
+
+  /** Takes all output that the backend holds by now. */
+  async refresh(work: Work): Promise<void> {
+    let evicted = 0;
+    while (this.#end === undefined) {
+      const page = await readOutput(work, this.#pid, { start: Math.max(1, this.#next - evicted), count: PAGE_LINES });
+      if (page === undefined) return this.#finish({ code: 'unknown', torn: !this.#killed, leftovers: false });
+      if (page.evicted > evicted) {
+        evicted = page.evicted;
+        // The backend counts from the first line that it still holds: ask again, at the shifted place.
+        if (page.start + evicted !== this.#next && this.#next > evicted) continue;
+      }
+      this.#take(page);
+      if (page.start + page.lines.length < page.total) continue;
+      if (page.ended !== undefined && this.#end === undefined) await this.#conclude(work, page.ended.code);
       return;
     }
-    take(session, page);
-    const atEnd = page.start + page.lines.length >= page.total;
-    if (page.ended !== undefined && atEnd) await conclude(work, session, page);
-    if (atEnd) return;
+  }
+
+  /** Waits until `until` holds, the command ends or the time is over. Looks every 150 ms: the backend cannot wait at an offset. */
+  async waitFor(work: Work, wait: { readonly ms: number; readonly until: () => boolean }): Promise<void> {
+    const deadline = Date.now() + wait.ms;
+    for (;;) {
+      await this.refresh(work);
+      const left = deadline - Date.now();
+      if (this.#end !== undefined || wait.until() || left <= 0) return;
+      await pause(Math.min(POLL_MS, left), work.call.signal);
+    }
+  }
+
+  /** Ends the command's process group, then the shell around it, and checks both. Throws TOOL_FAILED when something is left. */
+  async kill(work: Work): Promise<void> {
+    await this.refresh(work);
+    if (this.#end !== undefined) return;
+    this.#killed = true;
+    if (this.#group !== undefined) {
+      await endGroup(work, this.#group);
+      // The shell around it now prints the last mark.
+      await this.waitFor(work, { ms: MARK_MS, until: () => false });
+    }
+    await step(work, 'terminate', { pid: this.#pid });
+    const deadline = Date.now() + KILL_MS;
+    while (this.end === undefined && (await isListed(work, this.#pid))) {
+      if (Date.now() > deadline) throw failed('The session was told to end, but it still runs.', 'Tell the user.');
+      await pause(POLL_MS, work.call.signal);
+    }
+    await this.refresh(work);
+    if (this.end === undefined) this.#finish({ code: 'unknown', leftovers: false });
+  }
+
+  /** Moves a page into the log. The last line of a running command may still grow: only what is new of it is taken. */
+  #take(page: OutputPage): void {
+    const grows = page.ended === undefined && page.start + page.lines.length >= page.total;
+    const whole = grows ? page.lines.slice(0, -1) : page.lines;
+    this.#next = page.start + page.evicted + whole.length;
+    const { begin, end } = findMarks(whole, this.#token);
+    if (this.#group === undefined && begin === undefined) return;
+    this.#group ??= begin?.group;
+    const lines = whole.slice(begin?.first ?? 0, end?.index);
+    // The line end that stands before the last mark is ours.
+    if (end !== undefined && lines.at(-1) === '' && lines.length > 0) lines.pop();
+    for (const line of lines) this.#push(`${line}\n`);
+    if (end !== undefined) return this.#finish({ code: end.code, leftovers: end.leftovers && !this.#killed });
+    const last = grows ? (page.lines.at(-1) ?? '') : '';
+    if (last !== '' && !last.startsWith(this.#token)) this.#push(last);
+  }
+
+  /** `#partial` is the beginning of the line that the log already has. */
+  #push(text: string): void {
+    const fresh = text.startsWith(this.#partial) ? text.slice(this.#partial.length) : text;
+    this.#partial = text.endsWith('\n') ? '' : text;
+    this.log.push(Buffer.from(fresh));
+  }
+
+  /** The process is gone without its last mark: it was killed, the shell refused the command, or the backend lost the end. */
+  async #conclude(work: Work, code: number | undefined): Promise<void> {
+    const began = this.#group !== undefined;
+    if (!began) {
+      const all = await readOutput(work, this.#pid, { start: -PAGE_LINES, count: PAGE_LINES });
+      for (const line of all?.lines ?? []) this.#push(`${line}\n`);
+    }
+    this.#finish({ code: code ?? 'unknown', torn: began && !this.#killed, leftovers: false });
+  }
+
+  #finish(end: Omit<End, 'at'>): void {
+    this.#end = { ...end, at: Date.now() };
   }
 }
 
-/** Waits until `until` holds, the command ends or the time is over; looks every 150 ms, since the backend cannot wait at an offset. */
-export async function waitFor(work: Work, session: Session, wait: { readonly ms: number; readonly until: () => boolean }): Promise<void> {
-  const deadline = Date.now() + wait.ms;
-  for (;;) {
-    await refresh(work, session);
-    const left = deadline - Date.now();
-    if (session.ended || wait.until() || left <= 0) return;
-    await pause(Math.min(POLL_MS, left), work.call.signal);
-  }
-}
-
-/** Ends the command's process group, then the shell around it, and checks both. Throws TOOL_FAILED when something is left. */
-export async function terminate(work: Work, session: Session): Promise<void> {
-  if (session.ended) return;
-  if (session.group === undefined) await refresh(work, session);
-  const group = session.group;
-  if (group !== undefined && !session.ended) await endGroup(work, group);
-  await step(work, 'terminate', { pid: session.pid });
-  const deadline = Date.now() + KILL_WAIT_MS;
-  while (await isListed(work, session.pid)) {
-    if (Date.now() > deadline) throw new TollgateError('TOOL_FAILED', { detail: `session ${session.id} is still running`, next: `Try again: bash action="kill" session="${session.id}"` });
-    await pause(POLL_MS, work.call.signal);
-  }
-  await refresh(work, session);
-  if (!session.ended) end(session, undefined);
-}
-
-/** True when the backend still lists the process. */
 async function isListed(work: Work, pid: number): Promise<boolean> {
   const { text } = await step(work, 'sessions', {});
   return text.split('\n').some((line) => Number(find(work, 'sessionLine', line)?.['pid']) === pid);
 }
 
 async function endGroup(work: Work, group: number): Promise<void> {
-  const answer = await step(work, 'spawn', { command: endGroupCommand(group), wait: KILL_WAIT_MS });
+  const answer = await step(work, 'spawn', { command: endGroupCommand(group), wait: KILL_MS });
   const pid = Number(find(work, 'pid', answer.text)?.['pid']);
-  if (!Number.isInteger(pid)) throw new TollgateError('TOOL_FAILED', { detail: `${work.inner.name} could not signal the process group` });
-  const deadline = Date.now() + KILL_WAIT_MS;
-  for (;;) {
+  const deadline = Date.now() + KILL_MS;
+  while (Date.now() < deadline && Number.isInteger(pid)) {
     const page = await readOutput(work, pid, { start: -5, count: 5 });
-    if (page?.lines.includes('gone')) return;
-    if (!page || page.lines.includes('left') || Date.now() > deadline) break;
+    if (page?.lines.includes('gone>')) return;
+    if (page === undefined || page.ended !== undefined || page.lines.includes('left>')) break;
     await pause(POLL_MS, work.call.signal);
   }
-  throw new TollgateError('TOOL_FAILED', { detail: 'some processes of the session could not be ended', next: 'Look for them with bash command="ps -ef".' });
+  throw failed('The session was told to end, but a process of it still runs.', 'Tell the user.');
 }
 
 async function readOutput(work: Work, pid: number, range: { readonly start: number; readonly count: number }): Promise<OutputPage | undefined> {
   const answer = await step(work, 'output', { pid, ...range });
   return answer.failed ? undefined : readPage(work.mapping, answer.text);
-}
-
-/** Moves a page into the buffer. The last line of a running command may still grow: it is kept apart. */
-function take(session: Session, page: OutputPage): void {
-  if (page.evicted > session.evicted) {
-    const missed = page.start + page.evicted - session.next;
-    if (missed > 0) session.dropped += missed;
-    session.evicted = page.evicted;
-  }
-  const open = page.ended === undefined && page.start + page.lines.length >= page.total;
-  const whole = open ? page.lines.slice(0, -1) : page.lines;
-  session.next = page.start + page.evicted + whole.length;
-  const last = open ? (page.lines.at(-1) ?? '') : '';
-  push(session, whole);
-  session.partial = session.began && !session.ended && !last.startsWith(session.token) ? last : '';
-}
-
-function push(session: Session, lines: readonly string[]): void {
-  const marks = findMarks(lines, session.token);
-  let from = 0;
-  if (!session.began) {
-    if (marks.first === undefined) return;
-    session.began = true;
-    if (marks.group !== undefined) session.group = marks.group;
-    from = marks.first;
-  }
-  for (const line of lines.slice(from, marks.last ?? lines.length)) session.lines.push(line);
-  const over = session.lines.length - MAX_LINES;
-  if (over > 0) {
-    session.lines.splice(0, over);
-    session.dropped += over;
-  }
-  if (marks.last === undefined) return;
-  // The line end that stands before the mark is ours.
-  if (session.lines.at(-1) === '') session.lines.pop();
-  end(session, marks.code);
-}
-
-/** The process is gone without its last mark: it was killed, the shell refused the command, or the backend lost the end. */
-async function conclude(work: Work, session: Session, page: OutputPage): Promise<void> {
-  if (session.ended) return;
-  if (!session.began) {
-    const all = await readOutput(work, session.pid, { start: -PAGE_LINES, count: PAGE_LINES });
-    session.lines = [...(all?.lines ?? page.lines)];
-    if (session.lines.at(-1) === '') session.lines.pop();
-  } else {
-    session.torn = true;
-  }
-  end(session, Number.isNaN(page.ended) ? undefined : page.ended);
-}
-
-function end(session: Session, code: number | undefined): void {
-  session.ended = true;
-  session.endedAt = Date.now();
-  session.partial = '';
-  if (code !== undefined) session.code = code;
 }
 
 /** Sleeps; throws CANCELLED when the caller gives up. */

@@ -1,8 +1,8 @@
 /** Owns `write` on backends that only store whole texts; refuses to replace what the caller has not seen, and checks what was stored. */
-import { holdsNote } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from '../internal/desk.ts';
-import { answer, countLines, failed, invalid, versionOf } from '../internal/text.ts';
+import { answer, countLines, failed, versionOf } from '../internal/text.ts';
+import { refuseCutText } from '../internal/write.ts';
 import { checkVersion, factsOf, pathOf, presentVersion, remember, versionOfFacts, wholeText, type Desk, type Facts } from './facts.ts';
 import { askMain, failure, parent, shown, step, type Work } from './work.ts';
 
@@ -21,12 +21,6 @@ export function write(work: Work, desk: Desk): Promise<ToolResult> {
     const done = appends ? 'Appended to' : facts ? 'Replaced' : 'Created';
     return answer(`${done} ${pathOf(work)}: ${Buffer.byteLength(content)} bytes, ${countLines(content)} lines. Version ${version}.`);
   });
-}
-
-/** Text that holds a note of ours was cut: writing it back would lose the rest. */
-export function refuseCutText(text: string, argument: string): void {
-  if (!holdsNote(text)) return;
-  throw invalid(`${argument} holds a note of Tollgate that marks cut output: writing it would lose what was cut.`, 'Read the rest, then give the whole text without the note.');
 }
 
 /** Stores a whole text and checks its size; gives the new version. Throws TOOL_FAILED when the backend stored something else. */

@@ -2,7 +2,11 @@
 import { TollgateError } from '../../catalogs/errors.ts';
 import { render, type Mapping } from '../../catalogs/primitives/mapping.ts';
 import type { ContentItem } from '../../catalogs/tool.ts';
+import { explain } from '../internal/desk.ts';
 import type { Lowered, ServerAdapter, UpstreamCall } from '../port.ts';
+
+/** Errors of the system that have words of ours. */
+const SYSTEM_ERRORS: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR', 'EISDIR', 'EACCES', 'EPERM', 'EROFS', 'ENOSPC', 'EDQUOT', 'EFBIG', 'EEXIST']);
 
 /** What every strategy gets. `args` are the primitive's own, with `path` and `cwd` absolute. */
 export interface Work {
@@ -61,7 +65,8 @@ export function shown(work: Pick<Work, 'root'>, path: string): string {
 export function failure(work: Work, answer: Answer): TollgateError {
   const path = shown(work, String(work.args['path'] ?? work.args['cwd'] ?? '.'));
   if (find(work, 'outside', answer.text)) return new TollgateError('DENIED', { detail: `${work.inner.name} refuses ${path}: it is outside its folders` });
-  if (find(work, 'absent', answer.text)) return new TollgateError('TOOL_FAILED', { detail: `${path} does not exist`, next: `List its folder: read action="list" path="${parent(path)}"` });
+  const code = find(work, 'systemError', answer.text)?.['code'] ?? (find(work, 'absent', answer.text) ? 'ENOENT' : '');
+  if (SYSTEM_ERRORS.has(code)) return explain({ code }, path);
   return new TollgateError('TOOL_FAILED', { detail: `${work.inner.name}: ${publicLine(work, answer.text)}` });
 }
 
