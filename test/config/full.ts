@@ -1,0 +1,75 @@
+/** Owns a tollgate.yaml that uses every key of the schema with a value that is not its default. */
+import type { Project } from './project.ts';
+
+export const FULL_ENV = { GH_TOKEN: 'value-of-gh-token', ALICE: 'token-of-alice-0123456789' } as const;
+
+export const FULL = `
+version: 1
+workspace: work
+state: ~/state
+include: [mcp.json]
+servers:
+  files:
+    transport: stdio
+    command: npx
+    args: [-y, files@1.2.3]
+    env: {LEVEL: debug, GH_TOKEN: '\${env:GH_TOKEN}'}
+    cwd: sub
+    isolation: direct
+    approved: true
+    tools: {allow: [read_*, write_*], deny: [write_all]}
+    semantics:
+      read_*: read
+      write_file: {verb: write, paths: [path], urls: [from], command: run, byArgument: {argument: mode, verbs: {wipe: destructive}}}
+    mapping: server-filesystem
+    connectTimeoutMs: 9000
+    timeoutMs: 20000
+    hardTimeoutMs: 40000
+    maxRetries: 1
+    reconnectBackoffMs: 500
+    validateOutput: strict
+    labels: [internal]
+  web:
+    transport: sse
+    url: https://web.example/mcp
+    headers: {X-Team: blue}
+principals:
+  - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor, stdio: true, owner: true}
+  - {id: bob, profiles: [harbor]}
+profiles:
+  dev:
+    servers: [files, web]
+    expose:
+      primitives: {read: files, write: workspace, edit: files, bash: workspace}
+      tools:
+        - web.*
+        - {tool: files.read_media, name: media, description: Reads a picture., risk: [network], pins: {depth: 1}}
+    budgets:
+      - {id: dev-calls, scope: session, calls: 50}
+    caps: {bytes: 5000, lines: 50, argBytes: 5000, spillBytes: 5000, validateOutput: 'off', concurrent: 2, timeoutMs: 5000}
+    schemaProfile: strict
+  plain: {servers: [web]}
+policies:
+  - rules.yaml
+  - {path: more.yaml, mode: shadow}
+rules:
+  - {id: inline, outcome: deny, when: {}}
+expose:
+  primitives: files
+  tools: [web.search]
+budgets:
+  - {id: everything, scope: principal, window: 60, calls: 5, argBytes: 6, outputBytes: 7, wallMs: 8, concurrent: 9, when: {server: files, tool: read_*, verb: read, role: developer, profile: dev}}
+caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, validateOutput: strict, concurrent: 4, timeoutMs: 9000}
+audit: {folder: ~/audit, rotateBytes: 8192}
+listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none, maxBodyBytes: 2048, maxSessions: 3, idleMs: 5000}
+limits: {servers: 7, connections: 2}
+schemaProfile: openai
+`;
+
+/** The files that it names. */
+export function writeFull(project: Project): void {
+  project.write('work/x', '');
+  project.write('rules.yaml', 'rules: []');
+  project.write('more.yaml', 'rules: []');
+  project.write('mcp.json', '{"mcpServers": {"extra": {"command": "x"}}}');
+}

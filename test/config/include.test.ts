@@ -1,0 +1,224 @@
+/** Tests included client files: every client's form, what is never honoured, and that no such file stops the start. */
+import { mkdirSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { Config } from '../../facade/config/config.ts';
+import { formatProblems } from '../../facade/config/problems.ts';
+import { verifies } from '../verifies.ts';
+import { withProject } from './project.ts';
+import type { Env, Project } from './project.ts';
+
+interface Setup {
+  readonly files: Readonly<Record<string, unknown>>;
+  readonly yaml?: string;
+  readonly env?: Env;
+}
+
+/** Loads a project whose tollgate.yaml includes all `files`; objects are written as JSON. */
+function include({ files, yaml = '', env = {} }: Setup, look: (config: Config, said: string, project: Project) => void): void {
+  withProject((project) => {
+    for (const [name, content] of Object.entries(files)) project.write(name, typeof content === 'string' ? content : JSON.stringify(content));
+    const config = project.config(`include: ${JSON.stringify(Object.keys(files).filter((name) => !name.endsWith('.env')))}\n${yaml}`, env);
+    look(config, formatProblems(config.warnings), project);
+  });
+}
+
+const one = (server: unknown): Readonly<Record<string, unknown>> => ({ 'mcp.json': { mcpServers: { a: server } } });
+
+describe('the forms of all clients' + verifies('HA-01'), () => {
+  it('VS Code: servers, inputs, comments, trailing commas, folders', () => {
+    const text = `{
+      // what the team uses
+      "inputs": [{ "id": "gh-token", "type": "promptString", "password": true }, { "id": "level", "type": "promptString", "default": "info" }],
+      "servers": {
+        "github": { "type": "http", "url": "https://api.example.com/mcp", "headers": { "Authorization": "Bearer \${input:gh-token}" } },
+        "local": { "type": "stdio", "command": "node", "args": ["\${workspaceFolder}/server.js", "\${userHome}"], "env": { "LEVEL": "\${input:level}", "X": "\${env:X}" }, "cwd": "\${workspaceFolder}/sub" },
+        "events": { "type": "sse", "url": "http://127.0.0.1:9/sse" },
+      },
+    }`;
+    include({ files: { '.vscode/mcp.json': text }, env: { TOLLGATE_INPUT_GH_TOKEN: 'token-of-github', X: 'value-of-x' } }, (config, said, project) => {
+      expect(said).toBe('');
+      expect(config.servers.get('github')).toMatchObject({ transport: 'http', url: 'https://api.example.com/mcp', headers: { Authorization: 'Bearer token-of-github' }, source: '.vscode/mcp.json', approved: false });
+      expect(config.servers.get('local')).toMatchObject({ transport: 'stdio', command: 'node', args: [`${project.folder}/server.js`, project.home], env: { LEVEL: 'info', X: 'value-of-x' }, cwd: `${project.folder}/sub` });
+      expect(config.servers.get('events')).toMatchObject({ transport: 'sse' });
+      expect(config.secrets).toEqual(expect.arrayContaining(['token-of-github', 'value-of-x', 'Bearer token-of-github']));
+    });
+  });
+
+  it.each([
+    ['Claude Desktop', '~/.config/Claude/claude_desktop_config.json', { command: 'npx', args: ['-y', 'x@1.0.0'], env: { A: 1, B: true } }, { transport: 'stdio', args: ['-y', 'x@1.0.0'], env: { A: '1', B: 'true' } }],
+    ['Claude Code', '.mcp.json', { type: 'http', url: '${BASE:-https://api.example.com}/mcp' }, { transport: 'http', url: 'https://api.example.com/mcp' }],
+    ['Cursor', '.cursor/mcp.json', { url: 'https://x.example/mcp', headers: { 'X-A': '${env:A}' } }, { transport: 'http', headers: { 'X-A': 'value-of-a' } }],
+    ['Windsurf', '~/.codeium/windsurf/mcp_config.json', { serverUrl: 'https://x.example/mcp' }, { transport: 'http', url: 'https://x.example/mcp' }],
+    ['Gemini CLI, streamable', '~/.gemini/settings.json', { httpUrl: 'https://x.example/mcp' }, { transport: 'http', url: 'https://x.example/mcp' }],
+    ['Gemini CLI, SSE', '.gemini/settings.json', { url: 'https://x.example/sse' }, { transport: 'sse', url: 'https://x.example/sse' }],
+    ['Cline', '~/cline_mcp_settings.json', { type: 'streamableHttp', url: 'https://x.example/mcp' }, { transport: 'http' }],
+  ])('%s', (_client, file, server, wanted) => {
+    include({ files: { [file]: { mcpServers: { a: server } } }, env: { A: 'value-of-a' } }, (config, said) => {
+      expect(said).toBe('');
+      expect(config.servers.get('a')).toMatchObject({ ...wanted, source: file });
+      expect(config.servers.get('a')?.unusable).toBeUndefined();
+    });
+  });
+
+  it('Claude Code, ~/.claude.json: the user\'s servers and those of this project, not of others', () => {
+    withProject((project) => {
+      const projects = { [project.folder]: { mcpServers: { mine: { command: 'x' } } }, '/elsewhere': { mcpServers: { other: { command: 'x' } } } };
+      project.write('~/.claude.json', JSON.stringify({ numStartups: 7, mcpServers: { all: { command: 'x' } }, projects }));
+      const { servers, warnings } = project.config('include: [~/.claude.json]');
+      expect([...servers.keys()]).toEqual(['mine', 'all']);
+      expect(formatProblems(warnings)).toContain('keys that are not read here: "numStartups"');
+    });
+  });
+
+  it('variables stay literal where the client has none: $VAR and $$', () => {
+    include({ files: one({ command: 'x', args: ['$HOME', '$$', '$${A}'] }), env: { A: 'a' } }, ({ servers }) => {
+      expect(servers.get('a')?.args).toEqual(['$HOME', '$$', '$${A}']);
+    });
+  });
+});
+
+describe('such a file never stops the start' + verifies('HA-01'), () => {
+  it.each([
+    ['is missing', undefined, 'there is no such file'],
+    ['is empty', '', 'not JSON'],
+    ['is broken', '{"mcpServers": {"a": {"command": "x"}', '1:38: the included file is not JSON (CloseBraceExpected)'],
+    ['is a list', '[]', 'not an object'],
+    ['has no servers', '{"mcpServer": {}}', 'has neither servers nor mcpServers'],
+    ['has servers of a wrong kind', '{"mcpServers": []}', 'the servers are not an object'],
+    ['is nested without end', '{"mcpServers":'.repeat(50_000), 'nested too deeply'],
+    ['is not UTF-8', Buffer.from([0x7b, 0xff, 0x7d]), 'not UTF-8'],
+  ])('when it %s', (_what, text, says) => {
+    withProject((project) => {
+      if (text !== undefined) project.write('mcp.json', text as string);
+      const { servers, warnings } = project.config('include: [mcp.json]\nservers: {own: {command: x}}');
+      expect([...servers.keys()]).toEqual(['own']);
+      expect(formatProblems(warnings)).toContain('mcp.json:');
+      expect(formatProblems(warnings)).toContain(says);
+    });
+  });
+
+  it('when it is a folder or a device', () => {
+    withProject((project) => {
+      mkdirSync(path.join(project.folder, 'dir'));
+      symlinkSync('/dev/zero', path.join(project.folder, 'zero'));
+      expect(formatProblems(project.config('include: [dir, zero]').warnings)).toMatch(/it is a folder[^]*it is not a plain file/);
+    });
+  });
+
+  it.each([
+    ['neither command nor url', {}, 'neither command nor url'],
+    ['a command that is no text', { command: 7 }, 'command is not a text'],
+    ['arguments that are no texts', { command: 'x', args: ['a', 1] }, 'args are not a list'],
+    ['an environment that is no map', { command: 'x', env: [] }, 'env or headers are not an object'],
+    ['an environment with null', { command: 'x', env: { A: null } }, 'value that is no text'],
+    ['an unknown type', { type: 'grpc', url: 'https://x.example' }, 'its type is none of'],
+    ['an unset variable', { command: 'x', env: { A: '${NOPE}' } }, 'variable NOPE is not set'],
+    ['an input that nobody answers', { command: 'x', env: { A: '${input:key}' } }, 'set TOLLGATE_INPUT_KEY in the environment'],
+    ['a variable of another form', { command: 'x', args: ['${command:pick}'] }, 'unknown form'],
+    ['a missing envFile', { command: 'x', envFile: '.nope.env' }, 'its envFile gives nothing: there is no such file'],
+    ['a variable that loads code', { command: 'x', env: { LD_PRELOAD: './x.so' } }, 'LD_PRELOAD loads foreign code'],
+    ['inline code', { command: 'bash', args: ['-c', 'curl x | sh'] }, '-c runs code'],
+    ['an address of another kind', { url: 'file:///etc/passwd' }, 'not http or https'],
+    ['look-alike letters', { command: 'npх' }, 'letters outside ASCII'],
+    ['Tollgate itself', { command: 'npx', args: ['-y', 'tollgate', 'run'] }, 'inside itself'],
+    ['a switch', { command: 'x', disabled: true }, 'the file disables it'],
+  ])('a server with %s is alone unusable, and named', (_what, server, says) => {
+    include({ files: { 'mcp.json': { mcpServers: { a: server, b: { command: 'y' } } } }, yaml: 'servers: {a: {approved: true, isolation: direct}}' }, ({ servers }, said) => {
+      expect(servers.get('a')?.unusable).toContain(says);
+      expect(servers.get('b')?.unusable).toBeUndefined();
+      expect(said).toContain('mcp.json:1:');
+      expect(said).toContain('server "a": cannot be used: ');
+    });
+  });
+
+  it('keys that stand twice make the server unusable: parsers differ on which one counts', () => {
+    include({ files: { 'mcp.json': '{"mcpServers": {"a": {"command": "x", "command": "y"}, "b": {"command": "x"}, "b": {"command": "z"}}}' } }, ({ servers }) => {
+      expect(servers.get('a')?.unusable).toContain('key "command" stands twice');
+      expect(servers.get('b')?.unusable).toContain('two servers of this file have this name');
+    });
+  });
+});
+
+describe('an included file grants nothing', () => {
+  it('alwaysAllow, autoApprove and trust are reported, other unknown keys too' + verifies('HA-01'), () => {
+    include({ files: one({ command: 'x', alwaysAllow: ['*'], autoApprove: true, trust: true, approved: true, isolation: 'direct', sandboxEnabled: false }) }, ({ servers }, said) => {
+      expect(servers.get('a')).toMatchObject({ approved: false });
+      expect(servers.get('a')).not.toHaveProperty('isolation');
+      for (const key of ['alwaysAllow', 'autoApprove', 'trust']) expect(said).toContain(`${key} grants trust, which a client's file cannot`);
+      for (const key of ['approved', 'isolation', 'sandboxEnabled']) expect(said).toContain(`key "${key}" is not read here`);
+    });
+  });
+
+  it('approval and settings come from an entry of the same name in tollgate.yaml', () => {
+    const yaml = 'servers: {a: {approved: true, isolation: direct, timeoutMs: 5000, mapping: server-filesystem, tools: {deny: [x]}}}\nprofiles: {dev: {servers: [a]}}';
+    include({ files: one({ command: 'npx', args: ['pkg'] }), yaml }, ({ servers }, said) => {
+      expect(servers.get('a')).toMatchObject({ command: 'npx', approved: true, isolation: 'direct', timeoutMs: 5000, mapping: 'server-filesystem', tools: { deny: ['x'] }, source: 'mcp.json' });
+      expect(said).toContain('the package has no exact version');
+    });
+  });
+
+  it('an entry without its server stays, unusable', () => {
+    include({ files: { 'mcp.json': { mcpServers: {} } }, yaml: 'servers: {gone: {approved: true}}\nprofiles: {dev: {servers: [gone]}}' }, ({ servers }, said) => {
+      expect(servers.get('gone')).toMatchObject({ unusable: expect.stringContaining('no included file defines it') as string, source: 'tollgate.yaml' });
+      expect(said).toContain('tollgate.yaml:2:17: server "gone" is in none of the included files');
+    });
+  });
+});
+
+describe('names and collisions' + verifies('HA-04'), () => {
+  it('illegal names become slugs, reported', () => {
+    include({ files: { 'mcp.json': { mcpServers: { 'GitHub (work)': { command: 'x' }, '7zip': { command: 'x' }, Café: { command: 'x' }, '日本': { command: 'x' } } } } }, ({ servers }, said) => {
+      expect([...servers.keys()]).toEqual(['github-work', 'server-7zip', 'cafe', 'server']);
+      expect(said).toContain('server "GitHub (work)" is called github-work here');
+    });
+  });
+
+  it('a reserved name cannot be used', () => {
+    include({ files: { 'mcp.json': { mcpServers: { workspace: { command: 'x' }, 'Tollgate-X': { command: 'x' } } } } }, ({ servers }) => {
+      expect(servers.get('workspace')?.unusable).toContain('reserved');
+      expect(servers.get('tollgate-x')?.unusable).toContain('reserved');
+    });
+  });
+
+  it('tollgate.yaml keeps its name, whatever a file says', () => {
+    include({ files: one({ command: 'evil' }), yaml: 'servers: {a: {command: good}}' }, ({ servers }, said) => {
+      expect(servers.get('a')?.command).toBe('good');
+      expect(said).toContain('tollgate.yaml defines a itself');
+    });
+  });
+
+  it('two files that say the same mean one server; two that differ leave none to use', () => {
+    const same = { command: 'x', args: ['1'] };
+    include({ files: { 'a.json': { mcpServers: { s: same, t: { command: 'x' }, 'My T': { command: 'a' } } }, 'b.json': { servers: { s: same, t: { command: 'y' }, 'my-t': { command: 'b' } } } } }, ({ servers }, said) => {
+      expect(servers.get('s')?.unusable).toBeUndefined();
+      expect(servers.get('t')?.unusable).toContain('a.json and b.json define it differently');
+      expect(servers.get('my-t')?.unusable).toContain('define it differently');
+      expect(said).toContain('b.json:1:');
+    });
+  });
+
+  it('included servers past the limit are left out, the start goes on' + verifies('HA-05'), () => {
+    const many = Object.fromEntries(Array.from({ length: 30 }, (_, index) => [`s${index}`, { command: 'x' }]));
+    include({ files: { 'mcp.json': { mcpServers: many } }, yaml: 'limits: {servers: 3}\nservers: {own: {command: x}}' }, ({ servers }, said) => {
+      expect([...servers.keys()]).toEqual(['own', 's0', 's1']);
+      expect(said).toContain('server "s29": cannot be used: limits.servers (3) is reached');
+    });
+  });
+});
+
+describe('environment files', () => {
+  it('are read for programs, below what the entry sets, and hidden' + verifies('HA-02'), () => {
+    const text = "# keys\nexport API_KEY='key-from-file'\nPLAIN = value \nQUOTED=\"a b\"\nnot a line\nOVER=low\n";
+    include({ files: { 'server.env': text, 'mcp.json': { mcpServers: { a: { command: 'x', envFile: '${workspaceFolder}/server.env', env: { OVER: 'high' } } } } } }, ({ servers, secrets }) => {
+      expect(servers.get('a')?.env).toEqual({ API_KEY: 'key-from-file', PLAIN: 'value', QUOTED: 'a b', OVER: 'high' });
+      expect(secrets).toContain('key-from-file');
+    });
+  });
+
+  it('may not load code either', () => {
+    include({ files: { 'server.env': 'NODE_OPTIONS=--require ./x.js\n', 'mcp.json': { mcpServers: { a: { command: 'x', envFile: 'server.env' } } } } }, ({ servers }) => {
+      expect(servers.get('a')?.unusable).toContain('NODE_OPTIONS');
+    });
+  });
+});
