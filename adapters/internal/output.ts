@@ -63,7 +63,9 @@ export class OutputLog {
 
   /** What has not been shown yet, at most `limit` lines and `bytes` bytes (one line at least); it counts as shown from now on. */
   next(limit: number, bytes: number): Lines {
-    const begin = this.#cursor;
+    const known = this.#cursor;
+    const completed = known.shown !== '' && known.line <= this.#finished && this.#line(known.line) === known.shown;
+    const begin = completed ? { line: known.line + 1, shown: '' } : known;
     const fresh = this.lines(begin.line, limit);
     const lines = [...fresh.lines];
     const first = lines[0];

@@ -2,12 +2,13 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import type { Hits, Query } from './hits.ts';
+import { compileGlob } from './globs.ts';
+import type { Hit, Hits, Query } from './hits.ts';
 import type { Ground } from './search.ts';
 import { failed, headOf, invalid } from './text.ts';
 
 /** Rules are the workspace's .gitignore files and nothing of the user's or of folders above. */
-const FIXED = ['--json', '--no-config', '--no-messages', '--no-require-git', '--no-ignore-global', '--no-ignore-exclude', '--no-ignore-dot', '--sort=path', '--max-filesize=16M'];
+const FIXED = ['--json', '--crlf', '--no-config', '--no-messages', '--no-require-git', '--no-ignore-global', '--no-ignore-exclude', '--no-ignore-dot', '--sort=path', '--max-filesize=16M'];
 
 interface Message {
   readonly type: string;
@@ -29,7 +30,9 @@ export async function ripgrep(ground: Ground, query: Query, hits: Hits): Promise
       env: { PATH: process.env['PATH'], LC_ALL: 'C.UTF-8' },
       stdio: [file === undefined ? 'ignore' : file.fd, 'pipe', 'pipe'],
     });
-    return await follow(child, ground, hits);
+    // rg's own --glob would bring ignored files back, so hits are chosen here.
+    const glob = query.glob === undefined || file !== undefined ? undefined : compileGlob(query.glob);
+    return await follow(child, ground, (hit) => glob?.(hit.path.slice(ground.prefix.length)) === false || hits.add(hit));
   } finally {
     await file?.close();
   }
@@ -42,7 +45,6 @@ function argumentsOf(query: Query, fromStdin: boolean): readonly string[] {
     ...(query.ignoreCase ? ['--ignore-case'] : []),
     ...(query.literal ? ['--fixed-strings'] : []),
     ...(query.context > 0 ? [`--context=${query.context}`] : []),
-    ...(query.glob === undefined ? [] : [`--glob=${query.glob}`]),
     // `--regexp=` and `--`: neither pattern nor path can become an option (option injection).
     `--regexp=${query.pattern}`,
     '--',
@@ -50,11 +52,12 @@ function argumentsOf(query: Query, fromStdin: boolean): readonly string[] {
   ];
 }
 
-async function follow(child: ChildProcess, ground: Ground, hits: Hits): Promise<boolean> {
+async function follow(child: ChildProcess, ground: Ground, take: (hit: Hit) => boolean): Promise<boolean> {
   const stop = (): boolean => child.kill('SIGKILL');
   ground.signal.addEventListener('abort', stop, { once: true });
   if (ground.signal.aborted) stop();
   let complaint = '';
+  let enough = false;
   child.stderr?.setEncoding('utf8').on('data', (text: string) => (complaint = headOf(complaint + text, 2000)));
   const ended = new Promise<number | 'absent' | null>((resolve, reject) => {
     child.once('error', (error: NodeJS.ErrnoException) => (error.code === 'ENOENT' ? resolve('absent') : reject(error)));
@@ -63,23 +66,26 @@ async function follow(child: ChildProcess, ground: Ground, hits: Hits): Promise<
   try {
     if (child.stdout !== null) {
       for await (const line of createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY })) {
-        if (!take(line, ground, hits)) stop();
+        if (enough || ground.signal.aborted) continue; // The last line of a killed rg is cut.
+        const hit = hitOf(line, ground);
+        if (hit === undefined || take(hit)) continue;
+        enough = stop();
       }
     }
     const code = await ended;
     if (code === 'absent') return false;
-    if (code === 2 && complaint !== '') throw complained(complaint);
+    if (code === 2 && complaint !== '' && !ground.signal.aborted) throw complained(complaint);
     return true;
   } finally {
     ground.signal.removeEventListener('abort', stop);
   }
 }
 
-function take(line: string, ground: Ground, hits: Hits): boolean {
+function hitOf(line: string, ground: Ground): Hit | undefined {
   const { type, data } = JSON.parse(line) as Message;
-  if (type !== 'match' && type !== 'context') return true;
+  if (type !== 'match' && type !== 'context') return undefined;
   const path = ground.name === undefined ? ground.prefix + decode(data.path).replace(/^\.\//, '') : ground.prefix;
-  return hits.add({ path, line: data.line_number ?? 0, text: decode(data.lines), matches: type === 'match' });
+  return { path, line: data.line_number ?? 0, text: decode(data.lines), matches: type === 'match' };
 }
 
 function decode(encoded: Encoded | undefined): string {
@@ -88,6 +94,6 @@ function decode(encoded: Encoded | undefined): string {
 
 function complained(complaint: string): Error {
   const line = complaint.split('\n').filter((text) => text.trim() !== '').at(-1) ?? '';
-  if (/regex parse error|glob/.test(complaint)) return invalid(`The pattern is refused: ${line.replace(/^error: /, '')}`, 'Correct it, or use literal=true for plain text.');
+  if (/regex parse error/.test(complaint)) return invalid(`The pattern is refused: ${line.replace(/^error: /, '')}`, 'Correct it, or use literal=true for plain text.');
   return failed(`The search failed: ${line}`, 'Search in a smaller folder.');
 }

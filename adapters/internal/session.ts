@@ -32,7 +32,7 @@ export class Session {
 
   /** Throws TOOL_FAILED when the command cannot be started. */
   static async start(command: Command): Promise<Session> {
-    const child = launch(command);
+    const child = launched(command);
     await new Promise<void>((resolve, reject) => {
       child.once('spawn', resolve);
       child.once('error', (error: NodeJS.ErrnoException) => reject(notStarted(error)));
@@ -134,6 +134,15 @@ export class Session {
       signal.addEventListener('abort', finish, { once: true });
       this.#listeners.add(look);
     });
+  }
+}
+
+/** What is wrong at once is thrown by the system call, the rest comes as an event. */
+function launched(command: Command): ChildProcess {
+  try {
+    return launch(command);
+  } catch (error) {
+    throw notStarted(error as NodeJS.ErrnoException);
   }
 }
 
