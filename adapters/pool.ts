@@ -28,12 +28,14 @@ export class ServerPool {
 
   /** Adds a server, not yet started. Throws CONFIG_INVALID over the cap, or when the name is taken. */
   add(settings: ServerSettings): ServerAdapter {
-    if (this.servers.has(settings.name)) throw new TollgateError('CONFIG_INVALID', { detail: `Two servers are named "${settings.name}".`, next: 'Rename one of them.' });
+    const { name } = settings;
+    if (this.servers.has(name)) throw new TollgateError('CONFIG_INVALID', { detail: `Two servers are named "${name}".`, next: 'Rename one of them.' });
     if (this.servers.size >= this.limits.servers) {
-      throw new TollgateError('CONFIG_INVALID', { detail: `Server "${settings.name}" is one more than the ${this.limits.servers} that are allowed.`, next: 'Remove a server, or raise limits.servers in tollgate.yaml.' });
+      const detail = `Server "${name}" is one more than the ${this.limits.servers} that are allowed.`;
+      throw new TollgateError('CONFIG_INVALID', { detail, next: 'Remove a server, or raise limits.servers in tollgate.yaml.' });
     }
     const server = new UpstreamServer({ settings, slots: this.slots, connect: () => this.connect(settings) });
-    this.servers.set(settings.name, server);
+    this.servers.set(name, server);
     return server;
   }
 

@@ -25,10 +25,14 @@ export function judgeFailure(name: string, thrown: unknown): Failure {
 
 function judgeStatus(name: string, status: number, cause: unknown): Failure {
   if (status === 401 || status === 403) {
-    return { error: new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" refuses our credentials (HTTP ${status}).`, next: `Correct the headers under servers.${name} in tollgate.yaml.`, cause }) };
+    const next = `Correct the headers under servers.${name} in tollgate.yaml.`;
+    return { error: new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" refuses our credentials (HTTP ${status}).`, next, cause }) };
   }
-  // The specification's sign for a session that the server has ended: the next call shakes hands again.
-  if (status === 404) return { error: unavailable(`Server "${name}" does not know our session or this address (HTTP 404).`, cause), lost: 'does not know our session or this address (HTTP 404)' };
+  if (status === 404) {
+    // The specification's sign for a session that the server has ended: the next call shakes hands again.
+    const lost = 'does not know our session or this address (HTTP 404)';
+    return { error: unavailable(`Server "${name}" ${lost}.`, cause), lost };
+  }
   if (status >= 300 && status < 400) return { error: unavailable(`Server "${name}" answers with a redirect to another origin, which is not followed (HTTP ${status}).`, cause) };
   const error = new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" answers with HTTP ${status}.`, cause, ...(status >= 500 && status !== 503 ? { next: MAY_HAVE_RUN } : {}) });
   return { error };

@@ -56,9 +56,11 @@ export class RemoteFetch {
 
   private noteEnd(id: number | undefined, streaming: boolean, end: StreamEnd): void {
     if (id === undefined) return;
-    if (end.tooLarge) this.events.onFailed(id, new TollgateError('UPSTREAM_TOO_LARGE'));
+    if (end.tooLarge) return this.events.onFailed(id, new TollgateError('UPSTREAM_TOO_LARGE'));
     // A stream with event ids is taken up again by the SDK, and the answer may still come.
-    else if (streaming && !end.resumable) setTimeout(() => this.events.onFailed(id, new TollgateError('TOOL_CRASHED', { detail: 'The server ended its answer stream without an answer.' })), STREAM_END_MS).unref();
+    if (!streaming || end.resumable) return;
+    const error = new TollgateError('TOOL_CRASHED', { detail: 'The server ended its answer stream without an answer.' });
+    setTimeout(() => this.events.onFailed(id, error), STREAM_END_MS).unref();
   }
 }
 

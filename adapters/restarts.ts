@@ -30,14 +30,15 @@ export class Restarts {
     return this.lastReason;
   }
 
-  /** Why no start may be tried now, or undefined. */
-  refusal(): TollgateError | undefined {
+  /** Why no start may be tried at this time (monotonic milliseconds), or undefined. */
+  refusal(now: number): TollgateError | undefined {
     const { name, transport, maxRetries } = this.settings;
     if (transport === 'stdio') {
       if (this.losses <= maxRetries) return undefined;
-      return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" was lost ${this.losses} times and is not started again in this session.`, next: 'Use another tool; the server\'s log shows why it ended.' });
+      const detail = `Server "${name}" was lost ${this.losses} times and is not started again in this session.`;
+      return new TollgateError('SERVER_UNAVAILABLE', { detail, next: 'Use another tool; the server\'s log shows why it ended.' });
     }
-    const wait = Math.ceil((this.retryAt - performance.now()) / 1000);
+    const wait = Math.ceil((this.retryAt - now) / 1000);
     if (wait <= 0) return undefined;
     return new TollgateError('SERVER_UNAVAILABLE', { detail: `${this.lastReason ?? `Server "${name}" is away.`} It is tried again in ${wait} s.` });
   }
@@ -49,10 +50,10 @@ export class Restarts {
   }
 
   /** `why` is one public line. */
-  noteLoss(why: string): void {
+  noteLoss(why: string, now: number): void {
     this.losses++;
     this.lossesInRow++;
     this.lastReason = why;
-    this.retryAt = performance.now() + Math.min(this.settings.reconnectBackoffMs * 2 ** (this.lossesInRow - 1), MAX_BACKOFF_MS);
+    this.retryAt = now + Math.min(this.settings.reconnectBackoffMs * 2 ** (this.lossesInRow - 1), MAX_BACKOFF_MS);
   }
 }

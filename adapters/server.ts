@@ -126,7 +126,7 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
 
   private async connect(): Promise<UpstreamSession> {
     const { settings, slots } = this.parts;
-    const refusal = this.stopRefusal() ?? startRefusal(settings) ?? this.restarts.refusal();
+    const refusal = this.stopRefusal() ?? startRefusal(settings) ?? this.restarts.refusal(performance.now());
     if (refusal !== undefined) throw refusal;
     // An old process of this server still holds its slot until nothing of it is left.
     await Promise.all(this.closing.values());
@@ -179,7 +179,7 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
     if (this.session !== session) return;
     this.session = undefined;
     this.ready = false;
-    this.restarts.noteLoss(why);
+    this.restarts.noteLoss(why, performance.now());
     this.parts.slots.release(this);
   }
 

@@ -82,8 +82,8 @@ export class PendingCall {
       this.timer = this.arm(now);
       return;
     }
-    const hard = now >= this.hardAt;
-    const waited = hard ? this.request.hardTimeoutMs : this.request.timeoutMs;
-    this.giveUp(new TollgateError('TOOL_TIMEOUT', { detail: hard ? `The tool took longer than ${waited} ms in all and was cancelled.` : `The tool did not answer within ${waited} ms and was cancelled.` }));
+    const { timeoutMs, hardTimeoutMs } = this.request;
+    const why = now >= this.hardAt ? `took longer than ${hardTimeoutMs} ms in all` : `did not answer within ${timeoutMs} ms`;
+    this.giveUp(new TollgateError('TOOL_TIMEOUT', { detail: `The tool ${why} and was cancelled.` }));
   }
 }

@@ -142,14 +142,14 @@ describe('a real Streamable HTTP server', () => {
     await server.call(callOf('progress', {}, { onProgress: (params) => seen.push(params) }));
     expect(seen).toEqual([{ progress: 1 }, { progress: 2 }]);
     await server.call(callOf('changed'));
-    await sleep(300);
+    for (let tries = 0; told === 0 && tries < 100; tries++) await sleep(20);
     expect(told).toBe(1);
     const controller = new AbortController();
     const hanging = codeOf(server.call(callOf('hang', {}, { signal: controller.signal })));
     await sleep(50);
     controller.abort();
     expect(await hanging).toBe('CANCELLED');
-    await sleep(100);
+    for (let tries = 0; real.bodies.length < 6 && tries < 100; tries++) await sleep(20);
     expect(real.bodies.at(-1)).toContain('notifications/cancelled');
   });
 
@@ -293,15 +293,6 @@ describe('a remote server that misbehaves', () => {
     const mute = await listen(() => {});
     expect(await refusalOf(connect(mute.url, { connectTimeoutMs: 300 }).server.start())).toMatch(/INIT_FAILED: Server "remote" did not answer within 300 ms/);
     expect(await codeOf(connect(mute.url, { approved: false }).server.start())).toBe('SERVER_UNAVAILABLE');
-  });
-
-  it('pauses longer after each failure', async () => {
-    const { server } = connect(await deafUrl(), { reconnectBackoffMs: 100 });
-    expect(await codeOf(server.start())).toBe('SERVER_UNAVAILABLE');
-    await sleep(120);
-    expect(await refusalOf(server.start())).not.toContain('tried again');
-    await sleep(120);
-    expect(await refusalOf(server.start())).toContain('tried again');
   });
 });
 
