@@ -51,7 +51,9 @@ export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' |
     throw new TollgateError('USAGE', { detail: `There is already: ${names}. Nothing was written.`, next: 'Use --force to replace, or --config to write another file.' });
   }
   const found = findClients(folder, io, platform);
-  for (const { path: target, text } of files) write(target, text(found));
+  // All texts first: what cannot be made must not leave half a project.
+  const texts = files.map(({ path: target, text }) => [target, text(found)] as const);
+  for (const [target, text] of texts) write(target, text);
   const { warnings } = loadConfig(file, { env: io.env, home: io.home });
   const written = files.map(({ path: target }) => path.relative(folder, target));
   if (options.json === true) io.stdout(`${JSON.stringify({ written, found: found.map(asData), warnings, next: NEXT })}\n`);

@@ -38,7 +38,7 @@ describe('whatever the file holds', () => {
           expect(message).not.toContain('\n');
         }
       }),
-      { numRuns: 400 },
+      { numRuns: 250 },
     );
   });
 
@@ -47,7 +47,7 @@ describe('whatever the file holds', () => {
       fc.property(fc.constantFrom(...leaves(parse(FULL))), fc.jsonValue({ maxDepth: 3 }), (at, value) => {
         project.load(stringify(replaced(parse(FULL), at, value)), FULL_ENV);
       }),
-      { numRuns: 300 },
+      { numRuns: 200 },
     );
   });
 
@@ -58,7 +58,7 @@ describe('whatever the file holds', () => {
         project.write('mutated.json', text.slice(0, at) + piece + text.slice(at + length));
         expect(project.load('include: [mutated.json]').problems).toEqual([]);
       }),
-      { numRuns: 300 },
+      { numRuns: 200 },
     );
   });
 });
@@ -75,7 +75,7 @@ describe('secrets', () => {
         const shown = [formatProblems(problems), formatProblems(config?.warnings ?? []), error?.message, error?.next, JSON.stringify(error?.data ?? {})].join('\n');
         expect(shown).not.toContain('Zq9!');
       }),
-      { numRuns: 300 },
+      { numRuns: 200 },
     );
   });
 

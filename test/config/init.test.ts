@@ -1,0 +1,138 @@
+/** Tests `tollgate init`: what it finds, what it writes, what it never shows and never overwrites. */
+import { existsSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { clientPlaces } from '../../facade/cli/clients.ts';
+import { runInit } from '../../facade/cli/init.ts';
+import type { InitOptions } from '../../facade/cli/init.ts';
+import { loadConfig } from '../../facade/config/load.ts';
+import { verifies } from '../verifies.ts';
+import { withProject } from './project.ts';
+import type { Project } from './project.ts';
+
+const SECRET = 'hunter2hunter2';
+const server = { command: 'npx', args: ['-y', 'x@1.0.0', SECRET], env: { API_KEY: SECRET, 'B-C': SECRET }, headers: {} };
+
+function init(project: Project, options: Partial<InitOptions> = {}, platform: NodeJS.Platform = 'linux'): { readonly exit: number; readonly out: string; readonly err: string } {
+  let [out, err] = ['', ''];
+  const io = { stdout: (text: string) => void (out += text), stderr: (text: string) => void (err += text), env: {}, home: project.home, cwd: project.folder };
+  const exit = runInit({ config: 'tollgate.yaml', ...options }, io, platform);
+  return { exit, out, err };
+}
+
+function read(project: Project, name: string): string {
+  return readFileSync(path.join(project.folder, name), 'utf8');
+}
+
+describe('in an empty folder', () => {
+  it('writes a file that loads, starter rules, and the schema for the editor', () => {
+    withProject((project) => {
+      const { exit, out, err } = init(project);
+      expect({ exit, out }).toEqual({ exit: 0, out: '' });
+      expect(err).toBe('No client files were found; the workspace alone serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/tollgate.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n');
+      expect(read(project, 'tollgate.yaml').split('\n', 1)[0]).toBe('# yaml-language-server: $schema=./policies/tollgate.schema.json');
+      const config = loadConfig(project.file, { env: {}, home: project.home });
+      expect(config).toMatchObject({ workspace: project.folder, policies: [{ kind: 'yaml', mode: 'enforce', path: path.join(project.folder, 'policies/rules.yaml') }], warnings: [] });
+      expect(read(project, 'policies/rules.yaml')).toContain('rules:');
+    });
+  });
+
+  it('uses the schema of the installed package where there is one', () => {
+    withProject((project) => {
+      project.write('node_modules/tollgate/dist/facade/config/tollgate.schema.json', '{}');
+      init(project);
+      expect(read(project, 'tollgate.yaml')).toMatch(/^# yaml-language-server: \$schema=\.\/node_modules\/tollgate\//);
+      expect(existsSync(path.join(project.folder, 'policies/tollgate.schema.json'))).toBe(false);
+    });
+  });
+});
+
+describe('beside the files of clients' + verifies('HA-01'), () => {
+  const places = (project: Project, platform: NodeJS.Platform): readonly { client: string; file: string }[] =>
+    clientPlaces({ cwd: project.folder, home: project.home, env: {}, platform }).filter(({ unread }) => unread === undefined);
+
+  it.each(['linux', 'darwin', 'win32'] as const)('includes every client of %s, approves none, shows names only', (platform) => {
+    withProject((project) => {
+      places(project, platform).forEach(({ file }, index) => {
+        const key = file.includes(`${path.sep}.vscode`) || file.endsWith(path.join('User', 'mcp.json')) ? 'servers' : 'mcpServers';
+        project.write(file, JSON.stringify({ [key]: { [`Server ${index}`]: server } }));
+      });
+      project.write('~/.codex/config.toml', '[mcp_servers.x]');
+      const { err } = init(project, {}, platform);
+      const text = read(project, 'tollgate.yaml');
+      for (const { client } of places(project, platform)) expect(err).toContain(client);
+      expect(err).toContain('Codex (~/.codex/config.toml): its format (TOML) cannot be included');
+      expect(err).toContain('server-0 (sets API_KEY, B-C)');
+      expect(text + err).not.toContain(SECRET);
+      expect(text).toContain('#   server-0: {approved: true, isolation: direct}\n');
+      const config = loadConfig(project.file, { env: {}, home: project.home });
+      expect(config.servers.size).toBe(places(project, platform).length);
+      expect([...config.servers.values()].filter(({ approved }) => approved)).toEqual([]);
+    });
+  });
+
+  it('the comments, uncommented, approve the servers and show their tools', () => {
+    withProject((project) => {
+      project.write('.mcp.json', JSON.stringify({ mcpServers: { one: { command: 'x' }, two: { command: 'y' }, broken: {} } }));
+      init(project);
+      const uncommented = read(project, 'tollgate.yaml').replace(/^# (servers:|profiles:| .*(?:approved|servers: \[))/gm, '$1').replace('  # tools:', '  tools:');
+      const { servers, profiles } = project.config(uncommented);
+      expect([...servers.values()].map(({ name, approved, isolation }) => [name, approved, isolation])).toEqual([['one', true, 'direct'], ['two', true, 'direct'], ['broken', false, undefined]]);
+      expect(profiles.get('default')).toMatchObject({ servers: ['one', 'two'], expose: [{ tool: 'one.*' }, { tool: 'two.*' }] });
+    });
+  });
+
+  it('passes over broken and empty ones, and says why', () => {
+    withProject((project) => {
+      project.write('.mcp.json', '{');
+      project.write('.cursor/mcp.json', '{"mcpServers": {}}');
+      const { err } = init(project);
+      expect(err).toMatch(/Claude Code \(\.mcp\.json\): the included file is not JSON/);
+      expect(err).toContain('Cursor (.cursor/mcp.json): it defines no server');
+      expect(read(project, 'tollgate.yaml')).not.toContain('include:');
+    });
+  });
+
+  it('--json prints data, names only', () => {
+    withProject((project) => {
+      project.write('.vscode/mcp.json', JSON.stringify({ servers: { a: { type: 'stdio', ...server }, b: {} } }));
+      const { out, err } = init(project, { json: true });
+      expect(err).toBe('');
+      expect(out).not.toContain(SECRET);
+      expect(JSON.parse(out)).toMatchObject({
+        written: ['tollgate.yaml', 'policies/rules.yaml', 'policies/tollgate.schema.json'],
+        found: [{ client: 'VS Code', path: '.vscode/mcp.json', servers: [{ name: 'a', variables: ['API_KEY', 'B-C'] }, { name: 'b', unusable: 'it has neither command nor url' }] }],
+        next: ['tollgate check', 'tollgate tools', 'tollgate run'],
+      });
+    });
+  });
+});
+
+describe('refuses', () => {
+  it('to overwrite anything, writing nothing at all; --force replaces', () => {
+    withProject((project) => {
+      project.write('policies/rules.yaml', 'mine');
+      expect(() => init(project)).toThrowError(expect.objectContaining({ code: 'USAGE', message: 'There is already: policies/rules.yaml. Nothing was written.' }) as Error);
+      expect(existsSync(project.file)).toBe(false);
+      expect(read(project, 'policies/rules.yaml')).toBe('mine');
+      expect(init(project, { force: true }).exit).toBe(0);
+      expect(read(project, 'policies/rules.yaml')).toContain('rules:');
+    });
+  });
+
+  it('to write through a dangling link', () => {
+    withProject((project) => {
+      symlinkSync(path.join(project.home, 'elsewhere.yaml'), project.file);
+      expect(() => init(project)).toThrow('There is already: tollgate.yaml');
+      expect(existsSync(path.join(project.home, 'elsewhere.yaml'))).toBe(false);
+    });
+  });
+
+  it('a folder that cannot be a workspace', () => {
+    withProject((project) => {
+      mkdirSync(path.join(project.home, 'x'));
+      expect(() => init(project, { config: '../tollgate.yaml' })).toThrow('hold the home folder');
+      expect(() => init(project, { config: 'nowhere/tollgate.yaml' })).toThrow('no such folder');
+    });
+  });
+});

@@ -1,0 +1,82 @@
+/** Tests profiles: the built-in ones, what others take from the file, and stacking. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { mergeProfiles } from '../../facade/config/profiles.ts';
+import { verifies } from '../verifies.ts';
+import { withProject } from './project.ts';
+
+const YAML = `
+servers: {a: {command: x, mapping: server-filesystem}, b: {command: x}, c: {command: x}}
+expose: {primitives: {read: a, bash: workspace}, tools: [a.x, b.*]}
+profiles:
+  one: {servers: [a, b], budgets: [{id: n, scope: run, calls: 1}], caps: {bytes: 2000, lines: 5}}
+  two: {servers: [b, c], expose: {tools: [{tool: b.x, name: bx, description: two}]}, budgets: [{id: n, scope: run, calls: 2}, {id: m, scope: run, calls: 3}], caps: {bytes: 3000}, schemaProfile: strict}
+  three: {servers: [c], expose: {primitives: {}, tools: [{tool: b.x, name: bx, description: three}]}}
+`.replace('three: {servers: [c]', 'three: {servers: [b, c]');
+
+describe('profiles', () => {
+  it('the default has no external server; harbor has the limits of Harbor' + verifies('HA-21', 'HB-05'), () => {
+    withProject((project) => {
+      const { profiles, budgets, caps } = project.config('servers: {a: {command: x}}');
+      expect([...profiles.keys()]).toEqual(['default', 'harbor']);
+      expect(profiles.get('default')).toMatchObject({ servers: [], budgets: [] });
+      expect(profiles.get('harbor')).toMatchObject({
+        servers: [],
+        budgets: [{ scope: 'run', calls: 5, when: {} }, { scope: 'origin', concurrent: 2, when: {} }],
+        caps: { timeoutMs: 30_000 },
+      });
+      expect({ budgets, concurrent: caps.concurrent }).toEqual({ budgets: [], concurrent: 16 });
+    });
+  });
+
+  it('without an expose of its own it takes the file\'s, less the tools of servers that it does not reach', () => {
+    withProject((project) => {
+      const { profiles } = project.config(YAML);
+      expect(profiles.get('one')).toMatchObject({ servers: ['a', 'b'], primitives: { read: 'a', bash: 'workspace' }, expose: [{ tool: 'a.x', pins: {} }, { tool: 'b.*', pins: {} }] });
+      // A server that serves a primitive is reached: the effect names it.
+      expect(profiles.get('default')).toMatchObject({ servers: ['a'], expose: [{ tool: 'a.x' }] });
+      expect(profiles.get('two')?.primitives).toEqual({ read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' });
+      expect(profiles.get('three')?.primitives).toEqual({});
+    });
+  });
+
+  it('a written one replaces a built-in of its name', () => {
+    withProject((project) => {
+      const { profiles } = project.config('servers: {a: {command: x}}\nprofiles: {default: {servers: [a]}, harbor: {}}');
+      expect(profiles.get('default')?.servers).toEqual(['a']);
+      expect(profiles.get('harbor')?.budgets).toEqual([]);
+    });
+  });
+
+  it('stacked: union of servers, later overrides win' + verifies('HA-21'), () => {
+    withProject((project) => {
+      const config = project.config(YAML);
+      expect(mergeProfiles(config, ['one', 'two', 'three'])).toEqual({
+        name: 'one+two+three',
+        servers: ['a', 'b', 'c'],
+        primitives: { read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' },
+        expose: [{ tool: 'a.x', pins: {} }, { tool: 'b.*', pins: {} }, { tool: 'b.x', name: 'bx', description: 'three', pins: {} }],
+        budgets: [{ id: 'n', scope: 'run', calls: 2, when: {} }, { id: 'm', scope: 'run', calls: 3, when: {} }],
+        caps: { bytes: 3000, lines: 5 },
+        schemaProfile: 'strict',
+      });
+      expect(mergeProfiles(config, [])).toEqual(config.profiles.get('default'));
+      expect(() => mergeProfiles(config, ['one', 'toString'])).toThrow('There is no profile "toString"');
+    });
+  });
+
+  it('stacking is associative, and the same profile twice is the profile', () => {
+    withProject((project) => {
+      const config = project.config(YAML);
+      const names = fc.array(fc.constantFrom('one', 'two', 'three', 'harbor', 'default'), { minLength: 1, maxLength: 4 });
+      fc.assert(fc.property(names, names, (left, right) => {
+        const stacked = mergeProfiles(config, [...left, ...right]);
+        const [a, b] = [mergeProfiles(config, left), mergeProfiles(config, right)];
+        const twice = mergeProfiles({ profiles: new Map([['a', a], ['b', b]]) }, ['a', 'b']);
+        expect({ ...twice, name: '' }).toEqual({ ...stacked, name: '' });
+        expect(new Set(stacked.servers)).toEqual(new Set([...a.servers, ...b.servers]));
+        expect({ ...mergeProfiles(config, [...left, ...left]), name: '' }).toEqual({ ...a, name: '' });
+      }));
+    });
+  });
+});

@@ -1,0 +1,140 @@
+/** Tests that schema and code agree both ways: every key of the schema is read, every default and every setting stands in both. */
+import { readFileSync } from 'node:fs';
+import { Ajv } from 'ajv';
+import { describe, expect, it } from 'vitest';
+import { parse, stringify } from 'yaml';
+import type { Config } from '../../facade/config/config.ts';
+import { SCHEMA_FILE } from '../../facade/config/schema.ts';
+import { verifies } from '../verifies.ts';
+import { FULL, FULL_ENV, writeFull } from './full.ts';
+import { withProject } from './project.ts';
+
+interface Schema {
+  readonly [key: string]: unknown;
+  readonly $ref?: string;
+  readonly title?: string;
+  readonly description?: string;
+  readonly default?: unknown;
+  readonly examples?: readonly unknown[];
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly items?: Schema;
+  readonly additionalProperties?: Schema | boolean;
+}
+
+const root = JSON.parse(readFileSync(SCHEMA_FILE, 'utf8')) as Schema & { readonly definitions: Readonly<Record<string, Schema>> };
+
+function resolve(schema: Schema): Schema {
+  return schema.$ref === undefined ? schema : (root.definitions[schema.$ref.replace('#/definitions/', '')] as Schema);
+}
+
+/** Every key of the schema as a path; `*` is an entry of a map or list. */
+function keysOf(schema: Schema, at: readonly string[] = []): { readonly path: string; readonly schema: Schema }[] {
+  const node = resolve(schema);
+  const free = typeof node.additionalProperties === 'object' ? node.additionalProperties : node.items;
+  const below = free === undefined ? [] : keysOf(free, [...at, '*']);
+  return [...Object.entries(node.properties ?? {}).flatMap(([key, inner]) => [{ path: [...at, key].join('.'), schema: resolve(inner) }, ...keysOf(inner, [...at, key])]), ...below];
+}
+
+const keys = keysOf(root);
+
+/** A configuration as plain JSON; maps become objects. */
+function plain(config: Config): string {
+  return JSON.stringify({ ...config, ruleDocument: undefined, servers: Object.fromEntries(config.servers), profiles: Object.fromEntries(config.profiles) });
+}
+
+describe('the published schema', () => {
+  it('is draft-07 with a stable id, and strict', () => {
+    expect(root['$schema']).toBe('http://json-schema.org/draft-07/schema#');
+    expect(root['$id']).toBe('https://tollgate.invalid/schemas/tollgate.json');
+    expect(() => new Ajv({ strict: true, allowUnionTypes: true }).compile(root)).not.toThrow();
+  });
+
+  it('explains every key to the editor: title, description, an example that fits', () => {
+    const ajv = new Ajv({ strict: true, allowUnionTypes: true }).addSchema(root, 'root');
+    for (const { path, schema } of keys) {
+      expect(schema.title, path).toBeTruthy();
+      expect(schema.description, path).toMatch(/\.$/);
+      expect(schema.examples?.length ?? 0, path).toBeGreaterThan(0);
+      const check = ajv.compile({ ...schema, definitions: root.definitions });
+      for (const example of schema.examples ?? []) expect(check(example), `${path}: ${JSON.stringify(example)} ${JSON.stringify(check.errors)}`).toBe(true);
+    }
+  });
+
+  it('knows no key that the loader does not read: without it, or with another value, something else loads', () => {
+    withProject((project) => {
+      writeFull(project);
+      const whole = plain(project.config(FULL, FULL_ENV));
+      const full = parse(FULL) as unknown;
+      const unread = keys.filter(({ path }) => path !== 'version').filter(({ path }) => {
+        const places = placesOf(full, path.split('.'));
+        expect(places.length, `full.ts does not use ${path}`).toBeGreaterThan(0);
+        return places.every((at) => {
+          const { config } = project.load(stringify(without(full, at)), FULL_ENV);
+          return config !== undefined && plain(config) === whole;
+        });
+      });
+      expect(unread.map(({ path }) => path)).toEqual([]);
+    });
+  });
+
+  it('knows every setting of the loaded configuration' + verifies('HE-02'), () => {
+    withProject((project) => {
+      writeFull(project);
+      const config = JSON.parse(plain(project.config(FULL, FULL_ENV))) as Config;
+      // What the loader finds out by itself, and what stands there under another name.
+      const derived = new Set(['file', 'folder', 'ruleDocument', 'controlFiles', 'secrets', 'warnings', 'name', 'source', 'tokenHash', 'kind', 'pattern', 'semantics', 'unusable', 'primitives', 'expose']);
+      const known = new Set(keys.map(({ path }) => path.split('.').at(-1)));
+      const unknown = new Set<string>();
+      const visit = (value: unknown, free: boolean): void => {
+        if (Array.isArray(value)) value.forEach((item) => visit(item, false));
+        else if (typeof value === 'object' && value !== null) {
+          for (const [key, inner] of Object.entries(value)) {
+            if (!free && !known.has(key) && !derived.has(key)) unknown.add(key);
+            visit(inner, ['servers', 'profiles', 'env', 'headers', 'pins', 'verbs', 'rules'].includes(key));
+          }
+        }
+      };
+      visit({ ...config, rules: [] }, false);
+      expect([...unknown]).toEqual([]);
+    });
+  });
+
+  it('names the defaults that the loader fills in', () => {
+    withProject((project) => {
+      const config = project.config("servers: {plain: {command: x}}\npolicies: [{path: p.yaml}]\nprincipals: [{id: a}]".replace('p.yaml', project.write('p.yaml', 'rules: []')));
+      const [server, policy, principal] = [config.servers.get('plain'), config.policies[0], config.principals[0]];
+      const filled: Readonly<Record<string, unknown>> = {
+        ...prefixed('caps', config.caps), ...prefixed('listen', config.listen), ...prefixed('limits', config.limits), ...prefixed('audit', config.audit),
+        ...prefixed('servers.*', server), ...prefixed('policies.*', policy), ...prefixed('principals.*', principal),
+        version: 1, workspace: '.', schemaProfile: config.schemaProfile, 'expose.primitives': config.profiles.get('default')?.primitives.read, 'profiles.*.expose.primitives': 'workspace',
+      };
+      const named = keys.filter(({ schema }) => schema.default !== undefined);
+      expect(named.length).toBeGreaterThan(25);
+      for (const { path, schema } of named) expect(filled[path], path).toEqual(schema.default);
+      // And no number is filled in without being named.
+      const numbers = Object.entries(filled).filter(([, value]) => typeof value === 'number').map(([path]) => path);
+      expect(numbers.filter((path) => keys.find((key) => key.path === path)?.schema.default === undefined)).toEqual([]);
+    });
+  });
+});
+
+function prefixed(prefix: string, values: object | undefined): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(values ?? {}).map(([key, value]) => [`${prefix}.${key}`, value]));
+}
+
+type At = readonly (string | number)[];
+
+function placesOf(value: unknown, pattern: readonly string[], at: At = []): At[] {
+  const [first, ...rest] = pattern;
+  if (first === undefined) return [at];
+  if (typeof value !== 'object' || value === null) return [];
+  const found = first === '*' ? Object.entries(value) : Object.entries(value).filter(([key]) => key === first);
+  return found.flatMap(([key, inner]) => placesOf(inner, rest, [...at, Array.isArray(value) ? Number(key) : key]));
+}
+
+function without(root: unknown, at: At): unknown {
+  const copy = structuredClone(root);
+  const parent = at.slice(0, -1).reduce<unknown>((node, key) => (node as Record<string, unknown>)[key], copy);
+  Reflect.deleteProperty(parent as object, at.at(-1) as string);
+  return copy;
+}
