@@ -47,10 +47,6 @@ export class Hits {
     return true;
   }
 
-  get matches(): number {
-    return this.#matches;
-  }
-
   /** One page of matches with the lines around them: `path:line:text`, `path-line-text`, `--` between separate places. */
   page(request: { offset?: number | undefined; limit?: number | undefined }, context: number): ToolResult {
     const early = this.ended === undefined ? '' : `; ${this.ended}`;

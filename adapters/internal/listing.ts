@@ -19,7 +19,7 @@ const EVERY_LEVEL = 1000;
 export async function list(desk: Desk, relative: string, args: ReadArgs): Promise<ToolResult> {
   const depth = args.depth ?? 1;
   if (depth < 1) throw invalid('depth must be at least 1.', 'Leave depth out for one level.');
-  const entries = collect(desk, relative, { depth, hidden: args.hidden === true }, (entry) => entry.path.slice(prefixOf(relative).length));
+  const entries = collect(desk, relative, { depth, hidden: args.hidden === true, show: (entry) => entry.path.slice(prefixOf(relative).length) });
   return pageOf(await entries, { ...args, action: 'list' }, relative);
 }
 
@@ -27,9 +27,8 @@ export async function list(desk: Desk, relative: string, args: ReadArgs): Promis
 export async function find(desk: Desk, relative: string, args: ReadArgs): Promise<ToolResult> {
   if (args.pattern === undefined || args.pattern === '') throw invalid('find needs pattern.', 'Give a glob such as pattern="src/**/*.ts".');
   const glob = compileGlob(args.pattern);
-  const found = collect(desk, relative, { depth: EVERY_LEVEL, hidden: args.hidden === true }, (entry) =>
-    glob(entry.path.slice(prefixOf(relative).length)) ? entry.path : undefined,
-  );
+  const show = (entry: Entry): string | undefined => (glob(entry.path.slice(prefixOf(relative).length)) ? entry.path : undefined);
+  const found = collect(desk, relative, { depth: EVERY_LEVEL, hidden: args.hidden === true, show });
   return pageOf(await found, { ...args, action: 'find' }, relative);
 }
 
@@ -55,7 +54,14 @@ interface Names {
   readonly all: boolean;
 }
 
-async function collect(desk: Desk, relative: string, how: { depth: number; hidden: boolean }, show: (entry: Entry) => string | undefined): Promise<Names> {
+/** What to gather: `show` gives an entry's line, or nothing. */
+interface Gathering {
+  readonly depth: number;
+  readonly hidden: boolean;
+  readonly show: (entry: Entry) => string | undefined;
+}
+
+async function collect(desk: Desk, relative: string, how: Gathering): Promise<Names> {
   const ignored = how.hidden ? [] : await rulesAbove(desk, relative);
   const folder = await openFolder(desk.root, namesOf(relative));
   const lines: string[] = [];
@@ -64,7 +70,7 @@ async function collect(desk: Desk, relative: string, how: { depth: number; hidde
     for await (const entry of walk(folder, { ...how, ignored, signal: desk.signal }, relative === '.' ? '' : relative)) {
       looked += 1;
       if (looked > MAX_ENTRIES) return { lines, all: false };
-      const shown = show(entry);
+      const shown = how.show(entry);
       if (shown !== undefined) lines.push(printable(shown) + (entry.kind === 'folder' ? '/' : entry.kind === 'link' ? '@' : ''));
     }
     return { lines, all: true };

@@ -84,12 +84,12 @@ export async function endGroup(group: number): Promise<boolean> {
   return isGone(group, KILL_MS);
 }
 
-/** Sends a signal to every process of a group; one that is gone is no error. */
+/** Sends a signal to every process of a group. One that is gone, or belongs to root by now (set-uid), is for groupLives to tell. */
 export function signalGroup(group: number, signal: NodeJS.Signals): void {
   try {
     process.kill(-group, signal);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+    if (!['ESRCH', 'EPERM'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
   }
 }
 

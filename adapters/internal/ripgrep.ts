@@ -64,13 +64,11 @@ async function follow(child: ChildProcess, ground: Ground, take: (hit: Hit) => b
     child.once('close', (code) => resolve(code));
   });
   try {
-    if (child.stdout !== null) {
-      for await (const line of createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY })) {
-        if (enough || ground.signal.aborted) continue; // The last line of a killed rg is cut.
-        const hit = hitOf(line, ground);
-        if (hit === undefined || take(hit)) continue;
-        enough = stop();
-      }
+    const lines = child.stdout === null ? [] : createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY });
+    for await (const line of lines) {
+      if (enough || ground.signal.aborted) continue; // The last line of a killed rg is cut.
+      const hit = hitOf(line, ground);
+      if (hit !== undefined && !take(hit)) enough = stop();
     }
     const code = await ended;
     if (code === 'absent') return false;

@@ -34,10 +34,20 @@ const SEMANTICS: ReadonlyMap<Primitive, Semantics> = new Map<Primitive, Semantic
 ]);
 
 const DESCRIPTIONS: Readonly<Record<Primitive, string>> = {
-  read: 'Read from the workspace. Without action: the text of a file, 2000 lines or 30000 bytes at a time, exactly as it is, without line numbers; a note names the call for the rest. list: entries of a directory; find: files by glob; search: lines by regular expression as path:line:text; stat: size, times and version. Files and directories that .gitignore names are left out unless hidden is true.',
-  write: 'Write a whole text file in the workspace, or append to one. Parent directories are made. By default an existing file is replaced only when you have read its present version. For small changes use edit.',
-  edit: 'Replace text in a file of the workspace. old_string must be exactly the text in the file and occur once, unless replace_all or line is given. Line ends, byte order mark and mode stay. The answer shows the changed lines. When nothing matches, the nearest places are shown and nothing is changed.',
-  bash: 'Run a shell command in the workspace and get its output, stdout and stderr together; a non-zero exit code stands in the first line. A command that takes longer than timeout_ms goes on as a session. For servers and interactive programs: start, then send, poll, kill; list shows the sessions. Processes left in the background by run are ended.',
+  read:
+    'Read from the workspace. Without action: the text of a file, 2000 lines or 30000 bytes at a time, exactly as it is, without line numbers; a note names ' +
+    'the call for the rest. list: entries of a directory; find: files by glob; search: lines by regular expression as path:line:text; stat: size, times and ' +
+    'version. Files and directories that .gitignore names are left out unless hidden is true.',
+  write:
+    'Write a whole text file in the workspace, or append to one. Parent directories are made. By default an existing file is replaced only when you have ' +
+    'read its present version. For small changes use edit.',
+  edit:
+    'Replace text in a file of the workspace. old_string must be exactly the text in the file and occur once, unless replace_all or line is given. Line ' +
+    'ends, byte order mark and mode stay. The answer shows the changed lines. When nothing matches, the nearest places are shown and nothing is changed.',
+  bash:
+    'Run a shell command in the workspace and get its output, stdout and stderr together; a non-zero exit code stands in the first line. A command that ' +
+    'takes longer than timeout_ms goes on as a session. For servers and interactive programs: start, then send, poll, kill; list shows the sessions. ' +
+    'Processes left in the background by run are ended.',
 };
 
 /** The internal server over `root`. Throws INIT_FAILED at start when the root is no folder. */
