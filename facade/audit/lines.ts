@@ -2,7 +2,7 @@
 import { closeSync, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
 import { join } from 'node:path';
 import { isAlive } from '../state/process.ts';
-import { parseFileName } from './chain.ts';
+import { parseFileName, parseRecord } from './chain.ts';
 
 /** A file of a chain. */
 export interface ChainPart {
@@ -85,16 +85,14 @@ export function readLineAt(path: string, offset: number, length: number): Buffer
 
 /** True while the process that writes this file runs. The first record tells it apart from a later process with its number. */
 export function isWriterAlive(part: ChainPart): boolean {
-  const first = readLines(part.path).next().value as Line | undefined;
-  return isAlive({ pid: part.pid, born: first === undefined ? '' : bornOf(first.bytes) });
+  return isAlive({ pid: part.pid, born: bornOf(part.path) });
 }
 
-function bornOf(line: Buffer): string {
-  try {
-    const { born } = JSON.parse(line.toString()) as { born?: unknown };
+/** '' for a file that is torn in its first record: then the pid alone must do, which errs towards waiting. */
+function bornOf(path: string): string {
+  for (const line of readLines(path)) {
+    const born = (parseRecord(line.bytes) as { born?: unknown } | undefined)?.born;
     return typeof born === 'string' ? born : '';
-  } catch {
-    // Torn in its first record: then the pid alone must do, which errs towards waiting.
-    return '';
   }
+  return '';
 }

@@ -12,9 +12,18 @@ export function temporaryFolder(): string {
   return folder;
 }
 
-/** A fixture as a process of its own, killed with the test. `line` gives its next line. */
-export function startFixture(name: string, args: readonly string[]): { readonly child: ChildProcess; line(): Promise<string>; readonly ended: Promise<string[]> } {
-  const child = spawn(process.execPath, [join(import.meta.dirname, '..', 'fixtures', name), ...args], { stdio: ['pipe', 'pipe', 'inherit'] });
+/** A process that runs. `line` gives the next line that it prints, `ended` all of them. */
+export interface Fixture {
+  readonly child: ChildProcess;
+  line(): Promise<string>;
+  readonly ended: Promise<string[]>;
+}
+
+/** A fixture as a process of its own, killed with the test; its files can grow to `fileBytes`. */
+export function startFixture(name: string, args: readonly string[], fileBytes?: number): Fixture {
+  const limit = fileBytes === undefined ? [] : ['prlimit', `--fsize=${fileBytes}`];
+  const [command = '', ...words] = [...limit, process.execPath, join(import.meta.dirname, '..', 'fixtures', name), ...args];
+  const child = spawn(command, words, { stdio: ['pipe', 'pipe', 'inherit'] });
   onTestFinished(() => void child.kill('SIGKILL'));
   const lines: string[] = [];
   const waiting: ((line: string) => void)[] = [];
