@@ -1,0 +1,127 @@
+/** Owns the running of the stories about the primitives, the same on every backend; refuses a story that says nothing of what it wants. */
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { openBackend, type BackendName, type Opened } from '../mapped/servers.ts';
+import { verifies } from '../verifies.ts';
+
+/** What a step's answer must be. `text` is the first content item; `contains` and `matches` look at all of it. */
+interface Want {
+  readonly text?: string;
+  readonly contains?: string | readonly string[];
+  readonly excludes?: string;
+  readonly matches?: string;
+  readonly isError?: boolean;
+  /** Code of the error that is thrown. */
+  readonly code?: string;
+  /** Refused because the backend cannot do it honestly; the text must be part of the reason. */
+  readonly notSupported?: string;
+  /** Files afterwards; null: it must not exist. */
+  readonly files?: Readonly<Record<string, string | null>>;
+}
+
+/** One call, or a change of files by someone else. */
+interface Step {
+  readonly primitive?: string;
+  readonly args?: Readonly<Record<string, unknown>>;
+  readonly change?: Readonly<Record<string, string>>;
+  readonly want?: Want;
+  /** Where a backend answers otherwise: what it must say instead. */
+  readonly backends?: Readonly<Partial<Record<BackendName, Want>>>;
+}
+
+interface Story extends Step {
+  readonly name: string;
+  readonly verifies?: readonly string[];
+  readonly files?: Readonly<Record<string, string>>;
+  readonly steps?: readonly Step[];
+  /** Default all. */
+  readonly runs?: readonly BackendName[];
+}
+
+interface Said {
+  readonly items: readonly string[];
+  readonly isError: boolean;
+  readonly code?: string;
+}
+
+const FOLDER = path.join(path.dirname(fileURLToPath(import.meta.url)), 'primitives');
+
+/** All stories, in order of their files. */
+export function loadStories(): readonly Story[] {
+  return readdirSync(FOLDER).sort().flatMap((file) => parse(readFileSync(path.join(FOLDER, file), 'utf8')) as readonly Story[]);
+}
+
+/** Declares the stories for one backend; all of them share its process. */
+export function primitivesSuite(name: BackendName): void {
+  describe(`primitives on ${name}`, () => {
+    let opened: Opened;
+    beforeAll(async () => {
+      opened = await openBackend(name);
+    });
+    afterAll(() => opened.close());
+
+    for (const story of loadStories().filter(({ runs }) => runs?.includes(name) ?? true)) {
+      it(story.name + (story.verifies ? verifies(...story.verifies) : ''), async () => {
+        for (const entry of readdirSync(opened.root)) rmSync(path.join(opened.root, entry), { recursive: true });
+        place(opened.root, story.files ?? {});
+        for (const step of story.steps ?? [story]) await play(opened, { step, name, scope: story.name });
+        await opened.backend.endScope?.(story.name);
+      }, 60_000);
+    }
+  });
+}
+
+function place(root: string, files: Readonly<Record<string, string>>): void {
+  for (const [file, content] of Object.entries(files)) {
+    mkdirSync(path.dirname(path.join(root, file)), { recursive: true });
+    writeFileSync(path.join(root, file), content);
+  }
+}
+
+async function play(opened: Opened, at: { readonly step: Step; readonly name: BackendName; readonly scope: string }): Promise<void> {
+  const { step, name, scope } = at;
+  if (step.change) return place(opened.root, step.change);
+  const want = { ...(step.backends?.[name] ?? step.want) };
+  if (!step.primitive || Object.keys(want).length === 0) throw new Error('a step of this story calls nothing or wants nothing');
+  check(await call(opened, { tool: step.primitive, args: step.args ?? {}, scope }), want);
+  for (const [file, content] of Object.entries(want.files ?? {})) expect(contentOf(path.join(opened.root, file)), file).toBe(content);
+}
+
+async function call(opened: Opened, given: { readonly tool: string; readonly args: Readonly<Record<string, unknown>>; readonly scope: string }): Promise<Said> {
+  const { tool, args, scope } = given;
+  const doc = { text: JSON.stringify(args), value: args, exact: true };
+  try {
+    const { value } = await opened.backend.call({ tool, args: doc, scope, signal: new AbortController().signal, timeoutMs: 60_000, hardTimeoutMs: 60_000 });
+    return { items: (value.content ?? []).map((item) => item.text ?? `(${item.type})`), isError: value.isError === true };
+  } catch (error) {
+    if (!(error instanceof TollgateError)) throw error;
+    return { items: [error.message, error.next], isError: true, code: error.code };
+  }
+}
+
+function check(said: Said, want: Want): void {
+  const all = said.items.join('\n');
+  if (want.notSupported !== undefined) {
+    expect(said.code, all).toBe('NOT_SUPPORTED');
+    expect(all).toContain(want.notSupported);
+    return;
+  }
+  expect(said.code, all).toBe(want.code);
+  expect(said.isError, all).toBe(want.isError ?? want.code !== undefined);
+  if (want.text !== undefined) expect(said.items[0]).toBe(want.text);
+  for (const part of [want.contains ?? []].flat()) expect(all).toContain(part);
+  if (want.excludes !== undefined) expect(all).not.toContain(want.excludes);
+  if (want.matches !== undefined) expect(all).toMatch(new RegExp(want.matches));
+}
+
+function contentOf(file: string): string | null {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return null;
+  }
+}
