@@ -25,6 +25,7 @@ export class RemoteFetch {
   /** Stand-in → text and id of the request. */
   private readonly bodies = new Map<string, { readonly text: string; readonly id: number }>();
   private listenedAt = Number.NEGATIVE_INFINITY;
+  private stopped = false;
 
   constructor(events: FetchEvents) {
     this.events = events;
@@ -39,9 +40,17 @@ export class RemoteFetch {
     this.bodies.delete(standIn);
   }
 
+  /** No listening stream is opened from now on: the SDK goes on trying after it was closed, and would hold up our exit. */
+  stopListening(): void {
+    this.stopped = true;
+  }
+
   readonly fetch = async (url: string | URL, init: RequestInit = {}): Promise<Response> => {
     const sent = typeof init.body === 'string' ? this.bodies.get(init.body) : undefined;
-    if ((init.method ?? 'GET') === 'GET') await this.pauseBeforeListening();
+    const listens = (init.method ?? 'GET') === 'GET';
+    if (listens) await this.pauseBeforeListening();
+    // The one answer after which the SDK does not try again: such a stream is not offered.
+    if (listens && this.stopped) return new Response(null, { status: 405 });
     const response = await fetch(url, sent === undefined ? init : { ...init, body: sent.text });
     if (response.body === null) return response;
     const streaming = response.headers.get('content-type')?.startsWith('text/event-stream') === true;

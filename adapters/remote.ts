@@ -76,11 +76,12 @@ export class RemoteConnection implements Connection {
     // The server may be gone already, and we are leaving in any case.
     const told = this.transport?.terminateSession?.().catch(() => undefined);
     await Promise.race([told, sleep(TERMINATE_MS, undefined, { ref: false })]);
-    await this.transport?.close();
+    this.killNow();
   }
 
   killNow(): void {
     this.closed = true;
+    this.requests?.stopListening();
     void this.transport?.close();
   }
 
@@ -135,8 +136,7 @@ export class RemoteConnection implements Connection {
 
   private lose(why: string): void {
     if (this.closed) return;
-    this.closed = true;
-    void this.transport?.close();
+    this.killNow();
     this.events?.onClosed(why);
   }
 }

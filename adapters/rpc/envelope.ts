@@ -59,11 +59,14 @@ function readArguments(params: JsonDoc<JsonObject> | undefined): JsonDoc | undef
 function readAnswer(parsed: Parsed): WireMessage {
   const { value, side } = parsed;
   const { id, result, error } = value;
-  const both = 'result' in value && 'error' in value;
-  if (both || (result === undefined && error === undefined)) {
-    throw new TollgateError(side === 'server' ? 'UPSTREAM_INVALID' : 'WIRE_VERSION', { detail: both ? 'The answer holds a result and an error.' : 'The message holds no method, result or error.' });
+  // Some implementations always write both and leave one null.
+  const hasError = error !== undefined && error !== null;
+  const hasResult = result !== undefined && result !== null;
+  if (hasError === hasResult) {
+    const detail = hasError ? 'The answer holds a result and an error.' : 'The message holds no method, result or error.';
+    throw new TollgateError(side === 'server' ? 'UPSTREAM_INVALID' : 'WIRE_VERSION', { detail });
   }
-  if (error !== undefined) return { kind: 'error', id: isId(id) ? id : null, error: readError(error) };
+  if (hasError) return { kind: 'error', id: isId(id) ? id : null, error: readError(error) };
   if (!isId(id)) throw new TollgateError('WIRE_ID');
   if (!isObject(result)) throw new TollgateError(side === 'server' ? 'UPSTREAM_INVALID' : 'WIRE_PARAMS', { detail: 'The result is not an object.' });
   return { kind: 'result', id, result: { text: textOf(parsed, 'result'), value: result, exact: parsed.exact } };

@@ -22,6 +22,7 @@ export interface Scan {
 
 const QUOTE = 34;
 const BACKSLASH = 92;
+const LETTER_D = 100;
 const LETTER_U = 117;
 
 /**
@@ -137,8 +138,10 @@ class Scanner {
 
   /** `at` is the `u` of an escape; returns its last hex digit, or that of the second half of a pair. */
   private skipUnicode(at: number): number {
+    // Only \uD… can be half of a pair, and texts that are escaped throughout hold millions of others.
+    if ((this.text.charCodeAt(at + 1) | 32) !== LETTER_D) return at;
     const unit = hexUnit(this.text, at + 1);
-    if (unit < 0xd800 || unit > 0xdfff) return at;
+    if (unit < 0xd800) return at;
     const second = this.text.startsWith('\\u', at + 5) ? hexUnit(this.text, at + 7) : 0;
     if (unit < 0xdc00 && second >= 0xdc00 && second <= 0xdfff) return at + 10;
     this.loneSurrogate = true;

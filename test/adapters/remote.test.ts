@@ -1,7 +1,9 @@
 /** Owns the tests of remote servers: real Streamable HTTP and SSE servers on loopback, and one that misbehaves. */
 import { createServer } from 'node:http';
 import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
+import { readFileSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
+import { resolve } from 'node:path';
 import { randomUUID } from 'node:crypto';
 import { pipeline, Readable } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
@@ -115,6 +117,8 @@ describe.each([['event streams', false], ['JSON answers', true]])('a real Stream
     const text = '{ "n": 12345678901234567890, "z": -0, "e": "\\u0061é" }';
     await Promise.all([server.call(callOf('echo', text)), server.call(callOf('echo', { b: 2 }))]);
     expect(real.bodies.some((body) => body.endsWith(`"params":{"name":"echo","arguments":${text}}}`))).toBe(true);
+    const { version } = JSON.parse(readFileSync(resolve(import.meta.dirname, '../../package.json'), 'utf8')) as { version: string };
+    expect(JSON.parse(real.bodies[0] ?? '')).toMatchObject({ params: { capabilities: {}, clientInfo: { name: 'tollgate', version } } });
     expect(real.bodies.map((body) => (JSON.parse(body) as { method: string }).method)).toEqual(['initialize', 'notifications/initialized', 'tools/call', 'tools/call']);
   });
 
@@ -284,6 +288,10 @@ describe('a remote server that misbehaves', () => {
     await sleep(700);
     expect(opened).toBeGreaterThan(1);
     expect(opened).toBeLessThan(6);
+    await server.stop();
+    const before = opened;
+    await sleep(600);
+    expect(opened).toBe(before);
   });
 
   it('is unavailable when nobody listens, mute, or without an address', async () => {

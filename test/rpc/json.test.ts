@@ -55,6 +55,7 @@ describe('requests of clients', () => {
     ['a long s that folds to s', '{"jsonrpc":"2.0","id":1,"method":"ping","param\u017f":{}}', 'WIRE_AMBIGUOUS_KEY'],
     ['a lone high surrogate', call('{"name":"a","arguments":{"s":"\\ud800"}}'), 'WIRE_LONE_SURROGATE'],
     ['a lone low surrogate', call('{"name":"a","arguments":{"s":"x\\uDC00y"}}'), 'WIRE_LONE_SURROGATE'],
+    ['a lone surrogate among other escapes', call('{"name":"a","arguments":{"s":"\\u00e9\\ud7ff\\uD83D\\uDE00\\ue000\\uDFFF"}}'), 'WIRE_LONE_SURROGATE'],
     ['two high surrogates', call('{"name":"a","arguments":{"s":"\\ud800\\ud800"}}'), 'WIRE_LONE_SURROGATE'],
     ['a lone surrogate in a key', call('{"name":"a","arguments":{"\\udfff":1}}'), 'WIRE_LONE_SURROGATE'],
     ['a batch', '[{"jsonrpc":"2.0","id":1,"method":"ping"}]', 'WIRE_BATCH'],
@@ -150,6 +151,12 @@ describe('numbers', () => {
     expect(request(call('{"name":"t","arguments":{"a":-0}}')).args).toMatchObject({ exact: false, text: '{"a":-0}' });
   });
 
+  it('takes whole pairs and other escapes, and judges a number of five million digits in linear time', () => {
+    expect(parseDoc('"\\u00e9\\ud7ff\\uD83D\\uDE00\\ue000"').value).toBe('é\ud7ff😀\ue000');
+    expect(parseDoc(`0.${'1'.repeat(5_000_000)}`).exact).toBe(false);
+    expect(refusal(`${'1'.repeat(5_000_000)}+`).code).toBe('WIRE_PARSE');
+  });
+
   it('does not mistake digits in strings for numbers', () => {
     expect(parseDoc('{"a":"9007199254740993","-0":"1e400"}').exact).toBe(true);
   });
@@ -164,6 +171,11 @@ describe('answers of servers', () => {
   it('tolerates unknown keys, keys in another case, half pairs and null params', () => {
     expect(read('{"jsonrpc":"2.0","id":1,"result":{"t":"\\ud800"},"Extra":1,"ID":2}', 'server').kind).toBe('result');
     expect(read('{"jsonrpc":"2.0","method":"notifications/x","params":null}', 'server')).toMatchObject({ kind: 'notification', params: undefined });
+  });
+
+  it('takes a null beside the other part of an answer for absent', () => {
+    expect(read('{"jsonrpc":"2.0","id":1,"result":{},"error":null}', 'server').kind).toBe('result');
+    expect(read('{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1,"message":"x"}}', 'server').kind).toBe('error');
   });
 
   it('keeps the words of errors whose code is no number', () => {
@@ -181,6 +193,7 @@ describe('answers of servers', () => {
 
   it.each([
     ['neither', '{"jsonrpc":"2.0","id":1}', 1],
+    ['nulls', '{"jsonrpc":"2.0","id":1,"result":null,"error":null}', 1],
     ['both', '{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"x"}}', 1],
     ['a scalar result', '{"jsonrpc":"2.0","id":1,"result":"x"}', 1],
     ['a result without id', '{"jsonrpc":"2.0","result":{}}', null],
