@@ -1,4 +1,5 @@
 /** Owns the names by which parts of tollgate.yaml point at each other; refuses names that point nowhere and rules that can never match. */
+import { readdirSync } from 'node:fs';
 import type { PrincipalConfig } from './config.ts';
 import { splitToolId, WORKSPACE } from './names.ts';
 import { didYouMean, quote } from './problems.ts';
@@ -18,6 +19,8 @@ export interface ReferenceContext {
   readonly profileKeys: Readonly<Record<string, unknown>>;
 }
 
+const SCHEMA_PROFILES = new URL('../../catalogs/profiles/', import.meta.url);
+
 const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(['read', 'write', 'edit', 'bash']);
 
 /** Reports every name that points nowhere, every collision, and every pattern that is too broad. */
@@ -28,6 +31,7 @@ export function checkReferences(written: Written, context: ReferenceContext): vo
   checker.budgets(written.budgets, ['budgets']);
   if (written.expose !== undefined) checker.expose(written.expose, ['expose']);
   checker.sharedExpose();
+  checker.schemaProfile(written.schemaProfile, ['schemaProfile']);
 }
 
 class ReferenceChecker {
@@ -55,6 +59,7 @@ class ReferenceChecker {
       if (!/^[a-z][a-z0-9-]{0,63}$/.test(name)) this.#report.refuseKey(path, `profile ${quote(name)}: names are lower-case letters, digits and hyphens, and begin with a letter; rename it`);
       (profile.servers ?? []).forEach((server, at) => this.#server(server, [...path, 'servers', at]));
       this.budgets(profile.budgets, [...path, 'budgets']);
+      this.schemaProfile(profile.schemaProfile, [...path, 'schemaProfile']);
       if (profile.expose !== undefined) this.expose(profile.expose, [...path, 'expose'], new Set([...(profile.servers ?? []), ...backendsOf(profile.expose)]));
     }
   }
@@ -106,6 +111,12 @@ class ReferenceChecker {
       if (server === undefined || reached.has(server) || Object.keys(profiles).length < Object.keys(this.#context.profileKeys).length) return;
       this.#report.refuse(['expose', 'tools', index], `no profile that takes this expose reaches server ${quote(server)}, so the line shows nothing; write profiles: {default: {servers: [${server}]}}`);
     });
+  }
+
+  /** Those that ship as data; a missing one would only show when an agent lists its tools. */
+  schemaProfile(name: string | undefined, path: Path): void {
+    const known = readdirSync(SCHEMA_PROFILES).filter((file) => file.endsWith('.json')).map((file) => file.slice(0, -'.json'.length));
+    if (name !== undefined && !known.includes(name)) this.#report.refuse(path, `schema profile ${quote(name)} does not exist; ${didYouMean(name, known)}`);
   }
 
   #tool(tool: string, path: Path, reached: ReadonlySet<string> | undefined): void {

@@ -1,0 +1,92 @@
+/** Tests what is suspicious about a command, attack by attack (security.md §3 E). */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { nameFault, SERVER_NAME, splitToolId, toSlug } from '../../facade/config/names.ts';
+import { nearest, quote, showPath } from '../../facade/config/problems.ts';
+import { hasLookAlike, inlineCodeFlag, isLoaderVariable, isTollgate, programOf, runsMovingPackage } from '../../facade/config/spawn-rules.ts';
+import { verifies } from '../verifies.ts';
+
+const spawn = (line: string): { command: string; args: string[]; env: Record<string, string> } => {
+  const [command = '', ...args] = line.split(' ');
+  return { command, args, env: {} };
+};
+
+describe('commands', () => {
+  it.each([
+    ['node -e x', '-e'], ['node --eval=x', '--eval'], ['/usr/bin/node.exe -p x', '-p'], ['npx -c x', '-c'], ['bash -lc x', '-lc'], ['C:\\Windows\\cmd.exe /c x', '/c'],
+    ['docker run --entrypoint sh image', '--entrypoint'], ['python3 -c x', '-c'], ['deno eval x', 'eval'],
+    ['node server.js', undefined], ['npx -y pkg@1.0.0', undefined], ['my-server -c config', undefined], ['bash server.sh', undefined],
+  ])('case 64, interpreter arguments: %s', (line, flag) => {
+    expect(inlineCodeFlag(spawn(line))).toBe(flag);
+  });
+
+  it.each(['NODE_OPTIONS', 'LD_PRELOAD', 'LD_LIBRARY_PATH', 'LD_AUDIT', 'BASH_ENV', 'DYLD_INSERT_LIBRARIES', 'Dyld_X', 'node_options'])('case 65, loader variable: %s', (name) => {
+    expect(isLoaderVariable(name)).toBe(true);
+  });
+
+  it.each(['PATH', 'HOME', 'NODE_ENV', 'LD', 'OPTIONS'])('not a loader variable: %s', (name) => {
+    expect(isLoaderVariable(name)).toBe(false);
+  });
+
+  it.each([
+    ['npx -y pkg', true], ['npx pkg@latest', true], ['npx @scope/pkg', true], ['npx @scope/pkg@^1', true], ['uvx tool', true], ['npx @1password/x', true],
+    ['npx -y pkg@1.2.3', false], ['npx @scope/pkg@1.2.3-beta.1', false], ['uvx tool==1.0', false], ['uvx tool@1.0.0', false], ['npx ./local', false], ['node server.js', false], ['npx', false],
+  ])('case 66, moving package: %s', (line, moving) => {
+    expect(runsMovingPackage(spawn(line))).toBe(moving);
+  });
+
+  it.each([
+    ['npx -y @modеlcontextprotocol/x', true], ['nоde x.js', true], ['npx -y pkg ~/Möbel', false], ['node /home/jörg/x.js', false],
+  ])('case 73, look-alike: %s', (line, found) => {
+    expect(hasLookAlike(spawn(line))).toBe(found);
+  });
+
+  it.each([
+    ['tollgate run', true], ['npx -y tollgate run', true], ['npx tollgate@0.1.0 run', true], ['node /opt/tollgate/dist/facade/main.js run', true], ['C:\\bin\\tollgate.cmd run', true],
+    ['npx tollgate-tools', false], ['node dist/main.js', false],
+  ])('Tollgate inside itself: %s', (line, found) => {
+    expect(isTollgate(spawn(line))).toBe(found);
+  });
+
+  it('a server without a command is none of these', () => {
+    const remote = { args: [], env: {} };
+    expect([inlineCodeFlag(remote), runsMovingPackage(remote), hasLookAlike(remote), isTollgate(remote)]).toEqual([undefined, false, false, false]);
+    expect(programOf('/a/b/NODE.EXE')).toBe('node');
+  });
+});
+
+describe('names' + verifies('HA-04'), () => {
+  it('every slug is legal, and a legal name is its own slug', () => {
+    fc.assert(fc.property(fc.string({ unit: 'binary' }), (name) => {
+      expect(toSlug(name)).toMatch(SERVER_NAME);
+      expect(toSlug(toSlug(name))).toBe(toSlug(name));
+    }));
+    fc.assert(fc.property(fc.stringMatching(/^[a-z][a-z0-9]{0,20}$/), (name) => {
+      expect(toSlug(name)).toBe(name);
+    }));
+  });
+
+  it('reserved names are named as such', () => {
+    expect(['workspace', 'tollgate', 'spill', 'tollgate-x'].every((name) => nameFault(name)?.includes('reserved'))).toBe(true);
+    expect(nameFault('github')).toBeUndefined();
+  });
+
+  it('ids of tools name one server', () => {
+    expect(splitToolId('a.b.c/*')).toEqual({ server: 'a', tool: 'b.c/*' });
+    for (const id of ['', '.', 'a', 'a.', '.b', '*.b', 'A.b', 'a b.c', 'a.b c']) expect(splitToolId(id), id).toBeUndefined();
+  });
+});
+
+describe('words of messages', () => {
+  it('suggest what is near, not what is merely short', () => {
+    expect(nearest('sevrers', ['servers', 'secrets'])).toBe('servers');
+    expect(nearest('x', ['id', 'on'])).toBeUndefined();
+    expect(nearest('a'.repeat(1000), ['a'.repeat(999)])).toBeUndefined();
+  });
+
+  it('show names short, quoted and without control characters', () => {
+    expect(quote('x'.repeat(100))).toBe(`"${'x'.repeat(40)}…"`);
+    expect(quote('a\u001b[31m\u202eb"')).toBe('"a\\u001b[31m?b\\""');
+    expect(showPath(['servers', 'a b', 'args', 0])).toBe('servers."a b".args[0]');
+  });
+});
