@@ -2,7 +2,7 @@
 import { UpstreamError, type JsonDoc } from '../adapters/port.ts';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { ToolResult } from '../catalogs/tool.ts';
-import type { Obligations, Policy } from '../policies/port.ts';
+import type { Obligations, Policy, Principal } from '../policies/port.ts';
 import { bindArgs } from './args.ts';
 import type { AuditLog } from './audit/log.ts';
 import type { Budgets, Gate, Lease } from './budget.ts';
@@ -30,7 +30,8 @@ export interface Deps {
   readonly auditKey: Buffer;
   readonly spills: Spills;
   readonly redactor: Redactor;
-  readonly caps: CapsConfig;
+  /** Caps of a principal's profiles. */
+  readonly capsOf: (principal: Principal) => CapsConfig;
   readonly now: () => number;
   readonly newId: () => string;
   /** Told of every end, for metrics and the log of the process. Never throws. */
@@ -61,7 +62,8 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
       labels: [...(session.labels.get(caller.run) ?? [])], time: new Date(trace.startedAt).toISOString(),
     }));
     enforce(decision, target.args, trace.id);
-    const limits = limitsOf(deps.caps, target, decision.obligations);
+    const caps = deps.capsOf(caller.principal);
+    const limits = limitsOf(caps, target, decision.obligations);
     release = await deps.gateOf(session).enter({ signal: request.signal, deadline: trace.startedAt + limits.timeoutMs });                // 5 reserve
     lease = await deps.budgets.reserve({
       budgets: decision.obligations.budgets, keys: keysOf(trace, caller.run), argBytes: trace.argBytes,
@@ -72,11 +74,11 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     const granted = grantedBy(lease, limits);
     const raw = await send(deps, { session, request, trace, target, limits: granted });                             // 6 call
     const labels = [...new Set([...target.labels, ...decision.obligations.labels])];
-    const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? deps.caps.validateOutput;
+    const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
     const faults = outputFaults(raw, exposed.entry?.output, validateOutput);
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
       cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, canRead: table.canRead,
-      spill: { put: (text) => deps.spills.put(text, owner, { effect: target.effect, labels, maxBytes: deps.caps.spillBytes }) },
+      spill: { put: (text) => deps.spills.put(text, owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
       ...(exposed.entry?.output === undefined ? {} : { validOutput: (value: unknown) => exposed.entry?.output?.check(value).length === 0 }),
       meta: { ...provenance(trace, exposed.server.adapter.info()?.version), ...(labels.length > 0 ? { 'tollgate/labels': labels } : {}), ...(faults > 0 ? { 'tollgate/outputInvalid': faults } : {}) },
       notes: bound.notes,
@@ -122,8 +124,8 @@ interface Limits {
 /** Obligations tighten; they never widen what the configuration allows. */
 function limitsOf(caps: CapsConfig, target: Target, obligations: Obligations): Limits {
   const cap = { bytes: Math.min(caps.bytes, obligations.caps.bytes ?? caps.bytes), lines: Math.min(caps.lines, obligations.caps.lines ?? caps.lines) };
-  const timeoutMs = Math.min(target.timeoutMs, obligations.timeoutMs ?? target.timeoutMs);
-  return { cap, timeoutMs, hardTimeoutMs: Math.max(timeoutMs, Math.min(target.hardTimeoutMs, obligations.timeoutMs ?? target.hardTimeoutMs)) };
+  const bound = Math.min(obligations.timeoutMs ?? Infinity, caps.timeoutMs ?? Infinity);
+  return { cap, timeoutMs: Math.min(target.timeoutMs, bound), hardTimeoutMs: Math.min(target.hardTimeoutMs, bound) };
 }
 
 /** A budget that is nearly spent grants less than the cap; the reply keeps to it. */

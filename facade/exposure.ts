@@ -44,10 +44,10 @@ export class Exposures {
   readonly #policy: () => Policy;
   readonly #primitives: ReadonlyMap<Primitive, { readonly tool: RawTool; readonly validator: Validator }>;
   readonly #serversOf: (principal: Principal) => readonly string[];
-  readonly #maxArgBytes: number;
+  readonly #maxArgBytes: (principal: Principal) => number;
   readonly #tables = new LRUCache<string, Table>({ max: 64 });
 
-  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: number }) {
+  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number }) {
     this.#catalog = parts.catalog;
     this.#policy = parts.policy;
     this.#serversOf = parts.serversOf;
@@ -67,7 +67,7 @@ export class Exposures {
     const candidates = this.#candidates(names);
     const decisions = await policy.list(principal, candidates.map((candidate) => candidate.asked));
     if (decisions.length !== candidates.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
-    const table = this.#build(candidates, decisions);
+    const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal) });
     this.#tables.set(key, table);
     return table;
   }
@@ -91,7 +91,7 @@ export class Exposures {
     });
   }
 
-  #build(candidates: readonly Candidate[], decisions: readonly ListDecision[]): Table {
+  #build(candidates: readonly Candidate[], { decisions, maxBytes }: { decisions: readonly ListDecision[]; maxBytes: number }): Table {
     const shown: Shown[] = [];
     const primitives = new Map<string, Shown>();
     for (const [index, candidate] of candidates.entries()) {
@@ -105,24 +105,24 @@ export class Exposures {
     }
     const all = [...primitives.values(), ...lastOf(shown)];
     const { names, collisions } = exposedNames(all.map(named));
-    const exposed = all.flatMap((one) => this.#expose(one, shownName(named(one)))).filter((one) => names.has(one.name));
+    const exposed = all.flatMap((one) => this.#expose(one, { name: shownName(named(one)), maxBytes })).filter((one) => names.has(one.name));
     const byName = new Map(exposed.map((one) => [one.name, one]));
     return { byName, collisions, canRead: byName.get('read')?.primitive === 'read', text: `{"tools":[${exposed.map((one) => one.text).join(',')}]}` };
   }
 
-  #expose(one: Shown, name: string): readonly Exposed[] {
+  #expose(one: Shown, { name, maxBytes }: { name: string; maxBytes: number }): readonly Exposed[] {
     const { candidate, exposure } = one;
-    if (candidate.primitive !== undefined) return this.#exposePrimitive(one, candidate.primitive);
+    if (candidate.primitive !== undefined) return this.#exposePrimitive(one, candidate.primitive, maxBytes);
     const entry = candidate.entry;
     const projection = entry?.projection(one.decision.schemaProfile);
     if (entry === undefined || projection === undefined) return [];
     const schema = withoutPinned(projection.schema, Object.keys(exposure.pins));
-    const args: ArgsShape = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins: exposure.pins, maxBytes: this.#maxArgBytes };
+    const args: ArgsShape = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins: exposure.pins, maxBytes };
     const text = JSON.stringify({ ...entry.tool, name, description: describe(one, entry.tool), inputSchema: schema });
     return [{ name, server: candidate.served, entry, args, pin: entry.pin, text }];
   }
 
-  #exposePrimitive(one: Shown, primitive: Primitive): readonly Exposed[] {
+  #exposePrimitive(one: Shown, primitive: Primitive, maxBytes: number): readonly Exposed[] {
     const known = this.#primitives.get(primitive);
     if (known === undefined) return [];
     const pins = one.exposure.pins;
@@ -130,7 +130,7 @@ export class Exposures {
       const normal = normalise(primitive, args);
       return { args: normal.args, changed: normal.args !== args, notes: normal.notes };
     };
-    const args: ArgsShape = { schema: known.tool.inputSchema, validator: known.validator, lift, pins, maxBytes: this.#maxArgBytes };
+    const args: ArgsShape = { schema: known.tool.inputSchema, validator: known.validator, lift, pins, maxBytes };
     const text = JSON.stringify({ ...known.tool, description: describe(one, known.tool), inputSchema: withoutPinned(known.tool.inputSchema, Object.keys(pins)) });
     return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text }];
   }

@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 /** Owns the wiring: the only file that knows which implementations stand behind the ports, and the start of the process. */
 import { randomUUID } from 'node:crypto';
-import { homedir, userInfo } from 'node:os';
+import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { homedir, tmpdir, userInfo } from 'node:os';
 import path from 'node:path';
-import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
 import { createMapped } from '../adapters/mapped/backend.ts';
@@ -18,14 +18,15 @@ import type { Deps } from './call.ts';
 import { Catalog, type Served } from './catalog.ts';
 import { runCli } from './cli/program.ts';
 import type { Io } from './cli/io.ts';
-import type { Config } from './config/config.ts';
+import type { CapsConfig, Config } from './config/config.ts';
+import { mergeProfiles } from './config/profiles.ts';
 import { Exposures } from './exposure.ts';
 import { Gateway } from './gateway.ts';
 import { createLog } from './log.ts';
 import { Metrics } from './metrics.ts';
 import { Redactor } from './output/redact.ts';
 import { Spills } from './output/spills.ts';
-import { policySettings } from './policy-settings.ts';
+import { policyParts } from './policy-parts.ts';
 import { serveExternal, serveInternal } from './served.ts';
 import { openState } from './state/sqlite.ts';
 import type { Principal } from '../policies/port.ts';
@@ -36,7 +37,7 @@ export async function assemble(config: Config, options: { readonly opa?: string;
   const redactor = new Redactor();
   for (const secret of config.secrets) redactor.register(secret);
   const log = createLog(redactor, options.onLog ?? (() => undefined), process.env['TOLLGATE_LOG']);
-  const policy = await loadPolicy({ ...policySettings(config), ...(options.opa === undefined ? {} : { opa: options.opa }), cache: path.join(config.state, 'policy') });
+  const policy = await loadPolicy(policyParts(config, options));
   const state = openState(config.state);
   const audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
   audit.append({ type: 'config', event: 'loaded', outcome: 'allow', revision: policy.revision });
@@ -44,13 +45,14 @@ export async function assemble(config: Config, options: { readonly opa?: string;
   const pool = new ServerPool(config.limits, { onStderr: (server, line) => log.debug({ server }, line) });
   const catalog = new Catalog(serveAll(config, { pool, workspace: serveInternal(workspace) }));
   const serversOf = (principal: Principal): readonly string[] => serverNames(config, principal);
+  const capsOf = (principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps });
   const spills = new Spills(config.state);
   const metrics = new Metrics();
-  const exposures = new Exposures({ catalog, policy: () => policy, primitives: await workspace.listTools(), serversOf, maxArgBytes: config.caps.argBytes });
+  const exposures = new Exposures({ catalog, policy: () => policy, primitives: await workspace.listTools(), serversOf, maxArgBytes: (principal) => capsOf(principal).argBytes });
   const budgets = createBudgets(state);
   const deps: Deps = {
-    workspace: config.workspace, exposures, policy: () => policy, budgets, gateOf: gates(config.caps.concurrent), audit, auditKey: readAuditKey(config.state),
-    spills, redactor, caps: config.caps, now: Date.now, newId: randomUUID,
+    workspace: config.workspace, exposures, policy: () => policy, budgets, gateOf: gates(capsOf), audit, auditKey: readAuditKey(config.state),
+    spills, redactor, capsOf, now: Date.now, newId: randomUUID,
     onEnd: (trace, error) => {
       metrics.onEnd(trace, error);
       if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, err: error.cause ?? error }, error.code);
@@ -59,6 +61,18 @@ export async function assemble(config: Config, options: { readonly opa?: string;
   process.once('exit', () => pool.killNow());
   const gateway = new Gateway({ deps, catalog, metrics, state });
   return { config, gateway, catalog, deps, serversOf, notices: noticesOf(config) };
+}
+
+/** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
+export async function checkPolicy(config: Config, options: { readonly opa?: string }): Promise<string> {
+  const cache = mkdtempSync(path.join(tmpdir(), 'tollgate-check-'));
+  try {
+    const policy = await loadPolicy(policyParts(config, { ...options, cache }));
+    policy.close();
+    return policy.revision;
+  } finally {
+    rmSync(cache, { recursive: true, force: true });
+  }
 }
 
 function serveAll(config: Config, parts: { pool: ServerPool; workspace: Served }): ReadonlyMap<string, Served> {
@@ -77,10 +91,10 @@ function serverNames(config: Config, principal: Principal): readonly string[] {
   return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...Object.values(profile.primitives)]))];
 }
 
-function gates(limit: number): (session: OpenSession) => Gate {
+function gates(capsOf: (principal: Principal) => CapsConfig): (session: OpenSession) => Gate {
   const known = new WeakMap<OpenSession, Gate>();
   return (session) => {
-    const gate = known.get(session) ?? createGate(limit);
+    const gate = known.get(session) ?? createGate(capsOf(session.principal).concurrent);
     known.set(session, gate);
     return gate;
   };
@@ -105,5 +119,5 @@ function processIo(): Io {
 }
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
-  process.exitCode = await runCli(process.argv.slice(2), processIo(), assemble);
+  process.exitCode = await runCli(process.argv.slice(2), processIo(), { assemble, check: checkPolicy });
 }
