@@ -1,5 +1,5 @@
 /** Owns the last step of the build: every file that is not TypeScript goes beside the compiled code; refuses to run outside dist/. */
-import { copyFileSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -30,7 +30,7 @@ export function copyAssets(root: string, target: string): readonly string[] {
 }
 
 const self = fileURLToPath(import.meta.url);
-if (process.argv[1] === self) {
+if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === self) {
   const dist = path.dirname(path.dirname(self));
   if (path.basename(dist) !== 'dist') throw new Error('assets are copied by the compiled file under dist/, not from the sources');
   copyAssets(path.dirname(dist), dist);

@@ -10,7 +10,7 @@ import { makeCapabilities } from './capabilities.ts';
 import { findOpa, packageRoot, runOpa, type Opa } from './opa.ts';
 
 /** What the wasm answers: one call, one list, and whether patterns compile. */
-export const ENTRYPOINTS = { call: 'tollgate/call/decision', list: 'tollgate/list/decisions', patterns: 'tollgate/patterns/broken' } as const;
+export const ENTRYPOINTS = { call: 'tollgate/call/decision', list: 'tollgate/list/decisions', patterns: 'tollgate/patterns/check' } as const;
 
 /** This folder, in the sources or in dist/. */
 const HERE = path.dirname(fileURLToPath(import.meta.url));

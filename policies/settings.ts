@@ -52,7 +52,7 @@ export interface Settings {
 export function compileSettings(settings: Settings): Readonly<Record<string, unknown>> {
   return {
     caps: pickCaps(settings.caps),
-    schemaProfile: [settings.schemaProfile],
+    schemaProfile: settings.schemaProfile,
     budgets: settings.budgets.map(compileBudget),
     servers: byName(settings.servers, compileServer),
     profiles: byName(settings.profiles, compileProfile),

@@ -15,7 +15,9 @@ rules(target) := sort({show |
 	some rule in profile.expose.patterns[target.server]
 	match.text(rule.tool, target.tool)
 	show := rule.show
-}) if count(exact(target)) == 0
+}) if {
+	count(exact(target)) == 0
+}
 
 exact(target) := sort({show |
 	some profile in principal.profiles

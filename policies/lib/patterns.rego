@@ -6,7 +6,7 @@ package tollgate.patterns
 
 # METADATA
 # entrypoint: true
-broken := [pattern |
+check := {"broken": [pattern |
 	some pattern in input.patterns
 	not regex.is_valid(pattern)
-]
+]}

@@ -35,7 +35,7 @@ sound(found) if {
 	}
 }
 
-mode(name) := object.get(data.config.modes, name, "enforce")
+mode(name) := object.get(data.config.modes, name, data.config.mode)
 
 readable(name, entry) := {"id": concat(".", ["policy", name]), "message": entry} if is_string(entry)
 

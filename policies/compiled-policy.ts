@@ -1,0 +1,72 @@
+/** Owns the policy port over compiled wasm: asks, and reads the answers; knows nothing of where policy came from. */
+import type { Question } from './workers.ts';
+import { readCallDecision, readListDecisions } from './decision.ts';
+import { callInputText, listInputText } from './input.ts';
+import { ENTRYPOINTS } from './library.ts';
+import type { CallDecision, CallInput, ListDecision, ListTool, Policy, Principal } from './port.ts';
+import { WasmPolicy } from './wasm.ts';
+
+type Result = Readonly<Record<string, unknown>>;
+
+/** Answers questions; throws or rejects with POLICY_FAILED. */
+export interface Evaluator {
+  /** Whether long arguments are projected: the library knows the marks, user Rego would take them for the values. */
+  readonly projects: boolean;
+  evaluate(question: Question): Result | Promise<Result>;
+  close(): void;
+}
+
+/** Tools of one list question: keeps the input below its limit and other calls from waiting. */
+const LIST_CHUNK = 250;
+/** Characters of input for each of which an evaluation gets a millisecond more. */
+const CHARS_A_MS = 8 * 1024;
+
+/** The shipped library over data: bounded work over bounded input, so it runs in this thread. */
+export class LibraryEvaluator implements Evaluator {
+  readonly projects = true;
+  readonly #wasm: WasmPolicy;
+
+  constructor(wasm: Uint8Array, data: string) {
+    this.#wasm = new WasmPolicy(wasm, data, { entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list] });
+  }
+
+  evaluate({ entrypoint, input, time }: Question): Result {
+    return this.#wasm.evaluate(entrypoint, input, time);
+  }
+
+  close(): void {}
+}
+
+/** A policy; `deadlineMs` is the time of one decision over small arguments. */
+export class CompiledPolicy implements Policy {
+  readonly revision: string;
+  readonly #evaluator: Evaluator;
+  readonly #deadlineMs: number;
+
+  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly deadlineMs: number }) {
+    this.#evaluator = evaluator;
+    this.revision = options.revision;
+    this.#deadlineMs = options.deadlineMs;
+  }
+
+  call(input: CallInput): CallDecision | Promise<CallDecision> {
+    const text = callInputText(input, { project: this.#evaluator.projects });
+    const deadlineMs = this.#deadlineMs + text.length / CHARS_A_MS;
+    const result = this.#evaluator.evaluate({ entrypoint: ENTRYPOINTS.call, input: text, time: input.time, deadlineMs });
+    return result instanceof Promise ? result.then(readCallDecision) : readCallDecision(result);
+  }
+
+  async list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> {
+    const decisions: ListDecision[] = [];
+    for (let from = 0; from < tools.length; from += LIST_CHUNK) {
+      const chunk = tools.slice(from, from + LIST_CHUNK);
+      const question = { entrypoint: ENTRYPOINTS.list, input: listInputText(principal, chunk), time: '', deadlineMs: this.#deadlineMs + chunk.length };
+      decisions.push(...readListDecisions(await this.#evaluator.evaluate(question), chunk.length));
+    }
+    return decisions;
+  }
+
+  close(): void {
+    this.#evaluator.close();
+  }
+}

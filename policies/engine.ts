@@ -1,0 +1,158 @@
+/** Owns the making of a policy from configuration, YAML rules, Rego and bundles; refuses all of it when any part has a fault. */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { TollgateError } from '../catalogs/errors.ts';
+import { readBundle, type Bundle } from './bundle.ts';
+import { compileRego } from './compile.ts';
+import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-policy.ts';
+import { ConditionError } from './conditions.ts';
+import { ENTRYPOINTS, readLibrary } from './library.ts';
+import { findOpa } from './opa.ts';
+import { PatternError } from './patterns.ts';
+import type { Policy } from './port.ts';
+import { refuseProblems, type Problem } from './problems.ts';
+import type { RegoFacts } from './rego.ts';
+import type { Mode } from './rule-schema.ts';
+import { compileRules, findDangling, type CompiledRules, type RuleDocument } from './rules.ts';
+import { compileSettings, type Settings } from './settings.ts';
+import { WasmPolicy } from './wasm.ts';
+import { WorkerEvaluator } from './workers.ts';
+
+/** Where policy comes from: a YAML rules file, Rego (a folder or a file), or a built bundle. `path` is absolute. */
+export interface SourceSettings {
+  readonly path: string;
+  readonly kind: 'yaml' | 'rego' | 'bundle';
+  readonly mode: Mode;
+}
+
+/** YAML as plain values that know their place; the facade's own reader fits. */
+export interface YamlDocument {
+  readonly value: unknown;
+  readonly problems: readonly Problem[];
+  placeOf(path: readonly (string | number)[], part: 'key' | 'value'): { readonly line: number; readonly column: number };
+}
+
+/** All that a policy is made from. */
+export interface PolicyParts {
+  readonly settings: Settings;
+  /** Absolute, symlinks resolved. */
+  readonly workspace: string;
+  /** Absolute: the folder of the configuration; messages name files relative to it. */
+  readonly folder: string;
+  /** Absolute: where built Rego is kept. Made when needed. */
+  readonly cache: string;
+  /** Rules that have been read already: those of tollgate.yaml. */
+  readonly rules: readonly RuleDocument[];
+  readonly sources: readonly SourceSettings[];
+  readonly readYaml: (file: string, text: string) => YamlDocument;
+  /** The command line's --opa. */
+  readonly opa?: string;
+  /** Milliseconds for one decision of user Rego; default 50, and more with large arguments. */
+  readonly deadlineMs?: number;
+}
+
+const DEADLINE_MS = 50;
+/** User Rego sees arguments whole, so its input may be larger than that of the library alone. */
+const WORKER_LIMITS = { inputBytes: 2 * 1024 * 1024, memoryBytes: 256 * 1024 * 1024 } as const;
+/** Servers of Tollgate itself, which no configuration lists. */
+const INTERNAL_SERVERS = ['workspace'] as const;
+const NO_SETS: RegoFacts['sets'] = { deny: false, ask: false, allow: false };
+
+/**
+ * Loads a policy. Throws POLICY_INVALID with every problem as `file:line:col: message` in `data.problems`, OPA_MISSING when
+ * there is Rego and no opa. With no rules at all everything is denied.
+ */
+export async function loadPolicy(parts: PolicyParts): Promise<Policy> {
+  const { settings } = parts;
+  const rules = compileRules([...parts.rules, ...(await readRuleFiles(parts))], parts.workspace);
+  const library = readLibrary();
+  const known = { servers: [...INTERNAL_SERVERS, ...settings.servers.map(({ name }) => name)], profiles: settings.profiles.map(({ name }) => name) };
+  refuseProblems([...rules.problems, ...findBroken(rules, library.wasm), ...findDangling(rules.mentions, known)]);
+  const user = await loadUser(parts);
+  const config = {
+    version: 1,
+    ...settingsData(settings),
+    rules: { list: rules.list, index: rules.index },
+    modes: user?.modes ?? {},
+    mode: user?.mode ?? 'enforce',
+    places: user?.places ?? {},
+    rego: user?.sets ?? NO_SETS,
+  };
+  const data = JSON.stringify({ ...user?.data, config });
+  const wasm = user?.wasm ?? library.wasm;
+  const revision = createHash('sha256').update(wasm).update(data).digest('hex');
+  const evaluator = user === undefined ? new LibraryEvaluator(wasm, data) : await startWorkers(wasm, data);
+  return new CompiledPolicy(evaluator, { revision, deadlineMs: parts.deadlineMs ?? DEADLINE_MS });
+}
+
+async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> {
+  const workers = new WorkerEvaluator({ wasm, data, entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list], limits: WORKER_LIMITS });
+  await workers.start();
+  return workers;
+}
+
+type UserPolicy = Bundle & { readonly modes: Readonly<Record<string, Mode>>; readonly mode: Mode; readonly places: RegoFacts['places']; readonly sets: RegoFacts['sets'] };
+
+/** User Rego or a bundle; two modules cannot be folded into one decision. */
+async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
+  const active = parts.sources.filter(({ mode }) => mode !== 'off');
+  const rego = active.filter(({ kind }) => kind === 'rego');
+  const [bundle, ...others] = active.filter(({ kind }) => kind === 'bundle');
+  if (bundle === undefined) return rego.length === 0 ? undefined : buildUser(rego, parts);
+  if (rego.length > 0 || others.length > 0) throw new TollgateError('POLICY_INVALID', { detail: 'A bundle stands alone: build all Rego into one bundle.' });
+  const enforced = bundle.mode === 'enforce';
+  return { ...(await readBundle(bundle.path, showName(bundle, parts))), modes: {}, mode: bundle.mode, places: {}, sets: { deny: enforced, ask: enforced, allow: enforced } };
+}
+
+async function buildUser(rego: readonly SourceSettings[], parts: PolicyParts): Promise<UserPolicy> {
+  const opa = await findOpa(parts.opa);
+  const compiled = await compileRego(rego.map((source) => ({ path: source.path, shown: showName(source, parts) })), { opa, cache: parts.cache });
+  const modes: Record<string, Mode> = {};
+  for (const { name, source } of compiled.facts.packages) {
+    const mode = rego[source]?.mode ?? 'enforce';
+    if ((modes[name] ?? mode) !== mode) throw new TollgateError('POLICY_INVALID', { detail: `The package policy.${name} stands in two sources of different modes.` });
+    modes[name] = mode;
+  }
+  const enforced = Object.values(modes).includes('enforce');
+  return { ...compiled, modes, mode: 'enforce', places: compiled.facts.places, sets: enforced ? compiled.facts.sets : NO_SETS };
+}
+
+async function readRuleFiles(parts: PolicyParts): Promise<readonly RuleDocument[]> {
+  const files = parts.sources.filter(({ kind }) => kind === 'yaml');
+  return Promise.all(files.map(async (source): Promise<RuleDocument> => {
+    const file = showName(source, parts);
+    const text = await readFile(source.path, 'utf8').catch((cause: unknown) => {
+      throw new TollgateError('POLICY_INVALID', { detail: `The rules ${file} cannot be read.`, cause });
+    });
+    const document = parts.readYaml(file, text);
+    refuseProblems(document.problems);
+    return { file, mode: source.mode, value: document.value, placeOf: (at, part) => document.placeOf(at, part) };
+  }));
+}
+
+/** Patterns that the engine cannot compile, asked of the engine itself: in a decision they would silently match nothing. */
+function findBroken({ mentions }: CompiledRules, wasm: Uint8Array): readonly Problem[] {
+  const patterns = mentions.filter(({ kind }) => kind === 'pattern');
+  if (patterns.length === 0) return [];
+  const engine = new WasmPolicy(wasm, '{}', { entrypoints: [ENTRYPOINTS.patterns] });
+  return patterns.flatMap(({ name, place }) => {
+    const { broken } = engine.evaluate(ENTRYPOINTS.patterns, JSON.stringify({ patterns: [name] }));
+    return Array.isArray(broken) && broken.length === 0 ? [] : [{ ...place, message: `${JSON.stringify(name)} is no RE2 regular expression (no lookaround, no backreferences)` }];
+  });
+}
+
+/** A wrong pattern of the configuration is a fault of the policy that it becomes. */
+function settingsData(settings: Settings): Readonly<Record<string, unknown>> {
+  try {
+    return compileSettings(settings);
+  } catch (thrown) {
+    if (thrown instanceof PatternError || thrown instanceof ConditionError) throw new TollgateError('POLICY_INVALID', { detail: `${thrown.message}.`, cause: thrown });
+    throw thrown;
+  }
+}
+
+function showName(source: SourceSettings, parts: PolicyParts): string {
+  const relative = path.relative(parts.folder, source.path);
+  return relative === '' || relative.startsWith('..') ? path.basename(source.path) : relative;
+}

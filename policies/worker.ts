@@ -1,0 +1,24 @@
+/** Owns the inside of a policy worker: one module, one question after the other; refuses nothing itself, it reports. */
+import { workerData, type MessagePort } from 'node:worker_threads';
+import { TollgateError } from '../catalogs/errors.ts';
+import type { Question, WorkerAnswer, WorkerParts } from './workers.ts';
+import { WasmPolicy } from './wasm.ts';
+
+const { port, ...parts } = workerData as WorkerParts & { readonly port: MessagePort };
+
+function answer(run: () => Readonly<Record<string, unknown>>): void {
+  let said: WorkerAnswer;
+  try {
+    said = { result: run() };
+  } catch (thrown) {
+    said = { failed: thrown instanceof TollgateError ? thrown.message : 'The policy cannot be evaluated.' };
+  }
+  port.postMessage(said);
+}
+
+let policy: WasmPolicy | undefined;
+answer(() => {
+  policy = new WasmPolicy(parts.wasm, parts.data, parts);
+  return {};
+});
+port.on('message', ({ entrypoint, input, time }: Question) => answer(() => policy?.evaluate(entrypoint, input, time) ?? {}));
