@@ -54,6 +54,8 @@ function repair(input: unknown, as: 'input' | 'output'): Canonical {
     return fault === undefined ? { schema, log } : { quarantined: fault };
   } catch (error) {
     if (error instanceof Refused) return { quarantined: error.message };
+    // Definitions that name each other in a chain of thousands.
+    if (error instanceof RangeError) return { quarantined: 'SCHEMA_LIMIT: its references lead too deep' };
     throw error;
   }
 }

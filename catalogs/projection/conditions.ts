@@ -1,8 +1,7 @@
 /** Owns what becomes of conditional keywords: `if`, `not` and `dependent…` leave the schema and stay as words (transform 11). */
 import { below, type Log } from './log.ts';
-import { entriesOf, isNever, isObject, own, schemasOf, strings, without, type Schema } from './schema.ts';
+import { entriesOf, isNever, isObject, own, schemasOf, strings, valuesOf, without, type Schema } from './schema.ts';
 import { conditionWords, either } from './words.ts';
-import { valuesOf } from './merge.ts';
 
 const KEYWORDS = ['if', 'then', 'else', 'not', 'dependentRequired', 'dependentSchemas'];
 const VAGUE = 'some combinations are refused; the error says which';

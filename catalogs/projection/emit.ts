@@ -1,11 +1,12 @@
 /** Owns the shape that the model sees: a simplified tree written with the keywords of one profile, and the way back from it. */
+import { described } from './describe.ts';
 import { liftNode, mergeLifts, type LiftNode } from './lift.ts';
 import { below, type Log } from './log.ts';
 import type { SchemaProfile } from './profile.ts';
 import type { Renames } from './rename.ts';
 import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
 import { chooseUnion } from './variants.ts';
-import { constraintWords, cutWord, shape } from './words.ts';
+import { constraintWords, shape } from './words.ts';
 
 /** One rendering: the same tree can be written with more or less detail (schema-primitives A7.5). */
 export interface Rendering {
@@ -42,7 +43,7 @@ function emit(input: Schema, rendering: Rendering, place: Place): Emitted {
   const node = chooseUnion(input, rendering);
   if (node['text'] === true || (isAny(node) && rendering.profile.any === 'text')) return emitText(node, rendering, place);
   if (Array.isArray(node['anyOf'])) return emitUnion(node, rendering, place);
-  if (node['nothingElse'] === true) return { schema: described({ type: 'string' }, { ...node, words: ['always null: leave it out'] }, rendering), lift: undefined };
+  if (node['nothingElse'] === true) return emitNull(node, rendering, place);
   if (isAny(node)) return { schema: anyValue(node, rendering, place), lift: undefined };
   const [type] = typesOf(node);
   if (type === 'object') return emitObject(node, rendering, { ...place, depth: place.depth + 1 });
@@ -52,26 +53,6 @@ function emit(input: Schema, rendering: Rendering, place: Place): Emitted {
 
 function isAny(node: Schema): boolean {
   return typesOf(node).length === 0 && node['anyOf'] === undefined && node['nothingElse'] !== true;
-}
-
-/** Description and words in one text; when it is too long the words stay and the prose is cut (schema-primitives A6.17). */
-function described(schema: Schema, node: Schema, rendering: Rendering): Schema {
-  // Words stay whole in full detail; where bytes are short they are cut like the prose.
-  const words = cutWord([...strings(node['words']), ...constraintWords(node)].join(', '), Math.max(60, rendering.maxDescription));
-  const room = Math.max(0, rendering.maxDescription - words.length - 2);
-  const prose = typeof node['description'] === 'string' && room > 1 ? cutWord(node['description'], room) : '';
-  const text = sentence(prose, words);
-  if (text === '') return schema;
-  if (!Array.isArray(schema['anyOf'])) return { ...without(schema, ['description']), description: text };
-  // Vertex refuses any keyword beside anyOf, so the text stands in the first branch.
-  const [first = {}, ...rest] = schemasOf(schema['anyOf']);
-  const inner = typeof first['description'] === 'string' && !text.includes(first['description']) ? sentence(text, first['description']) : text;
-  return { ...schema, anyOf: [{ ...first, description: cutWord(inner, rendering.profile.maxDescription) }, ...rest] };
-}
-
-function sentence(first: string, second: string): string {
-  if (first === '' || second === '') return first + second;
-  return `${first}${/[.!?:…]$/.test(first) ? ' ' : '. '}${second}`;
 }
 
 function scalar(node: Schema, type: string, rendering: Rendering, place: Place): Schema {
@@ -89,16 +70,35 @@ function anyValue(node: Schema, rendering: Rendering, place: Place): Schema {
   return described({ anyOf: [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }, open, ...list] }, node, rendering);
 }
 
+/** No profile has a type for null alone. */
+function emitNull(node: Schema, rendering: Rendering, place: Place): Emitted {
+  rendering.log.push({ transform: 'null-only', effect: 'widen', path: place.path });
+  return { schema: described({ type: 'string' }, { ...node, words: ['always null: leave it out'] }, rendering), lift: undefined };
+}
+
 function emitText(node: Schema, rendering: Rendering, place: Place): Emitted {
   rendering.log.push({ transform: 'json-text', effect: 'encode', path: place.path });
-  const words = isAny(node) ? 'any value; write objects and lists as JSON text' : `write objects and lists as JSON text: ${shape(without(node, ['text', 'nullable']))}`;
+  const plain = shape(without(node, ['text', 'nullable']));
+  const words = isAny(node) ? 'any value; write objects and lists as JSON text' : `${typesOf(node)[0] === 'object' ? 'JSON text of' : 'write objects and lists as JSON text:'} ${plain}`;
   return { schema: described({ type: 'string' }, { ...without(node, ['enum']), words: [...strings(node['words']), words] }, rendering), lift: liftNode({ json: true }) };
 }
 
 function emitUnion(node: Schema, rendering: Rendering, place: Place): Emitted {
   const branches = schemasOf(node['anyOf']).map((branch, index) => emit(branch, rendering, { ...place, path: below(place.path, 'anyOf', index) }));
-  const schema = described({ anyOf: branches.map((branch) => branch.schema) }, node, rendering);
-  return { schema, lift: mergeLifts(branches.map((branch) => branch.lift)) };
+  const written = joinTexts(branches.map((branch) => branch.schema));
+  const [only = {}] = written;
+  const lift = mergeLifts(branches.map((branch) => branch.lift));
+  if (written.length > 1) return { schema: described({ anyOf: written }, node, rendering), lift };
+  const words = [...strings(node['words']), ...(typeof only['description'] === 'string' ? [only['description']] : [])];
+  return { schema: described(without(only, ['description']), { ...without(node, ['anyOf']), words }, rendering), lift };
+}
+
+/** Branches that became JSON text are one branch of text. */
+function joinTexts(branches: readonly Schema[]): readonly Schema[] {
+  const texts = branches.filter((branch) => branch['type'] === 'string');
+  if (texts.length < 2) return branches;
+  const description = [...new Set(texts.map((text) => text['description']).filter((text) => typeof text === 'string'))].join('; ');
+  return [...branches.filter((branch) => branch['type'] !== 'string'), { type: 'string', ...(description === '' ? {} : { description }) }];
 }
 
 function emitArray(node: Schema, rendering: Rendering, place: Place): Emitted {
@@ -113,7 +113,7 @@ function emitObject(node: Schema, rendering: Rendering, place: Place): Emitted {
   const declared = entriesOf(node['properties']).filter(([, child]) => !isNever(child));
   const free = isFree(node, declared.length > 0, place);
   if (declared.length > 0 && place.depth > 1 && place.depth >= rendering.maxDepth) return cutObject(node, rendering, place);
-  if (free && declared.length === 0 && place.depth > 1 && rendering.profile.openObjects === 'text' && strings(node['required']).length === 0) return emitText(node, rendering, place);
+  if (declared.length === 0 && place.depth > 1 && rendering.profile.openObjects === 'text' && strings(node['required']).length === 0) return emitText(node, rendering, place);
   const required = strings(node['required']);
   const ghosts = required.filter((name) => own(node['properties'], name) === undefined);
   if (ghosts.length > 0) rendering.log.push({ transform: 'ghost-required', effect: 'repair', path: place.path });
@@ -156,7 +156,7 @@ function emitProperty(name: string, child: Schema, around: { readonly node: Sche
   const shown = rendering.renames.get(name) ?? name;
   if (shown !== name) rendering.log.push({ transform: 'rename', effect: 'rename', path });
   const needs = (Array.isArray(node['needs']) ? node['needs'] : []).filter((need): need is [string, string] => Array.isArray(need) && need[0] === name).map(([, words]) => words);
-  const words = [...(shown === name ? [] : [`upstream name: ${name}`]), ...strings(child['words']), ...new Set(needs)];
+  const words = [...(shown === name ? [] : [`upstream name: ${name === '' ? '""' : name}`]), ...strings(child['words']), ...new Set(needs)];
   const inner = emit(words.length > 0 ? { ...child, words } : child, rendering, { path, depth: place.depth, inArray: false });
   const wanted = strings(node['required']).includes(name);
   const style = rendering.profile.nulls;

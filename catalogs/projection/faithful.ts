@@ -20,7 +20,7 @@ export function faithfulRoot(tree: Schema, log: Log): Schema {
 /** Writes the tree with all its keywords. */
 export function emitFaithful(root: Schema, rendering: Rendering): Emitted & { readonly hints: readonly string[] } {
   const { schema, lift } = emit(without(root, ['words']), rendering, '');
-  const kept = Object.entries({ properties: {}, ...schema }).filter(([key]) => rendering.profile.rootKeywords.includes(key));
+  const kept = Object.entries({ type: 'object', properties: {}, ...schema }).filter(([key]) => rendering.profile.rootKeywords.includes(key));
   return { schema: Object.fromEntries(kept), lift, hints: strings(root['words']) };
 }
 

@@ -11,11 +11,11 @@ export function targetOf(root: Schema, ref: unknown): Schema | undefined {
 
 /** Why a canonical schema is refused, or nothing. */
 export function checkGraph(root: Schema): string | undefined {
-  const targets = new Map<string, Schema>([['#', root], ...entriesOf(root['$defs']).map(([name, node]) => [`#/$defs/${name}`, node] as const)]);
+  const targets = new Map<string, Schema>([['#', { ...root, $defs: undefined }], ...entriesOf(root['$defs']).map(([name, node]) => [`#/$defs/${name}`, node] as const)]);
   if (targets.size > 1 || hasRef(root)) {
     for (const ref of targets.keys()) if (loops(ref, targets)) return 'SCHEMA_REF: a $ref leads back to itself without consuming anything';
-    const sizes = new Map<string, number>();
-    if (sizeOfRef('#', { targets, sizes, open: new Set() }) > LIMITS.nodes) return `SCHEMA_LIMIT: its references unfold to more than ${LIMITS.nodes} schemas`;
+    const groups = groupCycles(new Map([...targets].map(([ref, node]) => [ref, refsIn(node)])));
+    if (sizeOfRef('#', { targets, groups, sizes: new Map() }) > LIMITS.nodes) return `SCHEMA_LIMIT: its references unfold to more than ${LIMITS.nodes} schemas`;
   }
   return acceptsNoObject(root) ? 'SCHEMA_LIMIT: the schema accepts no object, so no call could pass' : undefined;
 }
@@ -43,28 +43,59 @@ function inPlaceRefs(node: Schema | undefined): string[] {
   return [...own, ...childrenOf(node, IN_PLACE_KEYWORDS).flatMap(inPlaceRefs)];
 }
 
-interface Sizing {
-  readonly targets: ReadonlyMap<string, Schema>;
-  readonly sizes: Map<string, number>;
-  readonly open: Set<string>;
+function refsIn(node: Schema): readonly string[] {
+  const own = typeof node['$ref'] === 'string' ? [node['$ref']] : [];
+  return [...own, ...childrenOf(node).flatMap(refsIn)];
 }
 
-/** Schemas after every reference is replaced by its target; a reference into an open target counts as one. */
+interface Sizing {
+  readonly targets: ReadonlyMap<string, Schema>;
+  readonly groups: ReadonlyMap<string, number>;
+  readonly sizes: Map<string, number>;
+}
+
+/** Schemas after every reference is replaced by its target; recursion counts once, so only what multiplies is large. */
 function sizeOfRef(ref: string, sizing: Sizing): number {
   const known = sizing.sizes.get(ref);
   if (known !== undefined) return known;
   const node = sizing.targets.get(ref);
-  if (node === undefined || sizing.open.has(ref)) return 1;
-  sizing.open.add(ref);
-  const size = Math.min(sizeOf(node, sizing), Number.MAX_SAFE_INTEGER);
-  sizing.open.delete(ref);
+  const size = node === undefined ? 1 : Math.min(sizeOf(node, ref, sizing), Number.MAX_SAFE_INTEGER);
   sizing.sizes.set(ref, size);
   return size;
 }
 
-function sizeOf(node: Schema, sizing: Sizing): number {
-  const inner = childrenOf({ ...node, $defs: undefined }).reduce((sum, child) => sum + sizeOf(child, sizing), 1);
-  return typeof node['$ref'] === 'string' ? inner + sizeOfRef(node['$ref'], sizing) : inner;
+function sizeOf(node: Schema, owner: string, sizing: Sizing): number {
+  const inner = childrenOf(node).reduce((sum, child) => sum + sizeOf(child, owner, sizing), 1);
+  const ref = node['$ref'];
+  if (typeof ref !== 'string' || sizing.groups.get(ref) === sizing.groups.get(owner)) return inner;
+  return inner + sizeOfRef(ref, sizing);
+}
+
+/** Numbers the definitions so that those which can reach each other share a number (Kosaraju, without recursion). */
+function groupCycles(edges: ReadonlyMap<string, readonly string[]>): ReadonlyMap<string, number> {
+  const back = new Map<string, string[]>([...edges.keys()].map((ref) => [ref, []]));
+  for (const [from, list] of edges) for (const to of list) back.get(to)?.push(from);
+  const order: string[] = [];
+  const seen = new Set<string>();
+  for (const start of edges.keys()) walkFrom(start, edges, { seen, leave: (ref) => order.push(ref) });
+  const groups = new Map<string, number>();
+  const grouped = new Set<string>();
+  order.reverse().forEach((start, number) => walkFrom(start, back, { seen: grouped, leave: (ref) => groups.set(ref, number) }));
+  return groups;
+}
+
+function walkFrom(start: string, edges: ReadonlyMap<string, readonly string[]>, { seen, leave }: { readonly seen: Set<string>; readonly leave: (ref: string) => void }): void {
+  const stack: { readonly ref: string; next: number }[] = seen.has(start) ? [] : [{ ref: start, next: 0 }];
+  seen.add(start);
+  for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
+    const to = edges.get(top.ref)?.[top.next];
+    top.next += 1;
+    if (to === undefined) leave((stack.pop() ?? top).ref);
+    else if (!seen.has(to)) {
+      seen.add(to);
+      stack.push({ ref: to, next: 0 });
+    }
+  }
 }
 
 function acceptsNoObject(root: Schema): boolean {

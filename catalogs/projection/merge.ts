@@ -1,5 +1,6 @@
 /** Owns the merging of schemas: `intersect` for what must hold together, `unite` for variants of one object; never drops a name. */
-import { entriesOf, isNever, isObject, own, sameJson, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
+import { joinBranches } from './branches.ts';
+import { entriesOf, isNever, isObject, own, sameJson, schemasOf, strings, typesOf, valuesOf, without, type Schema } from './schema.ts';
 
 /** Both schemas in one node. Where two keywords clash the first stays: the projection widens, the validator closes the gap (transform 10). */
 export function intersect(first: Schema, second: Schema): Schema {
@@ -58,12 +59,11 @@ function mergeNull(first: Schema, second: Schema, merged: Schema): void {
   if (refuses) delete merged['nullable'];
 }
 
-/** A second union cannot stand beside the first one: it becomes a further condition. */
+/** A second union cannot stand beside the first one: the validator keeps it, the model reads of it. */
 function mergeUnions(first: Schema, second: Schema, merged: Schema): void {
   for (const keyword of ['anyOf', 'oneOf'] as const) {
     if (first[keyword] === undefined || second[keyword] === undefined || sameJson(first[keyword], second[keyword])) continue;
-    merged[keyword] = first[keyword];
-    merged['allOf'] = [...schemasOf(merged['allOf']), { [keyword]: second[keyword] }];
+    merged['words'] = [...new Set([...strings(merged['words']), 'some combinations are refused; the error says which'])];
   }
 }
 
@@ -77,12 +77,6 @@ function commonValues(first: Schema, second: Schema): readonly unknown[] | undef
 function tighten(merged: Schema, keyword: string, bounds: readonly unknown[], choose: (...values: number[]) => number): void {
   const numbers = bounds.filter((bound): bound is number => typeof bound === 'number');
   if (numbers.length > 0) merged[keyword] = choose(...numbers);
-}
-
-/** The finite set of values that a node names with `enum` or `const`. */
-export function valuesOf(node: Schema): readonly unknown[] | undefined {
-  if (Object.hasOwn(node, 'const')) return [node['const']];
-  return Array.isArray(node['enum']) ? node['enum'] : undefined;
 }
 
 /** One object that accepts every variant: all their properties, and required what all of them require (transform 7). */
@@ -117,8 +111,8 @@ function widest(left: Schema, right: Schema): Schema {
   }
   if (same && type !== 'object' && type !== 'array') return { ...named, type };
   if (same && type === 'object') return { ...unite([left, right]), ...named };
-  const branches = [...(left['anyOf'] === undefined ? [without(left, ['description'])] : schemasOf(left['anyOf'])), ...(right['anyOf'] === undefined ? [without(right, ['description'])] : schemasOf(right['anyOf']))];
-  return { ...named, anyOf: branches };
+  const branches = [left, right].flatMap((node) => (Array.isArray(node['anyOf']) ? schemasOf(node['anyOf']) : [without(node, ['description'])]));
+  return joinBranches(branches, named);
 }
 
 /** The property whose single value tells the variants apart, if there is one. */

@@ -89,6 +89,12 @@ export function typesOf(node: Schema): readonly string[] {
   return typeof node['type'] === 'string' ? [node['type']] : strings(node['type']);
 }
 
+/** The finite set of values that a node names with `enum` or `const`. */
+export function valuesOf(node: Schema): readonly unknown[] | undefined {
+  if (Object.hasOwn(node, 'const')) return [node['const']];
+  return Array.isArray(node['enum']) ? node['enum'] : undefined;
+}
+
 /** `node` without the given keywords. */
 export function without(node: Schema, keywords: readonly string[]): Schema {
   const rest: Schema = {};

@@ -1,6 +1,5 @@
 /** Owns the type of a node: after this stage it names one type, or is a union, or means anything; keywords stay with their type only. */
-import { valuesOf } from './merge.ts';
-import { isObject, own, strings, typesOf, without, type Schema } from './schema.ts';
+import { isObject, own, strings, typesOf, valuesOf, without, type Schema } from './schema.ts';
 import { either, shape } from './words.ts';
 
 const BOUND: Readonly<Record<string, readonly string[]>> = {

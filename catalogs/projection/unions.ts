@@ -1,14 +1,13 @@
 /** Owns the simplification of a tree from its leaves up: no allOf, no oneOf, and a union stands alone in its node. */
+import { joinBranches } from './branches.ts';
 import { dropConditions } from './conditions.ts';
 import { below, type Log } from './log.ts';
 import { intersect, unite } from './merge.ts';
-import { isNever, isObject, mapChildren, own, sameJson, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
+import { isNever, isObject, mapChildren, own, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
 import { requiredWords, settle } from './settle.ts';
-import { constraintWords, either } from './words.ts';
 
 /** Keywords that describe the union itself and stay on its node. */
 const OUTSIDE = ['description', 'default', 'words', 'nullable'];
-const SCALARS = ['string', 'number', 'integer', 'boolean'];
 
 /** Rewrites a tree without references: allOf merged, conditions in words, oneOf as anyOf, one type a node (transforms 8 to 12 and 25). */
 export function simplify(node: Schema, path: string, log: Log): Schema {
@@ -51,7 +50,7 @@ function simplifyUnion(node: Schema, path: string, log: Log): Schema {
     log.push({ transform: 'required-union', effect: 'widen', path });
     return { ...around, ...settle({ ...base, type: base['type'] ?? 'object' }), words: [...strings(outside['words']), requiredWords(branches), ...branches.flatMap((branch) => strings(branch['words']))] };
   }
-  return joined(distribute(branches, base), around);
+  return joinBranches(distribute(branches, base), around);
 }
 
 /** A union inside a union is one union; its description goes to its first branch. */
@@ -79,38 +78,6 @@ function distribute(branches: readonly Schema[], base: Schema): readonly Schema[
     return types.length === 0 || allowed.length === 0 || types.some((type) => allowed.includes(type) || (type === 'integer' && allowed.includes('number')) || (type === 'number' && allowed.includes('integer')));
   });
   return (possible.length > 0 ? possible : [{}]).map((branch) => settle(intersect(branch, base))).flatMap(flatten);
-}
-
-function joined(list: readonly Schema[], around: Schema): Schema {
-  const branches = mergeScalars(list.filter((branch, index) => list.findIndex((other) => sameJson(branch, other)) === index));
-  const any = branches.find((branch) => typesOf(branch).length === 0);
-  if (any !== undefined) return { ...any, ...around };
-  const [only] = branches;
-  if (branches.length > 1 || only === undefined) return { ...around, anyOf: branches };
-  const description = around['description'] ?? only['description'];
-  const words = [...strings(around['words']), ...strings(only['words'])];
-  return { ...only, ...around, ...(description === undefined ? {} : { description }), ...(words.length > 0 ? { words } : {}) };
-}
-
-/** Branches of one scalar type are one branch: their values joined, their rules in words. */
-function mergeScalars(branches: readonly Schema[]): readonly Schema[] {
-  const kept: Schema[] = [];
-  for (const branch of branches) {
-    const [type] = typesOf(branch);
-    const at = kept.findIndex((other) => type !== undefined && SCALARS.includes(type) && typesOf(other)[0] === type);
-    const twin = kept[at];
-    if (twin === undefined) kept.push(branch);
-    else kept[at] = mergeTwins(twin, branch);
-  }
-  return kept;
-}
-
-function mergeTwins(left: Schema, right: Schema): Schema {
-  const description = [...new Set([left['description'], right['description']].filter((text) => typeof text === 'string'))].join('; ');
-  const named: Schema = { type: left['type'], ...(description === '' ? {} : { description }) };
-  if (Array.isArray(left['enum']) && Array.isArray(right['enum'])) return { ...named, enum: [...new Set([...left['enum'], ...right['enum']])] };
-  const rules = [left, right].map((node) => (Array.isArray(node['enum']) ? node['enum'].map((value) => JSON.stringify(value)).join(', ') : [...strings(node['words']), ...constraintWords(node)].join(', ')));
-  return rules.includes('') ? named : { ...named, words: [either(rules)] };
 }
 
 /** The root as one object: no provider takes a union there (schema-primitives A1, A2). */

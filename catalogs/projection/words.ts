@@ -1,6 +1,5 @@
 /** Owns the words that say in a description what the shown schema no longer says by keyword; they never hold instructions of their own. */
-import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, type Schema } from './schema.ts';
-import { valuesOf } from './merge.ts';
+import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, valuesOf, type Schema } from './schema.ts';
 
 const MAX_WORD = 300;
 /** Keywords that have words. */

@@ -1,10 +1,9 @@
 /** Owns the text of what is wrong with a value: short, by place, with the legal names and values; never more than 40 characters of an argument. */
 import type { OutputUnit } from '@cfworker/json-schema';
-import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, type Schema } from '../projection/schema.ts';
+import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, valuesOf, type Schema } from '../projection/schema.ts';
 import { targetOf } from '../projection/graph.ts';
 import { brief, constraintWords, cutWord, either } from '../projection/words.ts';
 import { nodeAt, positionOf, valueAt, type Position } from './locate.ts';
-import { valuesOf } from '../projection/merge.ts';
 
 /** One thing that is wrong. `path` reads `items[0].name`; `at` is the same place for programs. */
 export interface Fault {
@@ -102,7 +101,7 @@ export function nearest(word: string, candidates: readonly string[]): string | u
   const fold = (text: string): string => text.slice(0, 60).toLowerCase().replace(/[^a-z0-9]/g, '');
   const wanted = fold(word);
   let best: string | undefined;
-  let bestDistance = Math.max(1, Math.floor(wanted.length / 3)) + 1;
+  let bestDistance = Math.min(4, Math.max(1, Math.floor(wanted.length / 2))) + 1;
   for (const candidate of candidates.slice(0, 200)) {
     const distance = editDistance(wanted, fold(candidate));
     if (distance < bestDistance) [best, bestDistance] = [candidate, distance];

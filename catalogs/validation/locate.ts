@@ -1,7 +1,6 @@
 /** Owns the finding of schema nodes: by the location that a validator reports, and by a position in the arguments. */
 import { targetOf } from '../projection/graph.ts';
-import { valuesOf } from '../projection/merge.ts';
-import { entriesOf, isObject, own, schemasOf, typesOf, type Schema } from '../projection/schema.ts';
+import { entriesOf, isObject, own, schemasOf, typesOf, valuesOf, type Schema } from '../projection/schema.ts';
 
 /** A place in a value: names and indices from the root. */
 export type Position = readonly (string | number)[];
