@@ -5,7 +5,7 @@ import type { ErrorCode } from '../../catalogs/errors.ts';
 import type { JsonDoc } from '../port.ts';
 import { judgeEnvelope } from './envelope.ts';
 import { isId, isObject } from './message.ts';
-import type { Side, WireMessage } from './message.ts';
+import type { JsonObject, Side, WireMessage } from './message.ts';
 import { scanJson } from './scan.ts';
 import type { Member, Scan } from './scan.ts';
 
@@ -64,15 +64,26 @@ function parse(text: string): unknown {
   }
 }
 
+/** Keys of all objects. By name, not by Object.values: that is several times slower on objects of a million keys. */
 function countKeys(root: unknown): number {
   let count = 0;
   const open: object[] = [[root]];
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
-    const children: readonly unknown[] = Array.isArray(next) ? next : Object.values(next);
-    if (!Array.isArray(next)) count += children.length;
-    for (const child of children) if (typeof child === 'object' && child !== null) open.push(child);
+    if (Array.isArray(next)) {
+      for (const child of next) if (isContainer(child)) open.push(child);
+      continue;
+    }
+    for (const key of Object.keys(next)) {
+      const child = (next as JsonObject)[key];
+      count++;
+      if (isContainer(child)) open.push(child);
+    }
   }
   return count;
+}
+
+function isContainer(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
 }
 
 function readId(text: string, found: readonly Member[]): string | number | null {
