@@ -36,23 +36,10 @@ export interface Budgets {
 export function createBudgets(state: State, now: () => number = Date.now): Budgets {
   /** Counter → calls of this process that hold some of it. */
   const running = new Map<string, number>();
-  const unsettled: { readonly held: Held; readonly used: Use }[] = [];
+  const settler = createSettler(state);
 
-  const settle = async (held: Held, used: Use): Promise<boolean> => {
-    try {
-      await state.settle(held, used);
-      return true;
-    } catch {
-      // Not swallowed: it is counted, and tried again before the next reservation.
-      unsettled.push({ held, used });
-      return false;
-    }
-  };
-  const settleOld = async (): Promise<void> => {
-    for (const { held, used } of unsettled.splice(0)) await settle(held, used);
-  };
   const attempt = async (request: LeaseRequest): Promise<Attempt<Lease>> => {
-    if (unsettled.length > 0) await settleOld();
+    if (settler.failed > 0) await settler.retry();
     // Remembered from before the answer: a call that ends meanwhile has given back what this one may have.
     const shared = new Set<string>();
     const claims = claimsOf(request, (key) => running.has(key) && Boolean(shared.add(key)));
@@ -76,31 +63,48 @@ export function createBudgets(state: State, now: () => number = Date.now): Budge
         if (settled) return;
         settled = true;
         for (const key of keys) countDown(running, key);
-        const real = { outputBytes: whole(used.outputBytes, granted.outputBytes), wallMs: whole(used.wallMs, granted.wallMs) };
-        void settle(held, real).then(line.callNext);
+        void settler.settle(held, wholeUse(used, granted)).then(line.callNext);
       },
     };
   };
-  return {
-    reserve: (request) => {
-      // The usual call has no budget and costs no database.
-      if (request.budgets.length === 0) return { ...grantOf(request, undefined), settle: () => undefined };
-      return reserve(request);
-    },
-    end: async (scope, key) => state.endScope(scope, key),
-    get unsettled() {
-      return unsettled.length;
-    },
-  };
-
-  async function reserve(request: LeaseRequest): Promise<Lease> {
+  const reserve = async (request: LeaseRequest): Promise<Lease> => {
     const keys = claimsOf(request, () => false).map(keyOf);
     if (!line.wants(keys)) {
       const answer = await attempt(request);
       if ('got' in answer) return answer.got;
     }
     return line.join(request, keys);
-  }
+  };
+  return {
+    // The usual call has no budget and costs no database.
+    reserve: (request) => (request.budgets.length > 0 ? reserve(request) : { ...grantOf(request, undefined), settle: () => undefined }),
+    end: async (scope, key) => state.endScope(scope, key),
+    get unsettled() {
+      return settler.failed;
+    },
+  };
+}
+
+/** Settles, and keeps what could not be settled for another try. */
+function createSettler(state: State): { settle(held: Held, used: Use): Promise<void>; retry(): Promise<void>; readonly failed: number } {
+  const failed: { readonly held: Held; readonly used: Use }[] = [];
+  const settle = async (held: Held, used: Use): Promise<void> => {
+    try {
+      await state.settle(held, used);
+    } catch {
+      // Not swallowed: it is counted, and tried again before the next reservation.
+      failed.push({ held, used });
+    }
+  };
+  return {
+    settle,
+    retry: async () => {
+      for (const { held, used } of failed.splice(0)) await settle(held, used);
+    },
+    get failed() {
+      return failed.length;
+    },
+  };
 }
 
 function countDown(counts: Map<string, number>, key: string): void {
@@ -109,7 +113,8 @@ function countDown(counts: Map<string, number>, key: string): void {
   else counts.delete(key);
 }
 
-/** A whole amount of what a caller measured; what cannot be read as one counts as everything that was reserved. */
-function whole(measured: number, reserved: number): number {
-  return Number.isFinite(measured) && measured >= 0 ? Math.ceil(measured) : Math.ceil(reserved);
+/** What a caller measured, in whole amounts; what cannot be read as one counts as everything that was reserved. */
+function wholeUse(used: Use, reserved: Use): Use {
+  const whole = (measured: number, otherwise: number): number => Math.ceil(Number.isFinite(measured) && measured >= 0 ? measured : otherwise);
+  return { outputBytes: whole(used.outputBytes, reserved.outputBytes), wallMs: whole(used.wallMs, reserved.wallMs) };
 }

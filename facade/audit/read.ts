@@ -1,9 +1,9 @@
 /** Owns the questions that people ask the log: which calls, how many, how slow, which have no outcome; refuses to change anything. */
 import type { Value } from '../state/database.ts';
-import { openIndex, readRecord, type AuditIndex, type Found, type IndexRow } from './index.ts';
+import { openIndex, readRecord, type AuditIndex, type Found, type IndexRow } from './merged.ts';
 import { isWriterAlive, listParts } from './lines.ts';
 
-export type { Found } from './index.ts';
+export type { Found } from './merged.ts';
 
 /** What to look for; all that is given must hold. */
 export interface AuditFilter {
@@ -34,6 +34,7 @@ export interface AuditStat {
   readonly p95?: number;
 }
 
+/** Calls counted in three ways. */
 export interface AuditStats {
   readonly calls: number;
   /** Calls without an outcome: still running, or lost with their process. */

@@ -22,6 +22,7 @@ export interface ChainReport {
   readonly state: 'open' | 'closed' | 'ended';
 }
 
+/** What `verify` found. Chains that were broken are there as far as they hold. */
 export interface AuditVerdict {
   readonly ok: boolean;
   readonly records: number;

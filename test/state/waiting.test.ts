@@ -178,4 +178,19 @@ describe('two processes', () => {
     expect(granted.reduce((sum, n) => sum + n, 0)).toBe(10);
     expect(await codeOf(createBudgets(openState(folder)).reserve(request([{ id: 'calls', scope: 'run', calls: 10 }])))).toBe('BUDGET_EXCEEDED');
   });
+
+  it('on a disk that is full are refused with STATE_FAILED, grant no more than was kept, and go on when there is room', async () => {
+    const folder = temporaryFolder();
+    await openState(folder).close();
+    const full = startFixture('budget-taker.mjs', [folder, '20'], 33_000);
+    await full.line();
+    full.child.stdin?.write('go\n');
+    const [, granted, fault] = /^granted (\d+) faults TollgateError: (.*)$/.exec(await full.line()) ?? [];
+    expect(Number(granted)).toBeLessThan(10);
+    expect(fault).toMatch(/^The state database failed \(SQLITE_[A-Z_0-9]+\)\.$/);
+    const roomy = startFixture('budget-taker.mjs', [folder, '20']);
+    await roomy.line();
+    roomy.child.stdin?.write('go\n');
+    expect(await roomy.line()).toBe(`granted ${10 - Number(granted)}`);
+  });
 });
