@@ -69,13 +69,11 @@ function countKeys(root: unknown): number {
   let count = 0;
   const open: object[] = [[root]];
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
-    if (Array.isArray(next)) {
-      for (const child of next) if (isContainer(child)) open.push(child);
-      continue;
-    }
-    for (const key of Object.keys(next)) {
-      const child = (next as JsonObject)[key];
-      count++;
+    const list: readonly unknown[] = Array.isArray(next) ? next : Object.keys(next);
+    const named = list !== next;
+    if (named) count += list.length;
+    for (const item of list) {
+      const child = named ? (next as JsonObject)[item as string] : item;
       if (isContainer(child)) open.push(child);
     }
   }
