@@ -3,6 +3,8 @@ import { Command, CommanderError } from 'commander';
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import type { Assemble, Check } from '../assembled.ts';
 import { VERSION } from '../wire/version.ts';
+import type { Problem } from '../config/config.ts';
+import { formatProblems } from '../config/problems.ts';
 import { EXIT, type Io } from './io.ts';
 
 interface Common {
@@ -81,7 +83,7 @@ function report(thrown: unknown, at: { argv: readonly string[]; io: Io }): numbe
   if (at.argv.includes('--json')) {
     at.io.stderr(`${JSON.stringify({ error: { code: error.code, message: error.message, next: error.next, ...error.data } })}\n`);
   } else {
-    const lines = Array.isArray(problems) ? problems.map((problem) => `  ${String((problem as { text?: string }).text ?? JSON.stringify(problem))}\n`).join('') : '';
+    const lines = Array.isArray(problems) ? `${formatProblems(problems as readonly Problem[])}\n` : '';
     at.io.stderr(`${error.code}: ${error.code === 'INTERNAL' ? error.row.what : error.message}\n${lines}${error.next}\n`);
   }
   return exitOf(error);

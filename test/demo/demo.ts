@@ -21,7 +21,7 @@ function prepare(folder: string): string {
   write('workspace/src/greet.js', "export function greet(name) {\n  return 'Hello, ' + name;\n}\n");
   write('workspace/.env', 'API_KEY=not-for-agents\n');
   write('workspace/log.txt', Array.from({ length: 6000 }, (_, index) => `${index + 1} request served in ${(index * 7) % 90} ms`).join('\n'));
-  write('home/.claude-server-commander/config.json', '{"telemetryEnabled":false}\n');
+  write('home/.claude-server-commander/config.json', `${JSON.stringify({ telemetryEnabled: false, allowedDirectories: [path.join(folder, 'workspace')] })}\n`);
   return path.join(folder, 'tollgate.yaml');
 }
 

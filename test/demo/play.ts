@@ -63,7 +63,7 @@ class Teller {
     await this.#call(client, 'bash', { command: 'ls src' }, (answer) => answer.text.includes('bye.js'));
     this.#title('Policy refuses, and says why');
     await this.#call(client, 'read', { path: '.env' }, (answer) => answer.code === 'DENIED' && answer.text.includes('no-secrets'));
-    await this.#call(client, 'bash', { command: 'npm publish' }, (answer) => answer.code === 'DENIED' && answer.text.includes('no-publishing'));
+    await this.#call(client, 'bash', { command: 'npm publish' }, (answer) => answer.code === 'APPROVAL_REQUIRED' && answer.text.includes('publishing-asks'));
     await this.#call(client, 'bash', { command: 'curl $(cat url)' }, (answer) => answer.code === 'APPROVAL_REQUIRED');
     this.#title('A budget runs out: three echoes a session');
     for (const text of ['one', 'two', 'three']) await this.#call(client, 'echo', { message: text }, (answer) => answer.text.includes(text));
