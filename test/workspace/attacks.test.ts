@@ -1,6 +1,7 @@
 /** Owns the attacks on the workspace's walls, by name, with real files and real symlinks. */
 import { existsSync, linkSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -153,7 +154,7 @@ describe('races', () => {
   it('toctou-swap: with a process that swaps all the time, nothing outside is ever read or written', async () => {
     const bench = makeBench({ 'd/secret': 'mine\n' });
     const swap = `while :; do mv d e; ln -s ${bench.outside} d; rm d; mv e d; done`;
-    const child = spawn('bash', ['-c', swap], { cwd: bench.root, stdio: 'ignore' });
+    const child = spawn('bash', ['-c', swap], { cwd: bench.root, stdio: 'ignore', detached: true });
     const outcomes = new Set<string>();
     try {
       for (let round = 0; round < 150; round += 1) {
@@ -164,7 +165,9 @@ describe('races', () => {
         }
       }
     } finally {
-      child.kill('SIGKILL');
+      const ended = once(child, 'exit');
+      process.kill(-(child.pid ?? 0), 'SIGKILL');
+      await ended;
     }
     expect(readFileSync(path.join(bench.outside, 'secret'), 'utf8')).toBe('the secret\n');
     expect(readdirSync(bench.outside)).toEqual(['secret']);

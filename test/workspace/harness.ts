@@ -34,7 +34,7 @@ const open: { server: PrimitiveBackend; folder: string }[] = [];
 afterEach(async () => {
   for (const { server, folder } of open.splice(0)) {
     await server.stop();
-    rmSync(folder, { recursive: true, force: true });
+    rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 20 });
   }
 });
 
