@@ -67,7 +67,7 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     release = await deps.gateOf(session).enter({ signal: request.signal, deadline: trace.startedAt + limits.timeoutMs });                // 5 reserve
     lease = await deps.budgets.reserve({
       budgets: decision.obligations.budgets, keys: keysOf(trace, caller.run), argBytes: trace.argBytes,
-      maxOutputBytes: limits.cap.bytes, maxWallMs: limits.timeoutMs, signal: request.signal, deadline: trace.startedAt + limits.timeoutMs,
+      maxOutputBytes: limits.cap.bytes, maxWallMs: limits.hardTimeoutMs, signal: request.signal, deadline: trace.startedAt + limits.timeoutMs,
     });
     deps.audit.append(intentRecord(trace, deps.auditKey));
     trace.intended = true;
@@ -90,7 +90,7 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     failure = trace.serverError ? undefined : asTollgateError(thrown);
     reply = refusal(thrown, { id: trace.id, redactor: deps.redactor });
   } finally {
-    lease?.settle({ outputBytes: trace.shaped?.sent ?? 0, wallMs: deps.now() - trace.startedAt });                  // 8 settle
+    lease?.settle({ outputBytes: trace.shaped?.sent ?? 0, wallMs: trace.upstreamMs ?? 0 });                          // 8 settle
     release?.();
   }
   return record(deps, trace, { reply, failure });                                                                   // 9 record
@@ -130,7 +130,7 @@ function limitsOf(caps: CapsConfig, target: Target, obligations: Obligations): L
 
 /** A budget that is nearly spent grants less than the cap; the reply keeps to it. */
 function grantedBy(lease: Lease, limits: Limits): Limits {
-  return { ...limits, cap: { ...limits.cap, bytes: Math.min(limits.cap.bytes, lease.outputBytes) }, timeoutMs: Math.min(limits.timeoutMs, lease.wallMs) };
+  return { ...limits, cap: { ...limits.cap, bytes: Math.min(limits.cap.bytes, lease.outputBytes) }, timeoutMs: Math.min(limits.timeoutMs, lease.wallMs), hardTimeoutMs: Math.min(limits.hardTimeoutMs, lease.wallMs) };
 }
 
 function keysOf(trace: Trace, run: string): Parameters<Budgets['reserve']>[0]['keys'] {

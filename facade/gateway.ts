@@ -67,7 +67,7 @@ export class Gateway implements Facade {
 
   metrics(): string {
     const entries = [...this.#catalog.servers.values()].map(({ name, adapter }) => [name, adapter.health()] as const);
-    return this.#metrics.text(Object.fromEntries(entries));
+    return this.#metrics.text(Object.fromEntries(entries), this.#deps.budgets.unsettled);
   }
 
   health(): Readonly<Record<string, string>> {

@@ -28,7 +28,7 @@ export class Metrics {
   }
 
   /** The page that /metrics serves. */
-  text(health: Readonly<Record<string, { state: HealthState; restarts: number }>>): string {
+  text(health: Readonly<Record<string, { state: HealthState; restarts: number }>>, unsettled: number): string {
     const lines = ['# HELP tollgate_calls_total Calls by exposed tool, origin and outcome code.', '# TYPE tollgate_calls_total counter'];
     for (const [key, count] of this.#calls) lines.push(`tollgate_calls_total{${key}} ${count}`);
     lines.push('# HELP tollgate_upstream_seconds Time that servers took.', '# TYPE tollgate_upstream_seconds histogram');
@@ -38,6 +38,7 @@ export class Metrics {
     for (const [name, { state }] of servers) for (const each of STATES) lines.push(`tollgate_server_state{server="${escape(name)}",state="${each}"} ${each === state ? 1 : 0}`);
     lines.push('# HELP tollgate_server_restarts_total Restarts of servers.', '# TYPE tollgate_server_restarts_total counter');
     for (const [name, { restarts }] of servers) lines.push(`tollgate_server_restarts_total{server="${escape(name)}"} ${restarts}`);
+    lines.push('# HELP tollgate_budget_unsettled Leases whose settling failed and is tried again.', '# TYPE tollgate_budget_unsettled gauge', `tollgate_budget_unsettled ${unsettled}`);
     return `${lines.join('\n')}\n`;
   }
 

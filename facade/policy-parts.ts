@@ -11,9 +11,17 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
     workspace: config.workspace,
     folder: config.folder,
     cache: options.cache ?? path.join(config.state, 'policy'),
-    rules: config.rules.length === 0 ? [] : [{ ...config.ruleDocument, mode: 'enforce' as const }],
+    rules: [controlRule(config), ...(config.rules.length === 0 ? [] : [{ ...config.ruleDocument, mode: 'enforce' as const }])],
     sources: config.policies,
     readYaml,
     ...(options.opa === undefined ? {} : { opa: options.opa }),
   };
+}
+
+/** An agent that could write the rules would write its own; a shell can still, until it runs in a sandbox (docs/threat-model.md). */
+function controlRule(config: Config) {
+  const paths = config.controlFiles.map((file) => path.relative(config.workspace, file)).filter((relative) => !relative.startsWith('..'));
+  const message = 'This file decides what is allowed; a person changes it.';
+  const rules = paths.length === 0 ? [] : [{ id: 'control-files', outcome: 'deny', message, when: { verbs: ['write', 'destructive'], paths: paths.flatMap((name) => [name, `${name}/**`]) } }];
+  return { file: config.ruleDocument.file, mode: 'enforce' as const, value: { rules }, placeOf: () => ({ line: 1, column: 1 }) };
 }

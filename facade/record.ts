@@ -1,8 +1,8 @@
 /** Owns what is written down of a call: intent before, outcome after, the decision alone where nothing ran; never a payload. */
-import { createHmac } from 'node:crypto';
 import type { TollgateError } from '../catalogs/errors.ts';
 import type { CallDecision, Effect, Principal, Reason } from '../policies/port.ts';
 import type { AuditObligations, AuditReason, BudgetEntry, CallFacts, DecisionEntry, IntentEntry, OutcomeEntry } from './audit/entry.ts';
+import { keyedDigest } from './audit/key.ts';
 import type { Shaped } from './output/shape.ts';
 import type { Exposed } from './exposure.ts';
 import type { Target } from './target.ts';
@@ -53,7 +53,7 @@ function place({ id, file, line }: Reason): AuditReason {
 
 /** Keyed, so that low-entropy arguments cannot be guessed from the log; equal effects give equal digests. */
 export function effectDigest(effect: Effect, argsText: string, key: Buffer): string {
-  return createHmac('sha256', key).update(JSON.stringify([effect, argsText])).digest('hex').slice(0, 32);
+  return keyedDigest(key, JSON.stringify([effect, argsText]));
 }
 
 function obligationsOf(decision: CallDecision | undefined): { obligations?: AuditObligations } {

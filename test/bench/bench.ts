@@ -28,7 +28,7 @@ servers:
     args: [${source('backend.mjs')}, "${tools}"]
     isolation: direct
     approved: true
-    semantics: { "*": read }
+    semantics: { "tool-*": read }
 profiles:
   default: { servers: [bench], expose: { tools: [{ tool: bench.tool-0, name: ${current} }, { tool: "bench.tool-*" }] } }
 principals: [{ id: bench, role: agent, profiles: [default], stdio: true }]

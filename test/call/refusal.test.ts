@@ -110,13 +110,14 @@ describe('Metrics', () => {
     metrics.onEnd(trace({}), new TollgateError('UNKNOWN_TOOL'));
     metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 20 }), undefined);
     metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 900_000 }), undefined);
-    const text = metrics.text({ 'a"b': { state: 'healthy', restarts: 2 } });
+    const text = metrics.text({ 'a"b': { state: 'healthy', restarts: 2 } }, 3);
     expect(text).toContain('tollgate_calls_total{tool="unknown",origin="cli",outcome="UNKNOWN_TOOL"} 1');
     expect(text).toContain('tollgate_calls_total{tool="read",origin="cli",outcome="ok"} 2');
     expect(text).toContain('tollgate_upstream_seconds_bucket{tool="read",le="0.05"} 1');
     expect(text).toContain('tollgate_upstream_seconds_bucket{tool="read",le="+Inf"} 2');
     expect(text).toContain('tollgate_server_state{server="a\\"b",state="healthy"} 1');
     expect(text).toContain('tollgate_server_restarts_total{server="a\\"b"} 2');
+    expect(text).toContain('tollgate_budget_unsettled 3');
     expect(text).not.toContain('made-up');
   });
 });

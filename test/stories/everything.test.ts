@@ -32,7 +32,7 @@ servers:
     isolation: direct
     approved: true
     connectTimeoutMs: 20000
-    semantics: { "*": read }
+    semantics: { echo: read }
 principals: ${parts.principals}
 profiles: ${parts.profiles}
 rules: ${parts.rules}
@@ -115,13 +115,13 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
   it('shows neither of two tools that claim one name, and finds the one that a model misspells with hyphens', async () => {
     facade = await startFacade(config({
       principals: '[{ id: a, profiles: [p], stdio: true }]',
-      profiles: '{ p: { servers: [everything, story], expose: { primitives: {}, tools: [{ tool: everything.echo, name: say }, { tool: story.echo, name: say }, { tool: everything.get-sum, name: get-sum }] } } }',
+      profiles: '{ p: { servers: [everything, story], expose: { primitives: {}, tools: [{ tool: everything.echo, name: say-it }, { tool: story.echo, name: say_it }, { tool: everything.get-sum, name: get-sum }] } } }',
       rules: ALLOW,
     }));
     const session = facade.open('a');
     expect(names(await facade.list(session))).toEqual(['get-sum']);
     expect((await facade.call(session, 'get_sum', { a: 1, b: 1 })).text).toContain('2');
-    expect((await facade.call(session, 'say', { message: 'x' })).code).toBe('UNKNOWN_TOOL');
+    expect((await facade.call(session, 'say-it', { message: 'x' })).code).toBe('UNKNOWN_TOOL');
   });
 
   it('hides a pinned argument, and sends its value whatever is tried', async () => {

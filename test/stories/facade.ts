@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseDoc } from '../../adapters/rpc/json.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Assembled } from '../../facade/assembled.ts';
 import { principalForStdio } from '../../facade/config/identity.ts';
@@ -43,7 +44,7 @@ export async function startFacade(config: string, options: { files?: Record<stri
     mkdirSync(path.dirname(path.join(folder, name)), { recursive: true });
     writeFileSync(path.join(folder, name), text);
   }
-  const loaded = loadConfig(path.join(folder, 'tollgate.yaml'), { env: { ...process.env, ...options.env }, home: tmpdir() });
+  const loaded = load(path.join(folder, 'tollgate.yaml'), { ...process.env, ...options.env });
   const assembled = await assemble(loaded, {});
   const { gateway } = assembled;
   return {
@@ -66,6 +67,16 @@ export async function startFacade(config: string, options: { files?: Record<stri
       if (options.folder === undefined) rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
     },
   };
+}
+
+/** Loads, and says in the test's failure what is wrong with its configuration. */
+function load(file: string, env: Record<string, string | undefined>): ReturnType<typeof loadConfig> {
+  try {
+    return loadConfig(file, { env, home: '/home/nobody-at-all' });
+  } catch (thrown) {
+    if (thrown instanceof TollgateError) throw new Error(`${thrown.message} ${JSON.stringify(thrown.data)}`);
+    throw thrown;
+  }
 }
 
 function read(reply: Awaited<ReturnType<Assembled['gateway']['callTool']>>): Answer {

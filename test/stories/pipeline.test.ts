@@ -26,6 +26,8 @@ const stories = parse(readFileSync(path.join(here, 'pipeline', 'calls.yaml'), 'u
 const rules = readFileSync(path.join(here, 'pipeline', 'rules.yaml'), 'utf8');
 const TOOLS = [...new Set(stories.map((story) => story.call.tool))].filter((tool) => tool !== 'nothing-here');
 
+const READS = TOOLS.filter((tool) => !['open', 'fetch', 'wipe', 'count'].includes(tool));
+
 function config(transport: string): string {
   return `version: 1
 workspace: ./workspace
@@ -39,7 +41,7 @@ servers:
     timeoutMs: 600
     hardTimeoutMs: 600
     labels: [public]
-    semantics: { open: { verb: destructive, paths: [path, paths] }, fetch: { verb: destructive, urls: [url] }, wipe: destructive, count: destructive, "*": read }
+    semantics: { open: { verb: destructive, paths: [path, paths] }, fetch: { verb: destructive, urls: [url] }, wipe: destructive, count: destructive, ${READS.map((tool) => `${tool}: read`).join(', ')} }
 principals:
   - { id: plain, role: developer, profiles: [plain], stdio: true }
   - { id: aliased, role: developer, profiles: [aliased], stdio: true }
@@ -72,7 +74,7 @@ describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
     const remote = mode === 'stdio' ? undefined : await serve(mode);
     child = remote?.child;
     const key = 'env: { STORY_KEY: "${STORY_KEY}" }';
-    const transport = remote === undefined ? `command: ${process.execPath}\n    args: [${server}]\n    ${key}` : `type: ${mode}\n    url: ${remote.url}\n    headers: { x-key: "\${STORY_KEY}" }`;
+    const transport = remote === undefined ? `command: ${process.execPath}\n    args: [${server}]\n    ${key}` : `transport: ${mode}\n    url: ${remote.url}\n    headers: { x-key: "\${STORY_KEY}" }`;
     facade = await startFacade(config(transport), { files: { 'rules.yaml': rules }, env: { STORY_KEY: 'story-key-1234567' } });
   }, 60_000);
   afterAll(async () => {
