@@ -1,0 +1,83 @@
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { callInputText } from '../../policies/input.ts';
+import { ENTRYPOINTS, readLibrary } from '../../policies/library.ts';
+import { findOpa, packageRoot, runOpa } from '../../policies/opa.ts';
+import { compileRules } from '../../policies/rules.ts';
+import { compileSettings } from '../../policies/settings.ts';
+import { WasmPolicy } from '../../policies/wasm.ts';
+import { verifies } from '../verifies.ts';
+import { FIELDS } from './fields.ts';
+import { callOf, documentOf, scratch, settings, WORKSPACE, type CallOf } from './given.ts';
+
+const OUTCOMES = ['deny', 'ask', 'allow'] as const;
+
+interface Case {
+  readonly name: string;
+  readonly rule: unknown;
+  readonly call: CallOf;
+  readonly reason: string;
+  readonly data: object;
+  readonly input: string;
+}
+
+function dataOf(rule: unknown): object {
+  const { list, index, problems } = compileRules([documentOf([rule])], WORKSPACE);
+  if (problems.length > 0) throw new Error(JSON.stringify(problems));
+  return { config: { version: 1, ...compileSettings(settings()), rules: { list, index }, modes: {}, mode: 'enforce', places: {}, rego: {} } };
+}
+
+/** Each field with each outcome, each call: the reason tells whether the rule fired. */
+const CASES: readonly Case[] = FIELDS.flatMap(({ name, when, fires = [], rests = [], strict = [] }) =>
+  OUTCOMES.flatMap((outcome) => {
+    const rule = { id: 'it', outcome, when };
+    const data = dataOf(rule);
+    const one = (call: CallOf, fired: boolean): Case =>
+      ({ name: `${name}, ${outcome}`, rule, call, reason: fired ? `${outcome} it` : 'deny default-deny', data, input: callInputText(callOf(call), { project: true }) });
+    return [...fires.map((call) => one(call, true)), ...rests.map((call) => one(call, false)), ...strict.map((call) => one(call, outcome !== 'allow'))];
+  }));
+
+interface Answer {
+  readonly outcome: string;
+  readonly reasons: readonly { readonly id: string }[];
+}
+
+const saidBy = (answer: Answer): string => `${answer.outcome} ${answer.reasons.map(({ id }) => id).join(',')}`;
+
+function inWasm({ data, input }: Case): Answer {
+  const wasm = new WasmPolicy(readLibrary().wasm, JSON.stringify(data), { entrypoints: [ENTRYPOINTS.call] });
+  return wasm.evaluate(ENTRYPOINTS.call, input) as unknown as Answer;
+}
+
+describe('every field of a rule', () => {
+  it.each(FIELDS.map(({ name }) => name))('%s', (name) => {
+    const mine = CASES.filter((one) => one.name.startsWith(`${name}, `));
+    expect(mine.map((one) => [one.name, one.call, saidBy(inWasm(one))])).toEqual(mine.map((one) => [one.name, one.call, one.reason]));
+  });
+
+  it('covers all fields that the schema knows', () => {
+    const known = ['tools', 'servers', 'verbs', 'roles', 'groups', 'principals', 'origins', 'profiles', 'labels', 'paths', 'insideWorkspace', 'commands', 'opaque', 'hosts', 'args'];
+    expect(new Set(FIELDS.flatMap(({ when }) => Object.keys(when)))).toEqual(new Set(known));
+  });
+});
+
+describe('parity', () => {
+  let answers: readonly Answer[] = [];
+
+  // One run of opa for all cases: a process each would take minutes.
+  beforeAll(async () => {
+    const opa = await findOpa();
+    const folder = scratch();
+    writeFileSync(path.join(folder, 'data.json'), `{"cases":[${CASES.map(({ data, input }) => `{"config":${JSON.stringify((data as { config: unknown }).config)},"input":${input}}`).join(',')}]}`);
+    writeFileSync(path.join(folder, 'parity.rego'), 'package parity\n\nanswers := [answer | some case in data.cases; answer := data.tollgate.call.decision with input as case.input with data.config as case.config]\n');
+    const run = await runOpa(opa, ['eval', ...opa.flags, '-d', path.join(packageRoot(), 'policies', 'lib'), '-d', folder, '--format', 'raw', 'data.parity.answers'], folder);
+    if (run.code !== 0) throw new Error(run.stderr);
+    answers = JSON.parse(run.stdout) as readonly Answer[];
+  });
+
+  it('opa and the shipped wasm decide every case alike, obligations and reasons included' + verifies('DC-02'), () => {
+    expect(answers).toHaveLength(CASES.length);
+    for (const [number, one] of CASES.entries()) expect([one.name, one.call, inWasm(one)]).toEqual([one.name, one.call, answers[number]]);
+  });
+});

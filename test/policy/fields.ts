@@ -1,0 +1,92 @@
+/** Owns the cases of every field of a YAML rule: for each, calls that fire the rule and calls that do not. */
+import type { CallOf } from './given.ts';
+
+/** `when` of one rule; per outcome the calls on which it fires, and those on which it does not. */
+export interface FieldCase {
+  readonly name: string;
+  readonly when: Readonly<Record<string, unknown>>;
+  /** Fires whatever the outcome. */
+  readonly fires?: readonly CallOf[];
+  /** Fires for no outcome. */
+  readonly rests?: readonly CallOf[];
+  /** Fires where the rule denies or asks, not where it allows: what cannot be seen, or only in part. */
+  readonly strict?: readonly CallOf[];
+}
+
+const bash = (commands: CallOf['commands']): CallOf => ({ server: 'workspace', tool: 'bash', verb: 'execute', commands: commands ?? [] });
+const args = (value: unknown): CallOf => ({ args: value });
+const long = { tollgate_long: true, bytes: 100_000, sha256: '', head: 'a' };
+
+export const FIELDS: readonly FieldCase[] = [
+  { name: 'no condition', when: {}, fires: [{}, { server: 'mail', tool: 'x', verb: 'destructive' }] },
+
+  { name: 'tools: exact', when: { tools: ['git.status'] }, fires: [{}], rests: [{ tool: 'push' }, { tool: 'status2' }, { server: 'mail' }] },
+  { name: 'tools: names with dots', when: { tools: ['git.log.all'] }, fires: [{ tool: 'log.all' }], rests: [{ tool: 'log' }, { tool: 'log_all' }] },
+  { name: 'tools: prefix', when: { tools: ['git.get_*'] }, fires: [{ tool: 'get_a' }, { tool: 'get_' }], rests: [{ tool: 'get' }, { tool: 'forget_a' }, { server: 'mail', tool: 'get_a' }] },
+  { name: 'tools: all of a server', when: { tools: ['mail.*'] }, fires: [{ server: 'mail', tool: 'send' }], rests: [{ tool: 'mail.send' }] },
+  { name: 'tools: one name everywhere', when: { tools: ['*.search'] }, fires: [{ tool: 'search' }, { server: 'mail', tool: 'search' }], rests: [{ tool: 'research' }, { tool: 'a.search' }] },
+  { name: 'tools: stars in the middle', when: { tools: ['git.a*b*c'] }, fires: [{ tool: 'abc' }, { tool: 'a1b2c' }], rests: [{ tool: 'acb' }, { tool: 'abcd' }] },
+  { name: 'tools: several', when: { tools: ['git.push', 'mail.*'] }, fires: [{ tool: 'push' }, { server: 'mail' }], rests: [{}] },
+  { name: 'tools: characters of regular expressions', when: { tools: ['git.a+*(x)*.y'] }, fires: [{ tool: 'a+1(x)2.y' }], rests: [{ tool: 'aa1(x)2.y' }, { tool: 'a+1(x)2zy' }] },
+
+  { name: 'servers', when: { servers: ['mail'] }, fires: [{ server: 'mail' }], rests: [{}] },
+  { name: 'verbs', when: { verbs: ['write', 'execute'] }, fires: [{ verb: 'write' }, { verb: 'execute' }], rests: [{}, { verb: 'destructive' }] },
+  { name: 'servers and verbs together', when: { servers: ['git'], verbs: ['write'] }, fires: [{ verb: 'write' }], rests: [{}, { server: 'mail', verb: 'write' }] },
+
+  { name: 'roles', when: { roles: ['developer'] }, fires: [{}], rests: [{ principal: { role: 'guest' } }] },
+  { name: 'groups: any of the principal’s', when: { groups: ['web', 'ops'] }, fires: [{}, { principal: { groups: ['ops'] } }], rests: [{ principal: { groups: [] } }, { principal: { groups: ['staff'] } }] },
+  { name: 'principals', when: { principals: ['mia'] }, fires: [{}], rests: [{ principal: { id: 'tom' } }] },
+  { name: 'origins', when: { origins: ['editor'] }, fires: [{}], rests: [{ principal: { origin: 'https://evil.example' } }] },
+  { name: 'profiles', when: { profiles: ['work'] }, fires: [{}], rests: [] },
+  { name: '__proto__ is a name like any other', when: { roles: ['__proto__'] }, fires: [{ principal: { role: '__proto__' } }], rests: [{}, { principal: { role: 'constructor' } }] },
+
+  { name: 'labels', when: { labels: ['secret', 'internal'] }, fires: [{ labels: ['secret'] }, { labels: ['internal', 'secret'] }], strict: [{ labels: ['secret', 'public'] }], rests: [{}, { labels: ['public'] }] },
+
+  { name: 'paths: exact', when: { paths: ['a/b.txt'] }, fires: [{ inside: ['a/b.txt'] }], rests: [{}, { inside: ['a/b.txt.bak'] }, { inside: ['b.txt'] }, { outside: ['/a/b.txt'] }] },
+  { name: 'paths: a folder', when: { paths: ['src/**'] }, fires: [{ inside: ['src/a'] }, { inside: ['src/a/b'] }, { inside: ['src'] }], rests: [{ inside: ['source'] }, { inside: ['x/src/a'] }, { outside: ['/src/a'] }] },
+  { name: 'paths: a star stays in its segment', when: { paths: ['src/*.ts'] }, fires: [{ inside: ['src/a.ts'] }], rests: [{ inside: ['src/a/b.ts'] }, { inside: ['src/a.tsx'] }] },
+  { name: 'paths: an ending at any depth', when: { paths: ['**/*.pem'] }, fires: [{ inside: ['a.pem'] }, { inside: ['x/y/a.pem'] }], strict: [{ outside: ['/etc/a.pem'] }], rests: [{ inside: ['a.pem/x'] }, { inside: ['a.pem2'] }] },
+  { name: 'paths: a name at any depth', when: { paths: ['**/.env'] }, fires: [{ inside: ['.env'] }, { inside: ['a/.env'] }], strict: [{ outside: ['/root/.env'] }], rests: [{ inside: ['a.env'] }, { inside: ['.env/a'] }] },
+  { name: 'paths: a folder at any depth', when: { paths: ['**/.git/**'] }, fires: [{ inside: ['.git'] }, { inside: ['.git/config'] }, { inside: ['a/.git/b/c'] }], strict: [{ outside: ['/x/.git/y'] }], rests: [{ inside: ['.gitignore'] }, { inside: ['a.git/b'] }] },
+  { name: 'paths: stars on both sides', when: { paths: ['**/test/*_spec.*'] }, fires: [{ inside: ['test/a_spec.rb'] }, { inside: ['x/test/_spec.'] }], strict: [{ outside: ['/y/test/a_spec.rb'] }], rests: [{ inside: ['test/a/b_spec.rb'] }, { inside: ['latest/a_spec.rb'] }] },
+  { name: 'paths: ** in the middle', when: { paths: ['a/**/z'] }, fires: [{ inside: ['a/z'] }, { inside: ['a/b/c/z'] }], rests: [{ inside: ['az'] }, { inside: ['a/bz'] }, { inside: ['b/a/z'] }] },
+  { name: 'paths: everything', when: { paths: ['**'] }, fires: [{ inside: ['x'] }, { inside: ['.'] }], strict: [{ outside: ['/x'] }], rests: [{}] },
+  { name: 'paths: absolute, outside', when: { paths: ['/etc/**'] }, fires: [{ outside: ['/etc/passwd'] }, { outside: ['/etc'] }], rests: [{ inside: ['etc/passwd'] }, { outside: ['/var/etc/x'] }] },
+  { name: 'paths: absolute, but inside the workspace', when: { paths: ['/home/me/project/secret/**'] }, fires: [{ inside: ['secret/a'] }], rests: [{ inside: ['a'] }, { outside: ['/home/me/other'] }] },
+  { name: 'paths: absolute, around the workspace', when: { paths: ['/home/**'] }, fires: [{ inside: ['a'] }, { outside: ['/home/tom/x'] }], rests: [{ outside: ['/etc/x'] }] },
+  { name: 'paths: absolute with ** before the workspace', when: { paths: ['/**/project/keys/*'] }, fires: [{ inside: ['keys/a'] }, { outside: ['/srv/project/keys/a'] }], rests: [{ inside: ['keys/a/b'] }] },
+  { name: 'paths: every one to allow, any to deny', when: { paths: ['src/**'] }, fires: [{ inside: ['src/a', 'src/b'] }], strict: [{ inside: ['src/a', 'docs/b'] }, { inside: ['src/a'], outside: ['/etc/passwd'] }], rests: [] },
+  { name: 'paths: written so that it cannot be located', when: { paths: ['src/**'] }, strict: [{ outside: ['../src/a'] }, { outside: ['/ws/../x'] }, { outside: ['//x'] }, { outside: ['/a/./b'] }, { outside: ['/a/..'] }], rests: [{ outside: ['/a/..b'] }, { outside: ['/a/.b'] }] },
+
+  { name: 'insideWorkspace: true', when: { insideWorkspace: true }, fires: [{ inside: ['a'] }], strict: [{ inside: ['a'], outside: ['/b'] }], rests: [{}, { outside: ['/b'] }] },
+  { name: 'insideWorkspace: false', when: { insideWorkspace: false }, fires: [{ outside: ['/b'] }], strict: [{ inside: ['a'], outside: ['/b'] }], rests: [{}, { inside: ['a'] }] },
+  { name: 'paths and insideWorkspace: of the same path', when: { paths: ['**/.env'], insideWorkspace: true }, fires: [{ inside: ['.env'] }], rests: [{ inside: ['a'], outside: ['/x/.env'] }] },
+
+  { name: 'commands: first word', when: { commands: ['git'] }, fires: [bash([['git', 'status']]), bash([['git']])], strict: [bash([['git'], ['ls']]), bash('opaque'), bash([['/usr/bin/git']])], rests: [{}, bash([]), bash([['gitk']]), bash([['ls', 'git']])] },
+  { name: 'commands: more words', when: { commands: ['git push'] }, fires: [bash([['git', 'push', '-f']])], strict: [bash('opaque')], rests: [bash([['git', 'pull']]), bash([['git']])] },
+  { name: 'commands: several', when: { commands: ['git status', 'git diff', 'ls'] }, fires: [bash([['git', 'diff'], ['ls', '-l']])], strict: [bash([['git', 'diff'], ['rm', 'x']])], rests: [bash([['rm']])] },
+  { name: 'opaque: true', when: { opaque: true }, fires: [bash('opaque')], rests: [{}, bash([['ls']])] },
+  { name: 'opaque: false', when: { opaque: false }, fires: [bash([['ls']])], rests: [{}, bash('opaque')] },
+  { name: 'commands that can be read only', when: { commands: ['rm'], opaque: false }, fires: [bash([['rm', 'x']])], rests: [bash('opaque')] },
+
+  { name: 'hosts: exact', when: { hosts: ['api.example.org'] }, fires: [{ hosts: ['api.example.org'] }], strict: [{ hosts: ['api.example.org', 'evil.example'] }, { hosts: [''] }], rests: [{}, { hosts: ['example.org'] }, { hosts: ['xapi.example.org'] }] },
+  { name: 'hosts: subdomains', when: { hosts: ['*.example.org'] }, fires: [{ hosts: ['a.example.org'] }, { hosts: ['a.b.example.org'] }], strict: [{ hosts: [''] }], rests: [{ hosts: ['example.org'] }, { hosts: ['badexample.org'] }, { hosts: ['example.org.evil.example'] }] },
+  { name: 'hosts: any', when: { hosts: ['*'] }, fires: [{ hosts: ['x.y'] }], strict: [{ hosts: [''] }], rests: [{}] },
+
+  { name: 'args: equals', when: { args: { mode: { equals: 'fast' } } }, fires: [args({ mode: 'fast' })], strict: [args({ mode: ['slow', 'fast'] }), args({ mode: long })], rests: [args({}), args({ mode: 'slow' }), args({ mode: null })] },
+  { name: 'args: equals false', when: { args: { force: { equals: false } } }, fires: [args({ force: false })], rests: [args({}), args({ force: true }), args({ force: 0 })] },
+  { name: 'args: equals null', when: { args: { x: { equals: null } } }, fires: [args({ x: null })], rests: [args({}), args({ x: 0 })] },
+  { name: 'args: equals an object', when: { args: { x: { equals: { a: [1] } } } }, fires: [args({ x: { a: [1] } })], rests: [args({ x: { a: [1, 2] } })] },
+  { name: 'args: in', when: { args: { n: { in: [1, 'two'] } } }, fires: [args({ n: 1 }), args({ n: 'two' })], rests: [args({ n: 2 }), args({ n: '1' })] },
+  { name: 'args: prefix', when: { args: { ref: { prefix: 'refs/' } } }, fires: [args({ ref: 'refs/x' })], strict: [args({ ref: 5 }), args({ ref: { a: 1 } }), args({ ref: long })], rests: [args({}), args({ ref: 'x' }), args({ ref: null })] },
+  { name: 'args: pattern', when: { args: { to: { pattern: '^[a-z]+@example\\.org$' } } }, fires: [args({ to: 'a@example.org' })], strict: [args({ to: true })], rests: [args({ to: 'a@example.org.evil' }), args({ to: '1@example.org' })] },
+  { name: 'args: pattern with alternatives', when: { args: { to: { pattern: '^a|b$' } } }, fires: [args({ to: 'a' }), args({ to: 'b' })], strict: [args({ to: 'abc' }), args({ to: 'cab' })], rests: [args({ to: 'c' })] },
+  { name: 'args: min and max', when: { args: { n: { min: 1, max: 10 } } }, fires: [args({ n: 1 }), args({ n: 10 }), args({ n: 2.5 })], strict: [args({ n: '5' }), args({ n: {} }), args({ n: [3, 50] })], rests: [args({}), args({ n: 0 }), args({ n: 10.1 })] },
+  { name: 'args: numbers beyond a double', when: { args: { n: { min: 9007199254740993 } } }, fires: [{ argsText: '{"n":9007199254740994}' }], rests: [{ argsText: '{"n":9007199254740991}' }] },
+  { name: 'args: present', when: { args: { force: { present: true } } }, fires: [args({ force: false }), args({ force: null })], rests: [args({})] },
+  { name: 'args: not present', when: { args: { force: { present: false } } }, fires: [args({})], rests: [args({ force: null })] },
+  { name: 'args: present within lists', when: { args: { 'list.key': { present: true } } }, strict: [args({ list: [{ key: 1 }] })], fires: [args({ list: { key: 1 } })], rests: [args({ list: [] })] },
+  { name: 'args: not present, but within lists', when: { args: { 'list.key': { present: false } } }, strict: [args({ list: [{ key: 1 }] })], fires: [args({ list: [{}] }), args({})], rests: [args({ list: { key: 1 } })] },
+  { name: 'args: dotted', when: { args: { 'a.b': { equals: 1 } } }, fires: [args({ a: { b: 1 } })], strict: [args({ a: [{ b: 1 }] }), args({ a: [[{ b: 1 }]] })], rests: [args({ a: { b: 2 } }), args({ b: 1 }), args({ 'a.b': 1 })] },
+  { name: 'args: several', when: { args: { a: { equals: 1 }, b: { equals: 2 } } }, fires: [args({ a: 1, b: 2 })], rests: [args({ a: 1 }), args({ b: 2 })] },
+];
