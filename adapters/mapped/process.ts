@@ -16,8 +16,8 @@ const MAX_SESSIONS = 16;
 const IDLE_MS = 30 * 60_000;
 const RUN_MS = 120_000;
 const WAIT_MS = 1000;
-/** Longest wait inside the backend; beyond it the output is polled, so that no single answer is late. */
-const BACKEND_WAIT_MS = 20_000;
+/** Wait inside the backend at a start, which nobody can cancel: until it answers, the process has no name. Then the output is polled. */
+const BACKEND_WAIT_MS = 250;
 /** Kept between the promotion of a run and the facade's hard end of the call: reading the output takes several calls. */
 const MARGIN_MS = 3000;
 const CLEANUP_MS = 10_000;
@@ -59,7 +59,7 @@ export class Processes {
   async #run(work: Work): Promise<ToolResult> {
     const ms = Math.max(1, Math.min(number(work, 'timeout_ms') ?? RUN_MS, work.call.hardTimeoutMs - MARGIN_MS));
     await this.#makeRoom(work);
-    const session = await launch(work, { input: false, wait: Math.min(ms, BACKEND_WAIT_MS) });
+    const session = await launch(work, false);
     try {
       await session.waitFor(work, { ms: session.startedAt + ms - Date.now(), until: () => false });
     } catch (error) {
@@ -74,7 +74,7 @@ export class Processes {
   async #start(work: Work): Promise<ToolResult> {
     await this.#makeRoom(work);
     const wait = number(work, 'wait_ms') ?? WAIT_MS;
-    const session = await launch(work, { input: true, wait: Math.max(1, wait) });
+    const session = await launch(work, true);
     const id = this.#keep(work, session);
     await session.waitFor(work, { ms: session.startedAt + wait - Date.now(), until: () => session.log.unread > 0 });
     return report(id, session, number(work, 'limit'));
@@ -142,11 +142,11 @@ export function checkProcess(args: Readonly<Record<string, unknown>>): void {
   if (args['raw'] === true && !args['input'].endsWith('\n')) throw unsupported('this backend always adds a line end to input', 'Send it without raw.');
 }
 
-async function launch(work: Work, how: { readonly input: boolean; readonly wait: number }): Promise<RemoteSession> {
+async function launch(work: Work, input: boolean): Promise<RemoteSession> {
   const token = `@tollgate-${randomBytes(8).toString('hex')}`;
   const command = String(work.args['command']);
   const cwd = typeof work.args['cwd'] === 'string' ? work.args['cwd'] : work.root;
-  const started = await step(work, 'spawn', { command: markCommand({ command, cwd, token, input: how.input }), wait: how.wait });
+  const started = await step(uncancelled(work), 'spawn', { command: markCommand({ command, cwd, token, input }), wait: BACKEND_WAIT_MS });
   if (find(work, 'blocked', started.text)) throw new TollgateError('DENIED', { detail: `${work.inner.name} blocks this command by its own list.` });
   const pid = Number(find(work, 'pid', started.text)?.['pid']);
   if (started.failed || !Number.isInteger(pid)) throw failure(work, started);
