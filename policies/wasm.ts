@@ -82,9 +82,9 @@ export class WasmPolicy {
     return this.#running?.memory.buffer.byteLength ?? 0;
   }
 
-  /** Truncated or falsy input would make `input` undefined, and rules that ask for absence would then allow. */
+  /** Input that does not parse would become undefined without a word, and rules that ask for absence would then allow. */
   #readInput(text: string): ArrayBuffer {
-    if (!text.startsWith('{') || !text.endsWith('}')) throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy is not an object.' });
+    if (!isObject(text)) throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy is not an object.' });
     if (!isWellFormed(text)) throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy holds half of a surrogate pair.' });
     const input = exactBuffer(text);
     if (input.byteLength > this.#limits.inputBytes) {
@@ -115,6 +115,14 @@ function onlyResult(results: unknown): Readonly<Record<string, unknown>> {
   const result: unknown = (list[0] as { result?: unknown } | undefined)?.result;
   if (list.length === 1 && typeof result === 'object' && result !== null && !Array.isArray(result)) return result as Readonly<Record<string, unknown>>;
   throw new TollgateError('POLICY_FAILED', { detail: 'The policy gave no decision.' });
+}
+
+function isObject(text: string): boolean {
+  try {
+    return text.startsWith('{') && typeof JSON.parse(text) === 'object';
+  } catch {
+    return false;
+  }
 }
 
 /** In Node since 20; the language level that the project compiles for does not know it. */
