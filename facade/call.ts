@@ -8,7 +8,7 @@ import type { AuditLog } from './audit/log.ts';
 import type { Budgets, Gate, Lease } from './budget.ts';
 import type { CapsConfig } from './config/config.ts';
 import { enforce } from './decide.ts';
-import { Exposures } from './exposure.ts';
+import type { Exposures } from './exposure.ts';
 import type { CallRequest, Reply } from './facade.ts';
 import type { Cap } from './output/cut.ts';
 import type { Redactor } from './output/redact.ts';
@@ -51,8 +51,8 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
   let failure: TollgateError | undefined;
   try {
     const caller = (trace.caller = identify(session, request, { decision: trace.id, now: trace.startedAt }));       // 1 identify
-    const table = await deps.exposures.tableFor(caller.principal, request.signal);                                  // 2 resolve
-    const exposed = (trace.exposed = Exposures.resolve(table, request.name));
+    const { table, exposed } = await deps.exposures.resolve(caller.principal, request.name);                         // 2 resolve
+    trace.exposed = exposed;
     checkPin(session, exposed.name, exposed.pin);
     const bound = bindArgs(request.args, exposed.args);                                                             // 3 validate
     const owner = { principal: caller.principal.id, run: caller.run };

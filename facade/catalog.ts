@@ -74,40 +74,66 @@ interface Listing {
   readonly entries: readonly ToolEntry[];
 }
 
+/** Milliseconds for which a server that could not be listed is left alone, so that one dead server does not slow every list. */
+const RETRY_MS = 5_000;
+
 /** The tools of all servers. `revision` rises whenever any list changes. */
 export class Catalog {
   readonly servers: ReadonlyMap<string, Served>;
-  readonly #listings = new Map<string, Listing>();
   /** Server → one public line why its tools are missing. */
   readonly problems = new Map<string, string>();
   revision = 0;
+  readonly #listings = new Map<string, Listing>();
+  readonly #fresh = new Set<string>();
+  readonly #running = new Map<string, Promise<void>>();
+  readonly #retryAt = new Map<string, number>();
 
-  constructor(servers: ReadonlyMap<string, Served>) {
+  /** `onChange` is told when a server says that its list has changed. */
+  constructor(servers: ReadonlyMap<string, Served>, onChange: () => void) {
     this.servers = servers;
+    for (const { name, adapter } of servers.values()) {
+      adapter.onToolsChanged(() => {
+        this.#fresh.delete(name);
+        onChange();
+      });
+    }
   }
 
-  /** Brings the named servers' lists up to date, all at once; one that fails is missing alone, with its reason kept. */
-  async refresh(names: readonly string[], signal: AbortSignal): Promise<void> {
-    await Promise.all(names.map((name) => this.#refreshOne(name, signal)));
+  /** True when what is known of this server's tools is what it last said. */
+  isFresh(server: string): boolean {
+    return this.#fresh.has(server);
   }
 
   entries(server: string): readonly ToolEntry[] {
     return this.#listings.get(server)?.entries ?? [];
   }
 
-  async #refreshOne(name: string, signal: AbortSignal): Promise<void> {
+  /**
+   * Lists the named servers that are not fresh, all at once; one that fails is missing alone, with its reason kept, and is
+   * tried again after five seconds. Waits for a server at most its connect timeout.
+   */
+  async refresh(names: readonly string[]): Promise<void> {
+    const wanted = names.filter((name) => !this.#fresh.has(name) && (this.#retryAt.get(name) ?? 0) <= Date.now());
+    await Promise.all(wanted.map((name) => {
+      const running = this.#running.get(name) ?? this.#refreshOne(name).finally(() => this.#running.delete(name));
+      this.#running.set(name, running);
+      return running;
+    }));
+  }
+
+  async #refreshOne(name: string): Promise<void> {
     const served = this.servers.get(name);
     if (served === undefined) return;
-    const before = this.#listings.get(name);
     try {
-      const raw = await served.adapter.listTools(signal);
-      this.problems.delete(name);
-      if (raw === before?.raw) return;
-      this.#listings.set(name, { raw, entries: raw.map((tool) => new ToolEntry(served, tool)) });
+      this.#fresh.add(name);
+      const raw = await served.adapter.listTools();
+      if (this.problems.delete(name) || raw !== this.#listings.get(name)?.raw) this.#listings.set(name, { raw, entries: raw.map((tool) => new ToolEntry(served, tool)) });
+      else return;
     } catch (thrown) {
+      this.#fresh.delete(name);
       this.problems.set(name, asTollgateError(thrown).message);
-      if (before === undefined) return;
-      this.#listings.delete(name);
+      this.#retryAt.set(name, Date.now() + RETRY_MS);
+      if (!this.#listings.delete(name)) return;
     }
     this.revision += 1;
   }

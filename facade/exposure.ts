@@ -1,5 +1,4 @@
 /** Owns the name table of a principal: what the last list decision lets it see, under which names; list and resolve both read it. */
-import { LRUCache } from 'lru-cache';
 import { PRIMITIVES, type Primitive } from '../adapters/port.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { exposedNames, findExposed, shownName, type NameCollision } from '../catalogs/names.ts';
@@ -45,7 +44,7 @@ export class Exposures {
   readonly #primitives: ReadonlyMap<Primitive, { readonly tool: RawTool; readonly validator: Validator }>;
   readonly #serversOf: (principal: Principal) => readonly string[];
   readonly #maxArgBytes: (principal: Principal) => number;
-  readonly #tables = new LRUCache<string, Table>({ max: 64 });
+  readonly #tables = new WeakMap<Principal, { readonly policy: string; readonly catalog: number; readonly table: Table }>();
 
   constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number }) {
     this.#catalog = parts.catalog;
@@ -56,27 +55,40 @@ export class Exposures {
     this.#primitives = new Map(known);
   }
 
-  /** The table of a principal; servers are listed first, each within its own connect timeout. Throws POLICY_FAILED. */
-  async tableFor(principal: Principal, signal: AbortSignal): Promise<Table> {
-    const names = this.#serversOf(principal);
-    await this.#catalog.refresh(names, signal);
+  /** The table for a list: every server of the principal is asked first. Throws POLICY_FAILED. */
+  async tableFor(principal: Principal): Promise<Table> {
+    await this.#catalog.refresh(this.#serversOf(principal));
+    return this.#tableNow(principal);
+  }
+
+  /**
+   * Stage 2: the exposed tool of a name, from what is known. A slow or dead server does not hold up the tools of others:
+   * servers are asked only when the name is not known yet, or when the tool's own server has changed its list.
+   * Throws UNKNOWN_TOOL, POLICY_FAILED.
+   */
+  async resolve(principal: Principal, name: string): Promise<{ table: Table; exposed: Exposed }> {
+    const table = await this.#tableNow(principal);
+    const found = findExposed(table.byName, name)?.value;
+    const current = found !== undefined && (found.entry === undefined || this.#catalog.isFresh(found.server.name));
+    if (current) return { table, exposed: found };
+    await this.#catalog.refresh(found === undefined ? this.#serversOf(principal) : [found.server.name]);
+    const next = await this.#tableNow(principal);
+    const exposed = findExposed(next.byName, name)?.value;
+    if (exposed === undefined) throw new TollgateError('UNKNOWN_TOOL');
+    return { table: next, exposed };
+  }
+
+  async #tableNow(principal: Principal): Promise<Table> {
     const policy = this.#policy();
-    const key = JSON.stringify([principal, policy.revision, this.#catalog.revision]);
-    const known = this.#tables.get(key);
-    if (known !== undefined) return known;
-    const candidates = this.#candidates(names);
+    const catalog = this.#catalog.revision;
+    const known = this.#tables.get(principal);
+    if (known?.policy === policy.revision && known.catalog === catalog) return known.table;
+    const candidates = this.#candidates(this.#serversOf(principal));
     const decisions = await policy.list(principal, candidates.map((candidate) => candidate.asked));
     if (decisions.length !== candidates.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
     const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal) });
-    this.#tables.set(key, table);
+    this.#tables.set(principal, { policy: policy.revision, catalog, table });
     return table;
-  }
-
-  /** Exact name first; else the one name that differs only in hyphens and underscores, which models mix up. */
-  static resolve(table: Table, name: string): Exposed {
-    const found = findExposed(table.byName, name);
-    if (found === undefined) throw new TollgateError('UNKNOWN_TOOL');
-    return found.value;
   }
 
   #candidates(names: readonly string[]): readonly Candidate[] {

@@ -26,7 +26,6 @@ export class Gateway implements Facade {
     this.#deps = parts.deps;
     this.#catalog = parts.catalog;
     this.#metrics = parts.metrics;
-    for (const { adapter } of this.#catalog.servers.values()) adapter.onToolsChanged(() => this.#changed());
   }
 
   openSession(principal: Principal, transport: 'stdio' | 'http'): Session {
@@ -53,8 +52,8 @@ export class Gateway implements Facade {
       + 'Long results are cut: the notice at the end names the exact call that reads on.';
   }
 
-  async listTools(session: Session, signal: AbortSignal): Promise<Reply> {
-    return listTools(this.#deps.exposures, session as OpenSession, { signal, redactor: this.#deps.redactor, newId: this.#deps.newId });
+  async listTools(session: Session): Promise<Reply> {
+    return listTools(this.#deps.exposures, session as OpenSession, { redactor: this.#deps.redactor, newId: this.#deps.newId });
   }
 
   async callTool(session: Session, request: CallRequest): Promise<Reply> {
@@ -85,7 +84,8 @@ export class Gateway implements Facade {
     await this.#state.close();
   }
 
-  #changed(): void {
+  /** A server's list has changed: told to the clients once for many changes. */
+  noteChange(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
       this.#listener?.();

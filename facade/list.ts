@@ -6,9 +6,9 @@ import { refusal } from './refusal.ts';
 import type { OpenSession } from './session.ts';
 
 /** Lists what the session's principal may see, and remembers what it was shown. Never throws. */
-export async function listTools(exposures: Exposures, session: OpenSession, how: { signal: AbortSignal; redactor: Redactor; newId: () => string }): Promise<Reply> {
+export async function listTools(exposures: Exposures, session: OpenSession, how: { redactor: Redactor; newId: () => string }): Promise<Reply> {
   try {
-    const table = await exposures.tableFor(session.principal, how.signal);
+    const table = await exposures.tableFor(session.principal);
     session.listed.clear();
     for (const exposed of table.byName.values()) session.listed.set(exposed.name, exposed.pin);
     return { kind: 'result', text: table.text };

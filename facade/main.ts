@@ -43,7 +43,7 @@ export async function assemble(config: Config, options: { readonly opa?: string;
   audit.append({ type: 'config', event: 'loaded', outcome: 'allow', revision: policy.revision });
   const workspace = createWorkspace({ root: config.workspace });
   const pool = new ServerPool(config.limits, { onStderr: (server, line) => log.debug({ server }, line) });
-  const catalog = new Catalog(serveAll(config, { pool, workspace: serveInternal(workspace) }));
+  const catalog = new Catalog(serveAll(config, { pool, workspace: serveInternal(workspace) }), () => gateway.noteChange());
   const serversOf = (principal: Principal): readonly string[] => serverNames(config, principal);
   const capsOf = (principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps });
   const spills = new Spills(config.state);
@@ -59,7 +59,7 @@ export async function assemble(config: Config, options: { readonly opa?: string;
     },
   };
   process.once('exit', () => pool.killNow());
-  const gateway = new Gateway({ deps, catalog, metrics, state });
+  const gateway: Gateway = new Gateway({ deps, catalog, metrics, state });
   return { config, gateway, catalog, deps, serversOf, notices: noticesOf(config) };
 }
 

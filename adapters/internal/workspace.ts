@@ -55,6 +55,8 @@ export function createWorkspace(options: WorkspaceOptions): PrimitiveBackend {
   return new Workspace(options);
 }
 
+const TOOLS: readonly RawTool[] = PRIMITIVES.map((name) => ({ name, description: DESCRIPTIONS[name], inputSchema: { ...ARGUMENT_SCHEMAS.get(name) } }));
+
 class Workspace implements PrimitiveBackend {
   readonly name = 'workspace';
   readonly #configured: string;
@@ -86,7 +88,7 @@ class Workspace implements PrimitiveBackend {
   }
 
   listTools(): Promise<readonly RawTool[]> {
-    return Promise.resolve(PRIMITIVES.map((name) => ({ name, description: DESCRIPTIONS[name], inputSchema: { ...ARGUMENT_SCHEMAS.get(name) } })));
+    return Promise.resolve(TOOLS);
   }
 
   serves(): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]> {

@@ -16,7 +16,7 @@ interface Options {
 export async function runTools(options: Options, io: Io, assemble: Assemble): Promise<number> {
   return withFacade(options, { io, assemble }, async ({ deps, config }) => {
     const principal = principalForStdio(config, { user: io.user, ...(options.as === undefined ? {} : { as: options.as }) });
-    const view = await deps.exposures.tableFor(principal, new AbortController().signal);
+    const view = await deps.exposures.tableFor(principal);
     const rows = [...view.byName.values()].map((one) => ({ name: one.name, server: one.server.name, tool: one.entry?.tool.name ?? one.primitive ?? '', bytes: Buffer.byteLength(one.text) }));
     if (options.json === true) io.stdout(`${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions })}\n`);
     else io.stdout(table(io, ['NAME', 'SERVER', 'TOOL', 'BYTES'], rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)])));
@@ -28,7 +28,7 @@ export async function runTools(options: Options, io: Io, assemble: Assemble): Pr
 /** Every server with its state; it is started to be listed. Exit code 5 when one cannot be reached. */
 export async function runServers(options: Options, io: Io, assemble: Assemble): Promise<number> {
   return withFacade(options, { io, assemble }, async ({ catalog, config }) => {
-    await catalog.refresh([...catalog.servers.keys()], new AbortController().signal);
+    await catalog.refresh([...catalog.servers.keys()]);
     const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
       const entries = catalog.entries(name);
       const hostile = entries.filter((entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined);

@@ -5,7 +5,6 @@ import { bindArgs } from '../args.ts';
 import type { Assemble } from '../assembled.ts';
 import { principalForStdio } from '../config/identity.ts';
 import { loadConfig } from '../config/load.ts';
-import { Exposures } from '../exposure.ts';
 import { aim } from '../target.ts';
 import { EXIT, type Io } from './io.ts';
 
@@ -25,8 +24,7 @@ export async function runTry(options: TryOptions, io: Io, assemble: Assemble): P
   const { deps, gateway } = await assemble(config, options.opa === undefined ? {} : { opa: options.opa });
   try {
     const principal = principalForStdio(config, { user: io.user, ...(options.as === undefined ? {} : { as: options.as }) });
-    const table = await deps.exposures.tableFor(principal, new AbortController().signal);
-    const exposed = Exposures.resolve(table, options.tool);
+    const { exposed } = await deps.exposures.resolve(principal, options.tool);
     const bound = bindArgs(parseArgs(options.args), exposed.args);
     const target = aim(exposed, bound, { workspace: deps.workspace, spills: deps.spills, owner: { principal: principal.id, run: 'try' } });
     const decision = await deps.policy().call({ principal, run: 'try', effect: target.effect, argsText: target.argsText, labels: [], time: new Date(deps.now()).toISOString() });

@@ -124,6 +124,7 @@ async function benchGrowth(): Promise<void> {
 }
 
 say(`# Benchmark\n\nNode ${process.version}, ${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, ${Math.round(totalmem() / 2 ** 30)} GiB. Trust the ratios.`);
-await benchTransport('stdio');
-await benchTransport('http');
-await benchGrowth();
+const only = process.argv.find((word) => word.startsWith('--only='))?.slice(7);
+if (only === undefined || only === 'stdio') await benchTransport('stdio');
+if (only === undefined || only === 'http') await benchTransport('http');
+if (only === undefined || only === 'growth') await benchGrowth();
