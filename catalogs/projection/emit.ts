@@ -4,7 +4,7 @@ import { liftNode, mergeLifts, type LiftNode } from './lift.ts';
 import { below, type Log } from './log.ts';
 import type { SchemaProfile } from './profile.ts';
 import type { Renames } from './rename.ts';
-import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
+import { entriesOf, isNever, isObject, own, sameJson, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
 import { chooseUnion } from './variants.ts';
 import { constraintWords, shape } from './words.ts';
 
@@ -85,7 +85,7 @@ function emitText(node: Schema, rendering: Rendering, place: Place): Emitted {
 
 function emitUnion(node: Schema, rendering: Rendering, place: Place): Emitted {
   const branches = schemasOf(node['anyOf']).map((branch, index) => emit(branch, rendering, { ...place, path: below(place.path, 'anyOf', index) }));
-  const written = joinTexts(branches.map((branch) => branch.schema));
+  const written = joinWritten(branches.map((branch) => branch.schema));
   const [only = {}] = written;
   const lift = mergeLifts(branches.map((branch) => branch.lift));
   if (written.length > 1) return { schema: described({ anyOf: written }, node, rendering), lift };
@@ -93,8 +93,9 @@ function emitUnion(node: Schema, rendering: Rendering, place: Place): Emitted {
   return { schema: described(without(only, ['description']), { ...without(node, ['anyOf']), words }, rendering), lift };
 }
 
-/** Branches that became JSON text are one branch of text. */
-function joinTexts(branches: readonly Schema[]): readonly Schema[] {
+/** Branches that are written alike are one branch, and so are texts: some of them became text only here. */
+function joinWritten(written: readonly Schema[]): readonly Schema[] {
+  const branches = written.filter((branch, index) => written.findIndex((other) => sameJson(branch, other)) === index);
   const texts = branches.filter((branch) => branch['type'] === 'string');
   if (texts.length < 2) return branches;
   const description = [...new Set(texts.map((text) => text['description']).filter((text) => typeof text === 'string'))].join('; ');
