@@ -19,6 +19,7 @@ export interface NameCollision {
   readonly tools: readonly { readonly server: string; readonly tool: string }[];
 }
 
+/** The names that are shown and those that are refused. */
 export interface ExposedNames {
   /** Shown name → what it calls. */
   readonly names: ReadonlyMap<string, { readonly server: string; readonly tool: string }>;

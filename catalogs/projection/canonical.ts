@@ -19,6 +19,11 @@ interface Work {
   readonly refAlone: boolean;
 }
 
+interface Place {
+  readonly path: string;
+  readonly depth: number;
+}
+
 class Refused extends Error {}
 
 const WRAPPERS = ['inputSchema', 'input_schema', 'parameters', 'schema', 'json', 'json_schema'];
@@ -44,10 +49,10 @@ function repair(input: unknown, as: 'input' | 'output'): Canonical {
   const refAlone = typeof root['$schema'] === 'string' && OLD_DRAFT.test(root['$schema']);
   const work: Work = { refs: new RefTable(root), root, names: new Map([[root, '#']]), queue: [], log, refAlone };
   try {
-    const schema = canonNode(root, '', work, 0);
+    const schema = canonNode(root, { path: '', depth: 0 }, work);
     const defs: [string, Schema][] = [];
     for (let next = work.queue.shift(); next !== undefined; next = work.queue.shift()) {
-      defs.push([next.name, canonNode(next.raw, below('/$defs', next.name), work, 0)]);
+      defs.push([next.name, canonNode(next.raw, { path: below('/$defs', next.name), depth: 0 }, work)]);
     }
     if (defs.length > 0) schema['$defs'] = Object.fromEntries(defs);
     const fault = checkGraph(schema);
@@ -79,7 +84,7 @@ function unwrap(value: unknown, log: Log): Schema {
   return inner;
 }
 
-function canonNode(raw: unknown, path: string, work: Work, depth: number): Schema {
+function canonNode(raw: unknown, { path, depth }: Place, work: Work): Schema {
   if (raw === false) return { not: {} };
   if (!isObject(raw)) return {};
   if (depth > LIMITS.depth) throw new Refused(`SCHEMA_LIMIT: nested deeper than ${LIMITS.depth} levels`);
@@ -88,7 +93,7 @@ function canonNode(raw: unknown, path: string, work: Work, depth: number): Schem
   const ref = reference(raw, path, work);
   if (ref !== undefined) node['$ref'] = ref;
   if (ref !== undefined && work.refAlone) return keepAnnotations(node);
-  const child = (value: unknown, ...steps: (string | number)[]): Schema => canonNode(value, below(path, ...steps), work, depth + 1);
+  const child = (value: unknown, ...steps: (string | number)[]): Schema => canonNode(value, { path: below(path, ...steps), depth: depth + 1 }, work);
   objectKeywords(raw, node, child);
   arrayKeywords(raw, node, child);
   for (const keyword of LIST_KEYWORDS) {

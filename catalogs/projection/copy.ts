@@ -27,13 +27,13 @@ export function copyJson(input: unknown): CopyResult {
       bytes += key.length + (typeof value === 'string' ? value.length : 4);
       if (nodes > LIMITS.nodes * 4) return { quarantined: `SCHEMA_LIMIT: more than ${LIMITS.nodes} nodes` };
       if (bytes > LIMITS.bytes * 2) return { quarantined: `SCHEMA_LIMIT: larger than ${LIMITS.bytes / 1024} KiB` };
-      place(task, key, value, tasks);
+      place(task, [key, value], tasks);
     }
   }
   return { value: holder[0] };
 }
 
-function place(task: Task, key: string, value: unknown, tasks: Task[]): void {
+function place(task: Task, [key, value]: readonly [string, unknown], tasks: Task[]): void {
   let copied: unknown = isScalar(value) ? value : null;
   if (typeof value === 'object' && value !== null) {
     const to: Record<string, unknown> | unknown[] = Array.isArray(value) ? [] : {};

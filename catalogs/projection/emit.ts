@@ -48,14 +48,15 @@ function emit(input: Schema, rendering: Rendering, place: Place): Emitted {
   const [type] = typesOf(node);
   if (type === 'object') return emitObject(node, rendering, { ...place, depth: place.depth + 1 });
   if (type === 'array') return emitArray(node, rendering, place);
-  return { schema: described(scalar(node, String(type), rendering, place), node, rendering), lift: undefined };
+  return { schema: described(scalar(node, rendering, place), node, rendering), lift: undefined };
 }
 
 function isAny(node: Schema): boolean {
   return typesOf(node).length === 0 && node['anyOf'] === undefined && node['nothingElse'] !== true;
 }
 
-function scalar(node: Schema, type: string, rendering: Rendering, place: Place): Schema {
+function scalar(node: Schema, rendering: Rendering, place: Place): Schema {
+  const [type] = typesOf(node);
   const values = Array.isArray(node['enum']) ? strings(node['enum']).filter((value) => value !== '') : [];
   if (type !== 'string' || values.length === 0) return { type };
   if (values.length < (node['enum'] as unknown[]).length) rendering.log.push({ transform: 'empty-value', effect: 'widen', path: place.path });

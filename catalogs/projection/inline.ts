@@ -16,6 +16,12 @@ interface Walk {
   nodes: number;
 }
 
+/** Where the walk stands; `trail` are the references that led here. */
+interface Place {
+  readonly path: string;
+  readonly trail: readonly string[];
+}
+
 class TooMany extends Error {}
 
 /** The schema without `$ref` and `$defs`. Local keywords win over those of the target (transforms 1 and 2). */
@@ -25,7 +31,7 @@ export function inline(root: Schema, log: Log): Schema {
   for (const [unroll, maxRefs] of ATTEMPTS) {
     const walk: Walk = { targets, unroll, maxRefs, log: [], nodes: 0 };
     try {
-      const tree = visit(body, '', [], walk);
+      const tree = visit(body, { path: '', trail: [] }, walk);
       log.push(...walk.log);
       return tree;
     } catch (error) {
@@ -36,12 +42,12 @@ export function inline(root: Schema, log: Log): Schema {
   return openLike(body, '#');
 }
 
-function visit(node: Schema, path: string, trail: readonly string[], walk: Walk): Schema {
+function visit(node: Schema, { path, trail }: Place, walk: Walk): Schema {
   walk.nodes += 1;
   if (walk.nodes > MAX_NODES && walk.maxRefs > 1) throw new TooMany();
   const ref = node['$ref'];
   const rest = typeof ref === 'string' ? without(node, ['$ref']) : node;
-  const inner = mapChildren(rest, (child, ...steps) => visit(child, below(path, ...steps), trail, walk));
+  const inner = mapChildren(rest, (child, ...steps) => visit(child, { path: below(path, ...steps), trail }, walk));
   if (typeof ref !== 'string') return inner;
   const target = walk.targets.get(ref) ?? {};
   if (trail.length >= walk.maxRefs || trail.filter((step) => step === ref).length >= walk.unroll) {
@@ -49,7 +55,7 @@ function visit(node: Schema, path: string, trail: readonly string[], walk: Walk)
     return intersect(inner, openLike(target, ref));
   }
   walk.log.push({ transform: 'inline', effect: 'lossless', path });
-  return intersect(inner, visit(target, path, [...trail, ref], walk));
+  return intersect(inner, visit(target, { path, trail: [...trail, ref] }, walk));
 }
 
 /** What stands where the unrolling ends: an open object for objects, anything for the rest. */

@@ -22,8 +22,8 @@ export function intersect(first: Schema, second: Schema): Schema {
   }
   mergeUnions(first, second, merged);
   mergeNull(first, second, merged);
-  for (const keyword of ['minimum', 'exclusiveMinimum', 'minLength', 'minItems']) tighten(merged, keyword, [first[keyword], second[keyword]], Math.max);
-  for (const keyword of ['maximum', 'exclusiveMaximum', 'maxLength', 'maxItems']) tighten(merged, keyword, [first[keyword], second[keyword]], Math.min);
+  for (const keyword of ['minimum', 'exclusiveMinimum', 'minLength', 'minItems']) tighten(merged, [keyword, first, second], Math.max);
+  for (const keyword of ['maximum', 'exclusiveMaximum', 'maxLength', 'maxItems']) tighten(merged, [keyword, first, second], Math.min);
   return merged;
 }
 
@@ -74,8 +74,8 @@ function commonValues(first: Schema, second: Schema): readonly unknown[] | undef
   return common.length > 0 ? common : left;
 }
 
-function tighten(merged: Schema, keyword: string, bounds: readonly unknown[], choose: (...values: number[]) => number): void {
-  const numbers = bounds.filter((bound): bound is number => typeof bound === 'number');
+function tighten(merged: Schema, [keyword, first, second]: readonly [string, Schema, Schema], choose: (...values: number[]) => number): void {
+  const numbers = [first[keyword], second[keyword]].filter((bound): bound is number => typeof bound === 'number');
   if (numbers.length > 0) merged[keyword] = choose(...numbers);
 }
 

@@ -1,4 +1,5 @@
 /** Owns what a profile without unions shows in their place: merged objects, a list rather than a scalar, JSON text for the rest. */
+import { joinBranches } from './branches.ts';
 import type { Rendering } from './emit.ts';
 import { unite } from './merge.ts';
 import { isObject, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
@@ -38,5 +39,5 @@ function uniteArrays(arrays: readonly Schema[]): Schema {
   const [first = {}] = arrays;
   if (arrays.length === 1) return first;
   const items = arrays.map((array) => array['items']).filter(isObject);
-  return { type: 'array', items: { anyOf: items.flatMap((item) => (Array.isArray(item['anyOf']) ? schemasOf(item['anyOf']) : [item])) } };
+  return { type: 'array', items: joinBranches(items.flatMap((item) => (Array.isArray(item['anyOf']) ? schemasOf(item['anyOf']) : [item])), {}) };
 }

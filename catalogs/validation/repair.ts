@@ -83,7 +83,7 @@ function candidates(fault: Fault, state: State, attempt: Attempt): readonly Cand
   if (typeof value === 'string') found.push(...fromText(value, fault.at, place));
   if (value === null || value === '') found.push(...leaveOut(fault.at, state, attempt));
   if (value === undefined && fault.at.length > 0 && namesNull(attempt.schema, fault.at)) found.push({ at: fault.at, value: null, note: `note: ${place} was absent, null sent` });
-  if (isObject(value)) found.push(...withoutNulls(value, fault, state, attempt));
+  if (isObject(value)) found.push(...withoutNulls(value, fault, attempt));
   return found;
 }
 
@@ -105,7 +105,7 @@ function leaveOut(at: Position, state: State, attempt: Attempt): readonly Candid
 }
 
 /** Nulls for names of another variant: all of them at once, since each alone changes nothing. */
-function withoutNulls(object: Record<string, unknown>, fault: Fault, state: State, attempt: Attempt): readonly Candidate[] {
+function withoutNulls(object: Record<string, unknown>, fault: Fault, attempt: Attempt): readonly Candidate[] {
   const declared = declaredNames(attempt.schema, fault.at);
   const nulls = Object.keys(object).filter((name) => object[name] === null && declared.has(name));
   if (nulls.length === 0) return [];
