@@ -45,13 +45,13 @@ export async function assemble(config: Config, options: { readonly opa?: string;
   const pool = new ServerPool(config.limits, { onStderr: (server, line) => log.debug({ server }, line) });
   const catalog = new Catalog(serveAll(config, { pool, workspace: serveInternal(workspace) }), () => gateway.noteChange());
   const serversOf = (principal: Principal): readonly string[] => serverNames(config, principal);
-  const capsOf = (principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps });
+  const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
   const spills = new Spills(config.state);
   const metrics = new Metrics();
   const exposures = new Exposures({ catalog, policy: () => policy, primitives: await workspace.listTools(), serversOf, maxArgBytes: (principal) => capsOf(principal).argBytes });
   const budgets = createBudgets(state);
   const deps: Deps = {
-    workspace: config.workspace, exposures, policy: () => policy, budgets, gateOf: gates(capsOf), audit, auditKey: readAuditKey(config.state),
+    workspace: config.workspace, exposures, policy: () => policy, budgets, gateOf: perObject((session: OpenSession): Gate => createGate(capsOf(session.principal).concurrent)), audit, auditKey: readAuditKey(config.state),
     spills, redactor, capsOf, now: Date.now, newId: randomUUID,
     onEnd: (trace, error) => {
       metrics.onEnd(trace, error);
@@ -91,12 +91,13 @@ function serverNames(config: Config, principal: Principal): readonly string[] {
   return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...Object.values(profile.primitives)]))];
 }
 
-function gates(capsOf: (principal: Principal) => CapsConfig): (session: OpenSession) => Gate {
-  const known = new WeakMap<OpenSession, Gate>();
-  return (session) => {
-    const gate = known.get(session) ?? createGate(capsOf(session.principal).concurrent);
-    known.set(session, gate);
-    return gate;
+/** Makes something once for each object: principals and sessions live long, calls do not. */
+function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
+  const known = new WeakMap<K, V>();
+  return (key) => {
+    const value = known.get(key) ?? make(key);
+    known.set(key, value);
+    return value;
   };
 }
 

@@ -21,6 +21,7 @@ export interface Trace {
   exposed?: Exposed;
   target?: Target;
   decision?: CallDecision;
+  effectDigest?: string;
   intended?: boolean;
   executed: 'no' | 'yes' | 'unknown';
   upstreamMs?: number;
@@ -34,6 +35,7 @@ export interface Trace {
 function factsOf(trace: Trace, key: Buffer): CallFacts {
   const effect = trace.target?.effect;
   const { id, role, profiles, origin } = trace.principal;
+  if (effect !== undefined) trace.effectDigest ??= effectDigest(effect, trace.target?.argsText ?? '', key);
   return {
     id: trace.id,
     principal: { id, role, profiles, origin },
@@ -41,7 +43,7 @@ function factsOf(trace: Trace, key: Buffer): CallFacts {
     run: trace.caller?.run ?? trace.session,
     exposed: trace.exposed?.name ?? trace.asked,
     revision: trace.revision,
-    ...(effect === undefined ? {} : { server: effect.server, tool: effect.tool, verb: effect.verb, effectDigest: effectDigest(effect, trace.target?.argsText ?? '', key) }),
+    ...(effect === undefined ? {} : { server: effect.server, tool: effect.tool, verb: effect.verb, ...(trace.effectDigest === undefined ? {} : { effectDigest: trace.effectDigest }) }),
     ...(trace.decision === undefined ? {} : { reasons: trace.decision.reasons.map(place) }),
     ...(trace.decision === undefined || trace.decision.shadow.length === 0 ? {} : { shadow: trace.decision.shadow.map(place) }),
   };

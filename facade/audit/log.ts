@@ -38,6 +38,8 @@ export interface AuditOptions {
 
 /** fdatasync is called once for all records of this long, ms: what a loss of power may cost. A killed process costs nothing. */
 const SYNC_MS = 50;
+/** How long the file is taken to be still in its place, ms: looking costs as much as writing. */
+const LOOK_MS = 10;
 
 /** Opens a chain of its own for this process, and puts the torn ends of dead ones aside. Throws AUDIT_FAILED. */
 export function openAudit(options: AuditOptions): AuditLog {
@@ -63,6 +65,8 @@ class Chain implements AuditLog {
   #timer: NodeJS.Timeout | undefined;
   #syncFault: unknown;
   #closed = false;
+  #stamp = { now: Number.NaN, text: '' };
+  #seenAt = Number.NEGATIVE_INFINITY;
 
   /** Begins the first file. Another log that this process opened in the same millisecond has the name: take the next. */
   constructor(options: AuditOptions) {
@@ -115,7 +119,7 @@ class Chain implements AuditLog {
     const day = this.#timestamp().slice(0, 10);
     const file = this.#file;
     const isFull = file === undefined || file.size >= this.#options.rotateBytes || day > this.#day;
-    this.#put(isFull || !file.isInPlace() ? this.#rotate() : file, entry);
+    this.#put(isFull || !this.#isInPlace(file) ? this.#rotate() : file, entry);
     this.#timer ??= setTimeout(() => void this.#sync(), SYNC_MS).unref();
   }
 
@@ -152,8 +156,20 @@ class Chain implements AuditLog {
     this.#head = sealed.hash;
   }
 
+  /** Many records fall into one millisecond; its text is made once. */
   #timestamp(): string {
-    return new Date(this.#now()).toISOString();
+    const now = this.#now();
+    if (now !== this.#stamp.now) this.#stamp = { now, text: new Date(now).toISOString() };
+    return this.#stamp.text;
+  }
+
+  /** Looked at anew after ten milliseconds: a file that somebody takes away costs the records of that long at most. */
+  #isInPlace(file: ChainFile): boolean {
+    const now = this.#now();
+    if (now - this.#seenAt < LOOK_MS && now >= this.#seenAt) return true;
+    const isThere = file.isInPlace();
+    this.#seenAt = isThere ? now : Number.NEGATIVE_INFINITY;
+    return isThere;
   }
 
   async #sync(): Promise<void> {
