@@ -1,0 +1,234 @@
+/** Tests that the reference pages say what the code says, both ways: errors, settings, rules, commands, exit codes, records. */
+import { mkdtempSync, readdirSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { ERRORS, type ErrorCode } from '../../catalogs/errors.ts';
+import { loadMapping } from '../../catalogs/primitives/mapping.ts';
+import { runAudit } from '../../facade/cli/audit.ts';
+import { EXIT, type Io } from '../../facade/cli/io.ts';
+import { buildProgram } from '../../facade/cli/program.ts';
+import { INSTALL_LINES } from '../../policies/opa.ts';
+import { verifies } from '../verifies.ts';
+import { blocksOf, codeIn, proseOf, readPage, ROOT, rowsOf, sectionOf } from './markdown.ts';
+
+const CODES = Object.keys(ERRORS) as ErrorCode[];
+
+/** Names of the source, and nothing else may be missing from the page (HB-08). */
+const SOURCE_CODES = [
+  'ERR_PERMISSION_DENIED', 'ERR_SCOPE_REQUIRED', 'ERR_SERVER_UNAVAILABLE', 'ERR_TOOL_NOT_FOUND', 'ERR_TOOL_NOT_ALLOWED', 'ERR_TOOL_TIMEOUT',
+  'ERR_TOOL_FAILED', 'ERR_PROTOCOL_ERROR', 'ERR_INTERNAL', 'ERR_RATE_LIMITED', 'ERR_BUDGET_EXCEEDED',
+];
+
+describe('docs/errors.md', () => {
+  it('has a section for every code, and no other', () => {
+    const headings = [...readPage('docs/errors.md').matchAll(/^### (.*)$/gm)].map((found) => found[1]);
+    expect(headings).toEqual(CODES);
+  });
+
+  it.each(CODES)('%s: wire, retry, what and next are those of the table, and why is said', (code) => {
+    const row = ERRORS[code];
+    const section = sectionOf('docs/errors.md', `### ${code}`);
+    const line = (name: string): string | undefined => new RegExp(`^\\*\\*${name}\\.\\*\\* (.+)$`, 'm').exec(section)?.[1];
+    const wire = row.wire === 'rpc' ? `\`rpc\` ${row.rpc}` : `\`${row.wire}\``;
+    expect(section).toContain(`Wire: ${wire}. Retry: ${row.retryable ? 'yes' : 'no'}.`);
+    expect(line('What happened')).toBe(row.what);
+    expect(line('What to do')).toBe(row.next);
+    expect(line('Why')?.length).toBeGreaterThan(15);
+  });
+
+  it('maps every code of the source to one of ours' + verifies('HB-08'), () => {
+    const rows = rowsOf(sectionOf('docs/errors.md', '## Names of other systems'));
+    expect(rows.map(([name]) => codeIn(name ?? '')[0])).toEqual(SOURCE_CODES);
+    for (const [, ours = ''] of rows) {
+      const [, code = '', anchor = ''] = /^\[(\w+)\]\(#(\w+)\)$/.exec(ours) ?? [];
+      expect(CODES).toContain(code);
+      expect(anchor).toBe(code.toLowerCase());
+    }
+  });
+});
+
+interface SchemaNode {
+  readonly $ref?: string;
+  readonly properties?: Readonly<Record<string, SchemaNode>>;
+  readonly items?: SchemaNode;
+  readonly additionalProperties?: SchemaNode | boolean;
+  readonly definitions?: Readonly<Record<string, SchemaNode>>;
+  readonly default?: unknown;
+  readonly enum?: readonly unknown[];
+}
+
+const readJson = (file: string): unknown => JSON.parse(readFileSync(path.join(ROOT, file), 'utf8'));
+const SCHEMA = readJson('facade/config/tollgate.schema.json') as SchemaNode;
+
+/** Described where they stand at the top; a profile has the same keys. */
+const SHARED = ['profiles.*.expose', 'profiles.*.budgets', 'profiles.*.caps'];
+
+function* settings(node: SchemaNode, at: string): Generator<readonly [string, SchemaNode]> {
+  const real = { ...SCHEMA.definitions?.[node.$ref?.split('/').at(-1) ?? ''], ...node };
+  for (const [key, child] of Object.entries(real.properties ?? {})) {
+    const name = at === '' ? key : `${at}.${key}`;
+    yield [name, child];
+    if (!SHARED.includes(name)) yield* settings(child, name);
+  }
+  if (real.items !== undefined) yield* settings(real.items, `${at}[]`);
+  if (typeof real.additionalProperties === 'object') yield* settings(real.additionalProperties, `${at}.*`);
+}
+
+describe('docs/configuration.md', () => {
+  const known = new Map(settings(SCHEMA, ''));
+  const rows = rowsOf(readPage('docs/configuration.md')).filter((row) => row.length === 3 && /^`[a-z]/.test(row[0] ?? ''));
+
+  it('has a row for every setting of the schema, and no other', () => {
+    const documented = rows.map(([name]) => codeIn(name ?? '')[0]);
+    expect([...documented].sort()).toEqual([...known.keys()].sort());
+  });
+
+  it('names the default of each, where the schema has one', () => {
+    const wrong = rows.flatMap(([name, , shown]) => {
+      const value = known.get(codeIn(name ?? '')[0] ?? '')?.default;
+      const expected = value === undefined ? shown : `\`${typeof value === 'string' ? value : JSON.stringify(value)}\``;
+      return shown === expected ? [] : [`${name}: ${shown}, not ${expected}`];
+    });
+    expect(wrong).toEqual([]);
+  });
+
+  it('names no setting in its text that does not exist', () => {
+    const tops = Object.keys(SCHEMA.properties ?? {}).join('|');
+    const named = [...['docs/configuration.md', 'docs/policies.md', 'docs/catalogs.md', 'docs/wire.md', 'docs/audit.md', 'README.md'].flatMap((page) => codeIn(proseOf(page)))];
+    const paths = named.filter((text) => new RegExp(`^(${tops})(\\[\\])?\\.[A-Za-z*.\\[\\]]+$`).test(text));
+    expect(paths.length).toBeGreaterThan(100);
+    expect(paths.filter((text) => !known.has(text))).toEqual([]);
+  });
+});
+
+describe('docs/policies.md', () => {
+  const schema = readJson('policies/schemas/rules.json') as SchemaNode;
+  const part = (name: string): readonly string[] => Object.keys(schema.definitions?.[name]?.properties ?? {});
+  const section = sectionOf('docs/policies.md', '## Rules in YAML');
+
+  it('has a row for every field of a rule and of `when`, and no other', () => {
+    const documented = rowsOf(section.slice(0, section.indexOf('A list holds'))).flatMap(([name]) => codeIn(name ?? ''));
+    expect([...documented].sort()).toEqual([...part('rule'), ...part('when')].sort());
+  });
+
+  it('names every test of an argument and every obligation', () => {
+    const named = codeIn(section);
+    for (const field of [...part('tests'), ...part('obligations')]) expect(named).toContain(field);
+  });
+
+  it('gives the same ways to get opa as the message does', () => {
+    const lines = blocksOf('docs/policies.md').find(({ language }) => language === 'text')?.text.trim().split('\n');
+    expect(lines).toEqual(INSTALL_LINES);
+  });
+});
+
+describe('docs/catalogs.md', () => {
+  it('has every schema profile', () => {
+    const files = readdirSync(path.join(ROOT, 'catalogs', 'profiles')).map((name) => name.replace('.json', ''));
+    const named = rowsOf(sectionOf('docs/catalogs.md', '## Schema profiles')).map(([name]) => codeIn(name ?? '')[0]);
+    expect([...named].sort()).toEqual(files.sort());
+  });
+
+  it('says of every backend what its mapping cannot do', () => {
+    const actions = new Map([['read a file', 'read.file'], ['list', 'read.list'], ['find by glob', 'read.find'], ['search lines', 'read.search'], ['stat', 'read.stat'], ['write, append', 'write'], ['edit', 'edit'], ['bash run, sessions', 'bash.run']]);
+    const rows = rowsOf(sectionOf('docs/catalogs.md', '## Backends')).filter(([name]) => actions.has(name ?? ''));
+    expect(rows).toHaveLength(actions.size);
+    for (const [name = '', , desktop = '', files = ''] of rows) {
+      for (const [id, cell] of [['desktop-commander', desktop], ['server-filesystem', files]] as const) {
+        const action = loadMapping(id).actions.get(actions.get(name) ?? '');
+        expect(cell.startsWith('no'), `${name} on ${id}`).toBe(action === undefined || 'missing' in action);
+      }
+    }
+  });
+
+  it('names reasons of quarantine that exist', () => {
+    const sources = readdirSync(path.join(ROOT, 'catalogs'), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts')).map((name) => readFileSync(path.join(ROOT, 'catalogs', name), 'utf8')).join('\n');
+    const reasons = rowsOf(sectionOf('docs/catalogs.md', '## Quarantine')).flatMap(([name]) => codeIn(name ?? ''));
+    expect(reasons.length).toBeGreaterThan(5);
+    expect(reasons.filter((reason) => !sources.includes(reason))).toEqual([]);
+  });
+});
+
+/** A terminal that keeps what it is told. The commands below need no more of the world. */
+function terminal(): Io & { readonly said: string[] } {
+  const said: string[] = [];
+  const say = (text: string): void => void said.push(text);
+  return { said, stdout: say, stderr: say, isTTY: false, env: {}, home: tmpdir(), cwd: tmpdir(), user: 'somebody', stdin: process.stdin, out: process.stdout, stopped: Promise.resolve() };
+}
+
+describe('docs/cli.md', () => {
+  const page = 'docs/cli.md';
+  const unused = (): never => {
+    throw new Error('no command is run here');
+  };
+  const commands = buildProgram(terminal(), { assemble: unused, check: unused }, unused).commands;
+  const flagsIn = (text: string): readonly string[] => rowsOf(text).flatMap(([name]) => codeIn(name ?? '')).filter((flag) => flag.startsWith('-'));
+  const common = flagsIn(sectionOf(page, '## Common options'));
+  const titleOf = (command: (typeof commands)[number]): string =>
+    ['tollgate', command.name(), ...command.registeredArguments.filter(({ variadic }) => !variadic).map((one) => (one.required ? `<${one.name()}>` : `[${one.name()}]`))].join(' ');
+
+  it('has a section for every command, in order, and no other', () => {
+    const titles = [...readPage(page).matchAll(/^## (tollgate .*)$/gm)].map((found) => found[1]);
+    expect(titles).toEqual(commands.map(titleOf));
+  });
+
+  it.each(commands.filter((command) => command.name() !== 'audit').map((command) => [titleOf(command), command] as const))('%s: every option, and no other', (title, command) => {
+    const all = command.options.map(({ flags }) => flags);
+    const hasCommon = common.every((flag) => all.includes(flag));
+    const own = hasCommon ? all.filter((flag) => !common.includes(flag)) : all;
+    expect(flagsIn(sectionOf(page, `## ${title}`))).toEqual(own);
+    expect(codeIn(sectionOf(page, '## Common options').split('|', 1)[0] ?? '').includes(command.name())).toBe(hasCommon);
+  });
+
+  it('audit: every option that its help names, each taken by the commands that it is for', async () => {
+    const io = terminal();
+    await runAudit(['--help'], io);
+    const helped = new Set([...io.said.join('').matchAll(/--[a-z-]+/g)].map(([flag]) => flag));
+    const section = sectionOf(page, '## tollgate audit');
+    const rows = rowsOf(section).filter((row) => row.length === 3);
+    const flags = rows.flatMap(([name]) => codeIn(name ?? '').map((text) => /--[a-z-]+/.exec(text)?.[0] ?? ''));
+    expect([...flags].sort()).toEqual([...helped].sort());
+    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-docs-'));
+    const samples: Readonly<Record<string, string>> = { time: '2h', number: '3', form: 'csv', dir: folder, hash: '0'.repeat(64) };
+    const all = rowsOf(section).filter((row) => row.length === 2).map(([name]) => codeIn(name ?? '')[0] ?? '');
+    for (const [names = '', , takers = ''] of rows) {
+      const users = takers === 'all' ? all : all.filter((name) => takers.split(', ').includes(name.split(' ')[0] ?? ''));
+      for (const option of codeIn(names).filter((text) => !text.includes('config'))) {
+        const [, flag = '', sample] = /(--[a-z-]+)(?: <(\w+)>)?/.exec(option) ?? [];
+        const value = sample === undefined ? [] : [samples[sample] ?? 'x'];
+        for (const user of users) expect(await runAudit([...user.split(' '), flag, ...value, '--folder', folder], terminal()), `audit ${user} ${flag}`).not.toBe(EXIT.usage);
+      }
+    }
+  });
+
+  it('has the exit codes', () => {
+    const rows = rowsOf(sectionOf(page, '## Exit codes')).map(([code, name]) => [name, Number(code)]);
+    expect(Object.fromEntries(rows)).toEqual(EXIT);
+  });
+
+  it('has every variable of ours', () => {
+    const files = ['facade', 'policies', 'adapters', 'catalogs'].flatMap((folder) => readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts')).map((name) => path.join(ROOT, folder, name)));
+    const used = new Set(files.flatMap((file) => [...readFileSync(file, 'utf8').matchAll(/TOLLGATE_[A-Z]+/g)].map(([name]) => name)));
+    const named = rowsOf(sectionOf(page, '## Environment')).flatMap(([name]) => codeIn(name ?? '')).filter((name) => name.startsWith('TOLLGATE_'));
+    expect(named.map((name) => /^TOLLGATE_[A-Z]+/.exec(name)?.[0]).sort()).toEqual([...used].sort());
+  });
+});
+
+describe('docs/audit.md', () => {
+  it('has every type of record, or says that it is not written yet', () => {
+    const sources = ['entry.ts', 'chain.ts'].map((name) => readFileSync(path.join(ROOT, 'facade', 'audit', name), 'utf8')).join('\n');
+    const types = [...sources.matchAll(/readonly type: (.*);/g)].flatMap((found) => [...(found[1] ?? '').matchAll(/'(\w+)'/g)].map(([, type]) => type));
+    const named = rowsOf(sectionOf('docs/audit.md', '## What is written')).flatMap(([name]) => codeIn(name ?? ''));
+    expect([...named, 'server', 'approval', 'grant'].sort()).toEqual(types.sort());
+    expect(sectionOf('docs/audit.md', '## Limits')).toContain('not written yet');
+  });
+
+  it('has every field that a record of a call can have', () => {
+    const source = readFileSync(path.join(ROOT, 'facade', 'audit', 'entry.ts'), 'utf8');
+    const parts = [...source.matchAll(/interface (?:CallFacts|IntentEntry|OutcomeEntry|DecisionEntry|BudgetEntry)\b.*?\n\}/gs)].map(([text]) => text).join('\n');
+    const fields = new Set([...parts.matchAll(/^ {2}readonly (\w+)\??:/gm)].map(([, name]) => name ?? ''));
+    const named = rowsOf(sectionOf('docs/audit.md', '## Fields')).flatMap(([name]) => codeIn(name ?? ''));
+    expect([...fields].filter((name) => !named.includes(name))).toEqual([]);
+  });
+});
