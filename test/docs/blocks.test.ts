@@ -1,0 +1,137 @@
+/** Tests every code block of the documentation by using it: configurations load, policies compile, JSON parses, commands run. */
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { loadConfig } from '../../facade/config/load.ts';
+import { policyParts } from '../../facade/policy-parts.ts';
+import { loadPolicy } from '../../policies/engine.ts';
+import { findOpa } from '../../policies/opa.ts';
+import { blocksOf, PAGES, ROOT, type Block } from './markdown.ts';
+
+const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
+const LIBRARY = path.join(ROOT, 'dist', 'policies');
+const blocks = PAGES.flatMap(blocksOf);
+const named = (language: string): readonly (readonly [string, Block])[] => blocks.filter((block) => block.language === language).map((block) => [`${block.page}:${block.line}`, block] as const);
+
+/** Variables that the examples take from the environment. */
+const VARIABLES = { TRACKER_TOKEN: 'value-of-tracker-token', ALICE_TOKEN: 'value-of-alice-token' };
+
+let place: string;
+let home: string;
+/** Where examples are loaded: with the files that they take for granted. */
+let project: string;
+/** Where commands run: what init makes of an empty folder. */
+let fresh: string;
+
+beforeAll(() => {
+  place = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-docs-')));
+  home = path.join(place, 'home');
+  project = path.join(home, 'project');
+  fresh = path.join(home, 'fresh');
+  for (const folder of ['.vscode', 'project', 'policies/rego', 'policies/example']) mkdirSync(path.join(project, folder), { recursive: true });
+  mkdirSync(fresh);
+  write('.vscode/mcp.json', '{"servers": {"github": {"command": "github-mcp-server"}}}');
+  write('policies/rego/hours.rego', named('rego')[0]?.[1].text ?? '');
+  cpSync(path.join(ROOT, 'policies', 'starter', 'workspace.yaml'), path.join(project, 'policies', 'rules.yaml'));
+});
+
+afterAll(() => rmSync(place, { recursive: true, force: true, maxRetries: 5 }));
+
+function write(name: string, text: string): void {
+  writeFileSync(path.join(project, name), text);
+}
+
+/** Loads a configuration of the project and the policy that it makes. */
+async function load(name: string, text: string): Promise<string> {
+  write(name, text);
+  const config = loadConfig(path.join(project, name), { env: VARIABLES, home });
+  expect(config.warnings).toEqual([]);
+  const policy = await loadPolicy(policyParts(config, { cache: path.join(place, 'cache') }));
+  policy.close();
+  return policy.revision;
+}
+
+describe('blocks', () => {
+  it('are in languages that are tested here', () => {
+    const known = new Set(['yaml', 'rego', 'json', 'sh', 'text', '']);
+    expect(blocks.filter(({ language }) => !known.has(language)).map(({ page, line }) => `${page}:${line}`)).toEqual([]);
+    for (const language of ['yaml', 'rego', 'json', 'sh']) expect(named(language).length, language).toBeGreaterThan(0);
+  });
+
+  it.each(named('yaml'))('%s is configuration that loads, or rules that compile', async (where, { text }) => {
+    const whole = /^(version|servers):/m.test(text);
+    if (!whole) expect(text, where).toMatch(/^rules:/m);
+    if (!whole) write('policies/example.yaml', text);
+    await expect(load('example-config.yaml', whole ? text : 'policies: [policies/example.yaml]')).resolves.toMatch(/^[0-9a-f]{64}$/);
+  });
+
+  it.each(named('rego'))('%s is checked and built by opa', async (_where, { text }) => {
+    write('policies/example/example.rego', text);
+    await expect(load('example-config.yaml', 'policies: [policies/example]')).resolves.toMatch(/^[0-9a-f]{64}$/);
+  });
+
+  it.each(named('json'))('%s is JSON', (_where, { text }) => {
+    expect(() => JSON.parse(text) as unknown).not.toThrow();
+  });
+});
+
+/** Lines that are not run here, and why. */
+const NOT_RUN: readonly (readonly [RegExp, string])[] = [
+  [/^npm ci && npm (run demo|test)$/, 'it is what runs this test; the gate runs both on a fresh checkout'],
+  [/^npm run build$/, 'these tests run on what it has built'],
+  [/^claude mcp add /, 'a program of somebody else'],
+  [/ serve$/, 'it listens on a fixed port until it is stopped: test/wire/http.test.ts'],
+  [/ audit tail/, 'it goes on until it is stopped: test/audit/'],
+];
+
+/** Exit codes that the text around a line promises; 0 for all others. */
+const ENDS: readonly (readonly [RegExp, number])[] = [
+  [/ try read '\{"path": "\.env"\}'/, 3],
+  [/ try bash '\{"command": "git push"\}'/, 7],
+  [/ audit show 0{8}-/, 1],
+  [/ --expect-head 0{64}$/, 3],
+];
+
+/** Words as a shell reads the plain commands of the pages. */
+function wordsOf(line: string): readonly string[] {
+  return [...line.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(([, single, double, plain]) => single ?? double ?? plain ?? '');
+}
+
+describe('commands', () => {
+  const lines = [...new Set(named('sh').flatMap(([, { text }]) => text.trim().split('\n')))];
+  const run = lines.filter((line) => !NOT_RUN.some(([pattern]) => pattern.test(line)));
+  const isInit = (line: string): boolean => line.endsWith(' init');
+
+  it('are all run, or have a reason why not', () => {
+    for (const [pattern, reason] of NOT_RUN) {
+      expect(lines.some((line) => pattern.test(line)), `${pattern} is in no page any more`).toBe(true);
+      expect(reason.length).toBeGreaterThan(10);
+    }
+    expect(run.filter((line) => !/^(tollgate|node dist\/facade\/main\.js|opa build) /.test(line))).toEqual([]);
+  });
+
+  const tollgate = (words: readonly string[]): ReturnType<typeof spawnSync> => {
+    const env = { PATH: process.env['PATH'], HOME: home, XDG_STATE_HOME: path.join(place, 'state') };
+    return spawnSync(process.execPath, [MAIN, ...words], { cwd: fresh, env, encoding: 'utf8', timeout: 60_000 });
+  };
+
+  it('init comes first, and what it writes loads', () => {
+    const { status, stderr } = tollgate(wordsOf(lines.find(isInit)?.replace(/^(tollgate|node \S+) /, '') ?? ''));
+    expect(status, String(stderr)).toBe(0);
+  });
+
+  it.each(run.filter((line) => !isInit(line) && !line.startsWith('opa ')))('%s', (line) => {
+    const { status, stderr } = tollgate(wordsOf(line.replace(/^(tollgate|node dist\/facade\/main\.js) /, '')));
+    expect(status, String(stderr)).toBe(ENDS.find(([pattern]) => pattern.test(line))?.[1] ?? 0);
+  });
+
+  it.each(run.filter((line) => line.startsWith('opa ')))('%s', async (line) => {
+    const { program } = await findOpa();
+    const words = wordsOf(line.replaceAll('$LIB', LIBRARY)).slice(1);
+    const { status, stderr } = spawnSync(program, words, { cwd: project, encoding: 'utf8' });
+    expect(status, stderr).toBe(0);
+    await expect(load('bundled.yaml', 'policies: [policies/bundle.tar.gz]')).resolves.toMatch(/^[0-9a-f]{64}$/);
+  });
+});

@@ -1,0 +1,109 @@
+/** Tests what every page must keep: links that lead somewhere, files that exist, decisions in one form, threats and attacks with their proof. */
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { anchorsOf, blocksOf, codeIn, PAGES, proseOf, readPage, ROOT, rowsOf, sectionOf } from './markdown.ts';
+
+/** Paths of this project in backticks. Rules and bundles under policies/ are the reader's own. */
+const SOURCE_PATH = /^(?:(?:facade|policies|adapters|catalogs)\/[\w./-]+\.(?:ts|json|rego|wasm)|test\/[\w./-]+|docs\/[\w./-]+\.md)$/;
+
+describe.each(PAGES)('%s', (page) => {
+  const folder = path.posix.dirname(page);
+
+  it('links to pages, anchors and files that exist', () => {
+    const links = [...proseOf(page).matchAll(/\]\(([^)\s]+)\)/g)].map((found) => found[1] ?? '').filter((link) => !/^https?:/.test(link));
+    const broken = links.filter((link) => {
+      const [file = '', anchor] = link.split('#');
+      const target = file === '' ? page : path.posix.join(folder, file);
+      if (!existsSync(path.join(ROOT, target))) return true;
+      return anchor !== undefined && !anchorsOf(target).has(anchor);
+    });
+    expect(broken).toEqual([]);
+  });
+
+  it('names files of the project that exist', () => {
+    const named = codeIn(proseOf(page)).filter((text) => SOURCE_PATH.test(text) && !text.includes('*'));
+    expect(named.filter((file) => !existsSync(path.join(ROOT, file)))).toEqual([]);
+  });
+
+  it('begins with its title, and ends every block', () => {
+    expect(readPage(page)).toMatch(/^# \S/);
+    expect((readPage(page).match(/^```/gm) ?? []).length).toBe(2 * blocksOf(page).length);
+  });
+});
+
+describe('README.md', () => {
+  it('has the two commands, word for word', () => {
+    const blocks = blocksOf('README.md').filter(({ language }) => language === 'sh').map(({ text }) => text.trim());
+    expect(blocks).toContain('npm ci && npm run demo');
+    expect(blocks).toContain('npm ci && npm test');
+  });
+
+  it('links to every page, and names scripts of the package that exist', () => {
+    const pages = PAGES.filter((page) => page.startsWith('docs/') && !page.startsWith('docs/decisions/'));
+    expect(pages.filter((page) => !readPage('README.md').includes(`(${page})`))).toEqual([]);
+    const { scripts } = JSON.parse(readPage('package.json')) as { scripts: Record<string, string> };
+    const named = [...readPage('README.md').matchAll(/\bnpm (?:run )?(demo|start|test|build|bench)\b/g)].map((found) => found[1] ?? '');
+    expect(named.filter((name) => !Object.hasOwn(scripts, name))).toEqual([]);
+  });
+});
+
+describe('decisions', () => {
+  const decisions = PAGES.filter((page) => page.startsWith('docs/decisions/'));
+
+  it('are numbered without a gap', () => {
+    expect(decisions.length).toBeGreaterThan(0);
+    expect(decisions.map((page) => Number(path.basename(page).slice(0, 4)))).toEqual(decisions.map((_, index) => index + 1));
+  });
+
+  it.each(decisions)('%s says context, choice and consequence in 40 lines', (page) => {
+    const text = readPage(page);
+    expect(text.trimEnd().split('\n').length).toBeLessThanOrEqual(40);
+    expect(Number(/^# (\d+)\. /.exec(text)?.[1])).toBe(Number(path.basename(page).slice(0, 4)));
+    expect([...text.matchAll(/^## (.*)$/gm)].map((found) => found[1])).toEqual(['Context', 'Choice', 'Consequence']);
+  });
+});
+
+describe('docs/threat-model.md', () => {
+  const page = 'docs/threat-model.md';
+  const threats = rowsOf(sectionOf(page, '## T1 to T10')).filter(([id]) => /^T\d+$/.test(id ?? ''));
+
+  it('has T1 to T10 with a severity', () => {
+    expect(threats.map(([id]) => id)).toEqual(Array.from({ length: 10 }, (_, index) => `T${index + 1}`));
+    for (const [, , severity] of threats) expect(['critical', 'high', 'medium', 'low']).toContain(severity);
+  });
+
+  it.each(threats.map(([id = '', name = '']) => [id, name] as const))('%s %s: what is done here, and what remains', (id, name) => {
+    const heading = `### ${id} ${name[0]?.toUpperCase()}${name.slice(1)}`;
+    const section = sectionOf(page, heading);
+    expect(section).toContain('**Here.** ');
+    expect(section).toContain('**What remains.** ');
+  });
+
+  it('says first what is not there yet', () => {
+    const missing = sectionOf(page, '## What is not there yet');
+    for (const word of ['No sandbox', 'No egress', 'No approvals']) expect(missing).toContain(word);
+  });
+
+  const attacks = rowsOf(sectionOf(page, '## Attacks under test')).filter((row) => row[0]?.startsWith('`'));
+
+  it('names thirty attacks or more', () => {
+    expect(attacks.length).toBeGreaterThanOrEqual(30);
+  });
+
+  it.each(attacks.map(([attack = '', , file = '']) => [codeIn(attack)[0] ?? '', codeIn(file)[0] ?? ''] as const))('%s stands in %s', (attack, file) => {
+    const absolute = path.join(ROOT, file);
+    expect(statSync(absolute).isFile()).toBe(true);
+    expect(readFileSync(absolute, 'utf8')).toContain(attack);
+  });
+});
+
+describe('docs/request-path.md', () => {
+  it('names every key that a result can carry under tollgate/', () => {
+    const sources = ['call.ts', 'refusal.ts', 'output/shape.ts', 'session.ts'].map((name) => readFileSync(path.join(ROOT, 'facade', name), 'utf8')).join('\n');
+    const keys = new Set([...sources.matchAll(/'(tollgate\/[a-zA-Z]+)'/g)].map((found) => found[1] ?? ''));
+    const named = readPage('docs/request-path.md') + readPage('docs/configuration.md');
+    expect(keys.size).toBeGreaterThan(5);
+    expect([...keys].filter((key) => !named.includes(key))).toEqual([]);
+  });
+});
