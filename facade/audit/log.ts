@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import { basename, join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { OWN_MARK } from '../state/process.ts';
-import { chainName, fileName, NO_HASH, seal, type ChainEntry } from './chain.ts';
+import { chainName, createTimestamp, fileName, NO_HASH, seal, type ChainEntry } from './chain.ts';
 import type { AuditEntry } from './entry.ts';
 import { createChainFile, type AuditFs, type ChainFile } from './file.ts';
 import { recoverTorn } from './recover.ts';
@@ -65,7 +65,7 @@ class Chain implements AuditLog {
   #timer: NodeJS.Timeout | undefined;
   #syncFault: unknown;
   #closed = false;
-  #stamp = { now: Number.NaN, text: '' };
+  readonly #timestamp = createTimestamp();
   #seenAt = Number.NEGATIVE_INFINITY;
 
   /** Begins the first file. Another log that this process opened in the same millisecond has the name: take the next. */
@@ -116,7 +116,7 @@ class Chain implements AuditLog {
   }
 
   #write(entry: ChainEntry): void {
-    const day = this.#timestamp().slice(0, 10);
+    const day = this.#timestamp(this.#now()).slice(0, 10);
     const file = this.#file;
     const isFull = file === undefined || file.size >= this.#options.rotateBytes || day > this.#day;
     this.#put(isFull || !this.#isInPlace(file) ? this.#rotate() : file, entry);
@@ -145,31 +145,23 @@ class Chain implements AuditLog {
     }
     this.#file = file;
     this.#part = part;
-    this.#day = this.#timestamp().slice(0, 10);
+    this.#day = this.#timestamp(this.#now()).slice(0, 10);
     return file;
   }
 
   #put(file: ChainFile, entry: ChainEntry): void {
-    const sealed = seal(entry, { seq: this.#seq + 1, ts: this.#timestamp(), prev: this.#head });
+    const sealed = seal(entry, { seq: this.#seq + 1, ts: this.#timestamp(this.#now()), prev: this.#head });
     file.write(sealed.bytes);
     this.#seq += 1;
     this.#head = sealed.hash;
   }
 
-  /** Many records fall into one millisecond; its text is made once. */
-  #timestamp(): string {
-    const now = this.#now();
-    if (now !== this.#stamp.now) this.#stamp = { now, text: new Date(now).toISOString() };
-    return this.#stamp.text;
-  }
-
   /** Looked at anew after ten milliseconds: a file that somebody takes away costs the records of that long at most. */
   #isInPlace(file: ChainFile): boolean {
     const now = this.#now();
-    if (now - this.#seenAt < LOOK_MS && now >= this.#seenAt) return true;
-    const isThere = file.isInPlace();
-    this.#seenAt = isThere ? now : Number.NEGATIVE_INFINITY;
-    return isThere;
+    if (Math.abs(now - this.#seenAt) < LOOK_MS) return true;
+    this.#seenAt = file.isInPlace() ? now : Number.NEGATIVE_INFINITY;
+    return this.#seenAt === now;
   }
 
   async #sync(): Promise<void> {
