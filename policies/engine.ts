@@ -154,5 +154,5 @@ function settingsData(settings: Settings): Readonly<Record<string, unknown>> {
 
 function showName(source: SourceSettings, parts: PolicyParts): string {
   const relative = path.relative(parts.folder, source.path);
-  return relative === '' || relative.startsWith('..') ? path.basename(source.path) : relative;
+  return relative.startsWith('..') ? path.basename(source.path) : relative || '.';
 }
