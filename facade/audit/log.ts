@@ -66,7 +66,7 @@ class Chain implements AuditLog {
   #syncFault: unknown;
   #closed = false;
   readonly #timestamp = createTimestamp();
-  #seenAt = Number.NEGATIVE_INFINITY;
+  #seenAt = Number.NaN;
 
   /** Begins the first file. Another log that this process opened in the same millisecond has the name: take the next. */
   constructor(options: AuditOptions) {
@@ -159,9 +159,8 @@ class Chain implements AuditLog {
   /** Looked at anew after ten milliseconds: a file that somebody takes away costs the records of that long at most. */
   #isInPlace(file: ChainFile): boolean {
     const now = this.#now();
-    if (Math.abs(now - this.#seenAt) < LOOK_MS) return true;
-    this.#seenAt = file.isInPlace() ? now : Number.NEGATIVE_INFINITY;
-    return this.#seenAt === now;
+    if (!(Math.abs(now - this.#seenAt) < LOOK_MS)) this.#seenAt = file.isInPlace() ? now : Number.NaN;
+    return !Number.isNaN(this.#seenAt);
   }
 
   async #sync(): Promise<void> {
