@@ -18,7 +18,7 @@ const HOT = 50;
 /** Schemas with more nodes stay interpreted: to compile the largest real one takes a third of a second. */
 const MAX_COMPILED_NODES = 1_500;
 const NONE: readonly Fault[] = [];
-const known = new WeakMap<object, Validator>();
+const known = { input: new WeakMap<object, Validator>(), output: new WeakMap<object, Validator>() };
 
 /**
  * A validator for an input schema, or for an output schema, whose root need not be an object. The dialect is the one
@@ -26,11 +26,11 @@ const known = new WeakMap<object, Validator>();
  * cannot be judged gives a validator that says so in `unchecked`.
  */
 export function createValidator(schema: unknown, as: 'input' | 'output' = 'input'): Validator {
-  const cached = typeof schema === 'object' && schema !== null ? known.get(schema) : undefined;
+  const cached = typeof schema === 'object' && schema !== null ? known[as].get(schema) : undefined;
   if (cached !== undefined) return cached;
   const prepared = prepareSchema(schema, as);
   const validator: Validator = 'quarantined' in prepared ? { check: () => NONE, unchecked: prepared.quarantined } : judge(prepared);
-  if (typeof schema === 'object' && schema !== null) known.set(schema, validator);
+  if (typeof schema === 'object' && schema !== null) known[as].set(schema, validator);
   return validator;
 }
 
