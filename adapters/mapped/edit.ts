@@ -89,7 +89,7 @@ function replaceBy(work: Work, before: string, edited: Edited): ReturnType<typeo
 }
 
 /** The changed place with whole lines around it, as few as make it unique in the old text. */
-function widen(before: string, after: string, place: Place): { readonly old: string; readonly new: string } {
+export function widen(before: string, after: string, place: Place): { readonly old: string; readonly new: string } {
   const oldEnd = before.length - (after.length - place.end);
   let start = place.start;
   let tail = 0;
@@ -97,13 +97,15 @@ function widen(before: string, after: string, place: Place): { readonly old: str
     const end = Math.min(before.length, oldEnd + tail);
     const old = before.slice(start, end);
     if (occurrences(before, old) === 1 || (start === 0 && end === before.length)) return { old, new: after.slice(start, place.end + end - oldEnd) };
-    start = start === 0 ? 0 : before.lastIndexOf('\n', start - 2) + 1;
+    start = start <= 1 ? 0 : before.lastIndexOf('\n', start - 2) + 1;
     const next = before.indexOf('\n', end);
     tail = (next < 0 ? before.length : next + 1) - oldEnd;
   }
 }
 
+/** Overlapping ones count, as they do for the backend. */
 function occurrences(text: string, wanted: string): number {
+  if (wanted === '') return 0;
   let count = 0;
   for (let at = text.indexOf(wanted); at !== -1; at = text.indexOf(wanted, at + 1)) count += 1;
   return count;
