@@ -5,7 +5,7 @@ import { TollgateError } from '../catalogs/errors.ts';
 import { WIRE_LIMIT } from './connection.ts';
 import type { Connection, ConnectionEvents } from './connection.ts';
 import { signalGroup, stopGroup } from './process-group.ts';
-import { LineReader } from './rpc/framing.ts';
+import { LineReader, oneLine } from './rpc/framing.ts';
 import { readNoisy } from './rpc/noise.ts';
 import type { AdapterOptions, ServerSettings } from './settings.ts';
 
@@ -58,7 +58,7 @@ export class StdioConnection implements Connection {
         stdin.uncork();
       });
     }
-    stdin.write(`${text}\n`);
+    stdin.write(`${oneLine(text)}\n`);
   }
 
   backlog(): number {

@@ -15,6 +15,14 @@ const FIRST_BLOCK = 64 * 1024;
 const EDGE_BYTES = 256;
 
 /**
+ * The same JSON on one line, for the frames that end at a line break (stdio, event streams). In valid JSON a raw line
+ * break is white space, so no value changes; unreplaced, pretty-printed arguments could smuggle in a call that nobody judged.
+ */
+export function oneLine(text: string): string {
+  return text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]/g, ' ') : text;
+}
+
+/**
  * Newline framing (MCP 2025-11-25, stdio). Linear in the bytes pushed, whatever their slices: a line that lies in one
  * chunk is not copied, others are gathered in one block that doubles, so that 60 MB in slices of one byte cost 60 MB.
  */

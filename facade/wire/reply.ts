@@ -2,6 +2,8 @@
 import type { TollgateError } from '../../catalogs/errors.ts';
 import type { Reply } from '../facade.ts';
 
+export { oneLine } from '../../adapters/rpc/framing.ts';
+
 /** The id of a request as its sender wrote it; null where it could not be read. */
 export type ReplyId = string | number | null;
 
@@ -32,12 +34,4 @@ export function refusalText(id: ReplyId, error: TollgateError): string {
 /** A notification. */
 export function notificationText(method: string, params?: Readonly<Record<string, unknown>>): string {
   return JSON.stringify({ jsonrpc: '2.0', method, ...(params === undefined ? {} : { params }) });
-}
-
-/**
- * The same JSON on one line, for the frames that end at a line break (stdio, event streams). In valid JSON a raw line
- * break is white space, so no value changes; unreplaced, a pretty-printed result could smuggle in a message of its own.
- */
-export function oneLine(text: string): string {
-  return text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]/g, ' ') : text;
 }
