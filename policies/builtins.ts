@@ -81,6 +81,7 @@ function formatText(format: string, values: readonly unknown[]): string {
     const value = values[next];
     next += 1;
     if (verb === 'd' && !Number.isInteger(value)) throw new TypeError('%d needs a whole number');
+    if (verb === 's' && typeof value !== 'string') throw new TypeError('%s needs a text; %v takes anything');
     return typeof value === 'string' ? value : showRego(value);
   });
   if (next !== values.length) throw new TypeError('sprintf got more values than verbs');
@@ -90,7 +91,7 @@ function formatText(format: string, values: readonly unknown[]): string {
 function showRego(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(showRego).join(', ')}]`;
   if (typeof value === 'object' && value !== null) {
-    return `{${Object.entries(value).map(([key, inner]) => `${JSON.stringify(key)}: ${showRego(inner)}`).join(', ')}}`;
+    return `{${Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, inner]) => `${JSON.stringify(key)}: ${showRego(inner)}`).join(', ')}}`;
   }
   return JSON.stringify(value);
 }

@@ -41,6 +41,7 @@ export interface Mention {
   readonly place: Omit<Problem, 'message'>;
 }
 
+/** All rules as data, what they mention, and every fault that was found. */
 export interface CompiledRules {
   readonly list: readonly RuleData[];
   readonly index: RuleIndex;

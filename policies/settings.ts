@@ -29,6 +29,7 @@ export interface CapsSettings {
   readonly validateOutput?: 'off' | 'warn' | 'strict';
 }
 
+/** A profile; stacked profiles are merged by lib/principal.rego, not here. */
 export interface ProfileSettings {
   readonly name: string;
   readonly servers: readonly string[];

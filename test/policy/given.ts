@@ -51,7 +51,7 @@ export interface CallOf extends Partial<Omit<Effect, 'paths' | 'urls' | 'command
   readonly outside?: readonly string[];
   readonly hosts?: readonly string[];
   /** Simple commands; `opaque` for one that cannot be read. */
-  readonly commands?: readonly (readonly string[])[] | 'opaque';
+  readonly commands?: readonly (readonly string[])[] | 'opaque' | undefined;
   readonly args?: unknown;
   readonly argsText?: string;
   readonly labels?: readonly string[];
