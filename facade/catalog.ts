@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
 import { auditTool } from '../catalogs/audit.ts';
-import { asTollgateError } from '../catalogs/errors.ts';
+import { asTollgateError, type ErrorCode } from '../catalogs/errors.ts';
 import { loadSchemaProfile, project, type Projection } from '../catalogs/projection/project.ts';
 import type { RawTool, Semantics } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
@@ -51,7 +51,7 @@ export class ToolEntry {
   /** Judge of structuredContent; undefined when the tool declares no output schema. */
   get output(): Validator | undefined {
     if (this.tool.outputSchema === undefined) return undefined;
-    this.#output ??= createValidator(this.tool.outputSchema);
+    this.#output ??= createValidator(this.tool.outputSchema, 'output');
     return this.#output;
   }
 
@@ -69,6 +69,13 @@ export class ToolEntry {
   }
 }
 
+/** How asking a server for its tools ended. */
+export interface Listed {
+  readonly server: string;
+  readonly tools?: number;
+  readonly code?: ErrorCode;
+}
+
 interface Listing {
   readonly raw: readonly RawTool[];
   readonly entries: readonly ToolEntry[];
@@ -83,18 +90,20 @@ export class Catalog {
   /** Server → one public line why its tools are missing. */
   readonly problems = new Map<string, string>();
   revision = 0;
+  readonly #onListed: (listed: Listed) => void;
   readonly #listings = new Map<string, Listing>();
   readonly #fresh = new Set<string>();
   readonly #running = new Map<string, Promise<void>>();
   readonly #retryAt = new Map<string, number>();
 
-  /** `onChange` is told when a server says that its list has changed. */
-  constructor(servers: ReadonlyMap<string, Served>, onChange: () => void) {
+  /** `onChange` is told when a server says that its list has changed, `onListed` of every listing, for the audit. */
+  constructor(servers: ReadonlyMap<string, Served>, told: { onChange: () => void; onListed: (listed: Listed) => void }) {
     this.servers = servers;
+    this.#onListed = told.onListed;
     for (const { name, adapter } of servers.values()) {
       adapter.onToolsChanged(() => {
         this.#fresh.delete(name);
-        onChange();
+        told.onChange();
       });
     }
   }
@@ -129,9 +138,12 @@ export class Catalog {
       const raw = await served.adapter.listTools();
       if (this.problems.delete(name) || raw !== this.#listings.get(name)?.raw) this.#listings.set(name, { raw, entries: raw.map((tool) => new ToolEntry(served, tool)) });
       else return;
+      this.#onListed({ server: name, tools: raw.length });
     } catch (thrown) {
       this.#fresh.delete(name);
-      this.problems.set(name, asTollgateError(thrown).message);
+      const error = asTollgateError(thrown);
+      this.problems.set(name, error.message);
+      this.#onListed({ server: name, code: error.code });
       this.#retryAt.set(name, Date.now() + RETRY_MS);
       if (!this.#listings.delete(name)) return;
     }

@@ -4,7 +4,7 @@ import { TollgateError } from '../catalogs/errors.ts';
 import { exposedNames, findExposed, shownName, type NameCollision } from '../catalogs/names.ts';
 import { normalise } from '../catalogs/primitives/arguments.ts';
 import { withoutPinned } from '../catalogs/projection/project.ts';
-import { cleanDescription } from '../catalogs/text.ts';
+import { toolDescription } from '../catalogs/text.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
 import type { Exposure, ListDecision, ListTool, Policy, Principal } from '../policies/port.ts';
@@ -130,7 +130,7 @@ export class Exposures {
     if (entry === undefined || projection === undefined) return [];
     const schema = withoutPinned(projection.schema, Object.keys(exposure.pins));
     const args: ArgsShape = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins: exposure.pins, maxBytes };
-    const text = JSON.stringify({ ...entry.tool, name, description: describe(one, entry.tool), inputSchema: schema });
+    const text = JSON.stringify({ ...entry.tool, name, description: describe(one, entry.tool, projection.hints), inputSchema: schema });
     return [{ name, server: candidate.served, entry, args, pin: entry.pin, text }];
   }
 
@@ -143,7 +143,7 @@ export class Exposures {
       return { args: normal.args, changed: normal.args !== args, notes: normal.notes };
     };
     const args: ArgsShape = { schema: known.tool.inputSchema, validator: known.validator, lift, pins, maxBytes };
-    const text = JSON.stringify({ ...known.tool, description: describe(one, known.tool), inputSchema: withoutPinned(known.tool.inputSchema, Object.keys(pins)) });
+    const text = JSON.stringify({ ...known.tool, description: describe(one, known.tool, []), inputSchema: withoutPinned(known.tool.inputSchema, Object.keys(pins)) });
     return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text }];
   }
 }
@@ -177,10 +177,12 @@ function graver(before: Shown | undefined, next: Shown): Shown {
   return before === undefined || before.decision.verdict === 'always' ? next : before;
 }
 
-/** Risk first, then the text, then the condition: hosts cut descriptions at the end (CY-13). */
-function describe(one: Shown, tool: RawTool): string {
+/** Risk and condition first, then rules of the schema in words, then the text: hosts cut descriptions at the end (CY-13). */
+function describe(one: Shown, tool: RawTool, hints: readonly string[]): string {
   const risks = (one.exposure.risk ?? []).map((risk) => RISK_WORDS[risk]);
-  const condition = one.decision.verdict === 'maybe' ? '(Policy judges each call by its arguments.) ' : '';
   const prefix = risks.length === 0 ? '' : `[${risks.join('; ')}] `;
-  return cleanDescription(`${prefix}${condition}${one.exposure.description ?? tool.description ?? ''}`, { max: DESCRIPTION_CHARS });
+  const condition = one.decision.verdict === 'maybe' ? '(Policy judges each call by its arguments.) ' : '';
+  const description = one.exposure.description ?? tool.description;
+  const before = prefix + condition;
+  return before + toolDescription({ name: tool.name, hints, ...(description === undefined ? {} : { description }) }, DESCRIPTION_CHARS - before.length);
 }

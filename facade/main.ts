@@ -8,14 +8,15 @@ import { fileURLToPath } from 'node:url';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
 import { createMapped } from '../adapters/mapped/backend.ts';
 import { ServerPool } from '../adapters/pool.ts';
+import { asTollgateError } from '../catalogs/errors.ts';
 import { loadMapping } from '../catalogs/primitives/mapping.ts';
 import { loadPolicy } from '../policies/engine.ts';
 import type { Assembled } from './assembled.ts';
-import { openAudit } from './audit/log.ts';
+import { openAudit, type AuditLog } from './audit/log.ts';
 import { readAuditKey } from './audit/key.ts';
 import { createBudgets, createGate, type Gate } from './budget.ts';
 import type { Deps } from './call.ts';
-import { Catalog, type Served } from './catalog.ts';
+import { Catalog, type Listed, type Served } from './catalog.ts';
 import { runCli } from './cli/program.ts';
 import type { Io } from './cli/io.ts';
 import type { CapsConfig, Config } from './config/config.ts';
@@ -29,7 +30,7 @@ import { Spills } from './output/spills.ts';
 import { policyParts } from './policy-parts.ts';
 import { serveExternal, serveInternal } from './served.ts';
 import { openState } from './state/sqlite.ts';
-import type { Principal } from '../policies/port.ts';
+import type { Policy, Principal } from '../policies/port.ts';
 import type { OpenSession } from './session.ts';
 
 /** Wires a configuration (see Assemble in facade/assembled.ts). */
@@ -37,13 +38,12 @@ export async function assemble(config: Config, options: { readonly opa?: string;
   const redactor = new Redactor();
   for (const secret of config.secrets) redactor.register(secret);
   const log = createLog(redactor, options.onLog ?? (() => undefined), process.env['TOLLGATE_LOG']);
-  const policy = await loadPolicy(policyParts(config, options));
   const state = openState(config.state);
   const audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
-  audit.append({ type: 'config', event: 'loaded', outcome: 'allow', revision: policy.revision });
+  const policy = await loadRecorded(config, { ...options, audit });
   const workspace = createWorkspace({ root: config.workspace });
   const pool = new ServerPool(config.limits, { onStderr: (server, line) => log.debug({ server }, line) });
-  const catalog = new Catalog(serveAll(config, { pool, workspace: serveInternal(workspace) }), () => gateway.noteChange());
+  const catalog = new Catalog(serveAll(config, { pool, workspace: serveInternal(workspace) }), { onChange: () => gateway.noteChange(), onListed: (listed) => recordListing(audit, listed) });
   const serversOf = (principal: Principal): readonly string[] => serverNames(config, principal);
   const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
   const spills = new Spills(config.state);
@@ -61,6 +61,28 @@ export async function assemble(config: Config, options: { readonly opa?: string;
   process.once('exit', () => pool.killNow());
   const gateway: Gateway = new Gateway({ deps, catalog, metrics, state });
   return { config, gateway, catalog, deps, serversOf, notices: noticesOf(config) };
+}
+
+/** A policy that is refused stands in the audit too: somebody tried to start with it. */
+async function loadRecorded(config: Config, options: { readonly opa?: string; readonly audit: AuditLog }): Promise<Policy> {
+  try {
+    const policy = await loadPolicy(policyParts(config, options));
+    options.audit.append({ type: 'config', event: 'loaded', outcome: 'allow', revision: policy.revision });
+    return policy;
+  } catch (thrown) {
+    options.audit.append({ type: 'config', event: 'refused', outcome: 'error', code: asTollgateError(thrown).code });
+    await options.audit.close();
+    throw thrown;
+  }
+}
+
+/** A record that cannot be written does not stop a listing: the next call is refused for the same reason. */
+function recordListing(audit: AuditLog, { server, tools, code }: Listed): void {
+  try {
+    audit.append({ type: 'server', server, event: code === undefined ? 'listed' : 'failed', outcome: code === undefined ? 'allow' : 'error', ...(tools === undefined ? {} : { tools }), ...(code === undefined ? {} : { code }) });
+  } catch (thrown) {
+    if (asTollgateError(thrown).code !== 'AUDIT_FAILED') throw thrown;
+  }
 }
 
 /** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
@@ -120,5 +142,7 @@ function processIo(): Io {
 }
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
+  // A reader such as `head` may go away first; what is written after that has no reader.
+  process.stdout.on('error', () => undefined);
   process.exitCode = await runCli(process.argv.slice(2), processIo(), { assemble, check: checkPolicy });
 }

@@ -43,7 +43,7 @@ export function listTable(io: Tty, records: readonly Found[]): string {
     field(found, 'principal.id'),
     field(found, 'ms') === '' ? '' : `${Math.round(Number(field(found, 'ms')))} ms`,
     field(found, 'sizes.sent') === '' ? '' : `${field(found, 'sizes.sent')} B`,
-    field(found, 'code') || rules(found),
+    [field(found, 'code'), rules(found)].filter((part) => part !== '').join(' '),
     field(found, 'id'),
   ]);
   return table(io, ['time (UTC)', 'outcome', 'tool', 'principal', 'time', 'sent', 'why', 'id'], rows);
