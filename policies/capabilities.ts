@@ -10,6 +10,8 @@ import { runOpa, type Opa } from './opa.ts';
 
 /** Gone by the time that wasm runs, or operators: their calls cannot be probed, and need no host. */
 const COMPILE_TIME = new Set(['assign', 'eq', 'print', 'rego.metadata.chain', 'rego.metadata.rule']);
+/** OPA 1 reads Rego v1 only where this stands; OPA 0.70 does not know it and does not mind. */
+const REGO_V1 = 'rego_v1';
 /** Refused by Rego v1 itself. */
 const DEPRECATED = new Set(['all', 'any', 'cast_array', 'cast_boolean', 'cast_null', 'cast_object', 'cast_set', 'cast_string', 'net.cidr_overlap', 're_match', 'set_diff']);
 
@@ -37,7 +39,8 @@ export async function makeCapabilities(opa: Opa): Promise<string> {
     const probed = all.builtins.filter(({ name, infix }) => infix === undefined && !name.startsWith('internal.') && !COMPILE_TIME.has(name) && !DEPRECATED.has(name));
     const hosted = new Set(await findHosted(opa, folder, probed));
     const builtins = all.builtins.filter(({ name }) => !DEPRECATED.has(name) && (!hosted.has(name) || BUILTINS.has(name)));
-    return `${JSON.stringify({ builtins, future_keywords: all.future_keywords, features: all.features }, null, 1)}\n`;
+    const features = [...new Set([...all.features, REGO_V1])];
+    return `${JSON.stringify({ builtins, future_keywords: all.future_keywords, features }, null, 1)}\n`;
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

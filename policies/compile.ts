@@ -45,8 +45,9 @@ export async function compileRego(sources: readonly RegoSource[], options: { rea
     await stage(files, staging);
     const facts = await check(files, { opa: options.opa, staging });
     await build(files, { opa: options.opa, staging, facts });
+    // Another process may have stored the same build meanwhile; what lies there is judged below.
     await rm(target, { recursive: true, force: true });
-    await rename(path.join(staging, 'out'), target);
+    await rename(path.join(staging, 'out'), target).catch(() => undefined);
   } finally {
     await rm(staging, { recursive: true, force: true });
   }

@@ -43,7 +43,7 @@ export interface OpaRun {
  */
 export async function findOpa(option?: string, env: NodeJS.ProcessEnv = process.env): Promise<Opa> {
   const named = option ?? (env['TOLLGATE_OPA'] || undefined);
-  if (named !== undefined) return askVersion(named);
+  if (named !== undefined) return askVersion(named.includes(path.sep) ? path.resolve(named) : named);
   for (const folder of (env['PATH'] ?? '').split(path.delimiter)) {
     const program = path.join(folder, 'opa');
     if (path.isAbsolute(program) && (await isExecutable(program))) return askVersion(program);

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { callInputText } from '../../policies/input.ts';
+import { callInputText, listInputText } from '../../policies/input.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/library.ts';
 import { findOpa, packageRoot, runOpa } from '../../policies/opa.ts';
 import { compileRules } from '../../policies/rules.ts';
@@ -9,7 +9,7 @@ import { compileSettings } from '../../policies/settings.ts';
 import { WasmPolicy } from '../../policies/wasm.ts';
 import { verifies } from '../verifies.ts';
 import { FIELDS } from './fields.ts';
-import { callOf, documentOf, scratch, settings, WORKSPACE, type CallOf } from './given.ts';
+import { callOf, documentOf, PRINCIPAL, scratch, settings, toolOf, WORKSPACE, type CallOf } from './given.ts';
 
 const OUTCOMES = ['deny', 'ask', 'allow'] as const;
 
@@ -50,6 +50,8 @@ function inWasm({ data, input }: Case): Answer {
   return wasm.evaluate(ENTRYPOINTS.call, input) as unknown as Answer;
 }
 
+const LIST = listInputText(PRINCIPAL, (['git', 'mail', 'elsewhere'] as const).flatMap((server) => [toolOf({ server }), toolOf({ server, tool: 'push', verb: 'write' }), toolOf({ server, tool: 'get_a', verb: 'execute', verbs: ['execute', 'read'] })]));
+
 describe('every field of a rule', () => {
   it.each(FIELDS.map(({ name }) => name))('%s', (name) => {
     const mine = CASES.filter((one) => one.name.startsWith(`${name}, `));
@@ -64,20 +66,28 @@ describe('every field of a rule', () => {
 
 describe('parity', () => {
   let answers: readonly Answer[] = [];
+  let lists: readonly unknown[] = [];
 
   // One run of opa for all cases: a process each would take minutes.
   beforeAll(async () => {
     const opa = await findOpa();
     const folder = scratch();
-    writeFileSync(path.join(folder, 'data.json'), `{"cases":[${CASES.map(({ data, input }) => `{"config":${JSON.stringify((data as { config: unknown }).config)},"input":${input}}`).join(',')}]}`);
-    writeFileSync(path.join(folder, 'parity.rego'), 'package parity\n\nanswers := [answer | some case in data.cases; answer := data.tollgate.call.decision with input as case.input with data.config as case.config]\n');
-    const run = await runOpa(opa, ['eval', ...opa.flags, '-d', path.join(packageRoot(), 'policies', 'lib'), '-d', folder, '--format', 'raw', 'data.parity.answers'], folder);
+    writeFileSync(path.join(folder, 'data.json'), `{"list":${LIST},"cases":[${CASES.map(({ data, input }) => `{"config":${JSON.stringify((data as { config: unknown }).config)},"input":${input}}`).join(',')}]}`);
+    writeFileSync(path.join(folder, 'parity.rego'), 'package parity\n\nanswers := [answer | some case in data.cases; answer := data.tollgate.call.decision with input as case.input with data.config as case.config]\n\nlists := [answer | some case in data.cases; answer := data.tollgate.list.decisions with input as data.list with data.config as case.config]\n');
+    const run = await runOpa(opa, ['eval', ...opa.flags, '-d', path.join(packageRoot(), 'policies', 'lib'), '-d', folder, '--format', 'raw', '{"calls": data.parity.answers, "lists": data.parity.lists}'], folder);
     if (run.code !== 0) throw new Error(run.stderr);
-    answers = JSON.parse(run.stdout) as readonly Answer[];
+    ({ calls: answers, lists } = JSON.parse(run.stdout) as { calls: readonly Answer[]; lists: readonly unknown[] });
   });
 
   it('opa and the shipped wasm decide every case alike, obligations and reasons included' + verifies('DC-02'), () => {
     expect(answers).toHaveLength(CASES.length);
     for (const [number, one] of CASES.entries()) expect([one.name, one.call, inWasm(one)]).toEqual([one.name, one.call, answers[number]]);
+  });
+
+  it('and every list', () => {
+    for (const [number, { name, data }] of CASES.entries()) {
+      const wasm = new WasmPolicy(readLibrary().wasm, JSON.stringify(data), { entrypoints: [ENTRYPOINTS.list] });
+      expect([name, wasm.evaluate(ENTRYPOINTS.list, LIST)]).toEqual([name, lists[number]]);
+    }
   });
 });

@@ -62,21 +62,19 @@ allow contains {"id": "reads", "message": "Reading is free."} if input.effect.ve
     }, { rules: [documentOf([{ id: 'by-yaml', outcome: 'allow', when: { tools: ['git.yaml'] } }])] });
   });
 
-  it('leaves every list verdict open that its sets could change', async () => {
-    const verdicts = async (rego: string, rules: readonly unknown[] = []): Promise<readonly string[]> => {
-      let found: readonly string[] = [];
-      await withRego(rego, async (policy) => {
-        found = (await policy.list(PRINCIPAL, [toolOf(), toolOf({ server: 'elsewhere' })])).map(({ verdict }) => verdict);
-      }, { rules: [documentOf(rules)] });
-      return found;
-    };
-    const all = { id: 'all', outcome: 'allow', when: {} };
-    expect(await verdicts('package policy.a\n\nallow contains "x" if input.run\n')).toEqual(['maybe', 'never']);
-    expect(await verdicts('package policy.a\n\ndeny contains "x" if input.effect.spill\n', [all])).toEqual(['maybe', 'never']);
-    expect(await verdicts('package policy.a\n\nask contains "x" if input.effect.spill\n', [all])).toEqual(['maybe', 'never']);
-    expect(await verdicts('package policy.a\n\ndeny contains "x" if input.effect.spill\n')).toEqual(['never', 'never']);
-    expect(await verdicts('package policy.a\n\nallow contains "x" if input.run\n', [{ id: 'no', outcome: 'deny', when: { servers: ['git'] } }])).toEqual(['never', 'never']);
-    expect(await verdicts('package policy.a\n\nallow contains "x" if input.run\n', [all])).toEqual(['always', 'never']);
+  const ALL = { id: 'all', outcome: 'allow', when: {} };
+
+  it.each([
+    ['an allow of its own', 'allow contains "x" if input.run', [], 'maybe'],
+    ['a deny over an allow', 'deny contains "x" if input.effect.spill', [ALL], 'maybe'],
+    ['an ask over an allow', 'ask contains "x" if input.effect.spill', [ALL], 'maybe'],
+    ['a deny alone', 'deny contains "x" if input.effect.spill', [], 'never'],
+    ['an allow under a deny', 'allow contains "x" if input.run', [{ id: 'no', outcome: 'deny', when: { servers: ['git'] } }], 'never'],
+    ['an allow beside an allow', 'allow contains "x" if input.run', [ALL], 'always'],
+  ])('leaves list verdicts open where its sets could change them: %s', async (_name, rule, rules, verdict) => {
+    await withRego(`package policy.a\n\n${rule}\n`, async (policy) => {
+      expect((await policy.list(PRINCIPAL, [toolOf(), toolOf({ server: 'elsewhere' })])).map((decision) => decision.verdict)).toEqual([verdict, 'never']);
+    }, { rules: [documentOf(rules)] });
   });
 
   it('in shadow changes nothing, and says what it would have done', async () => {
