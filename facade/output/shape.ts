@@ -1,14 +1,14 @@
 /** Owns stage 7: one result cleaned, cut to its cap, the rest spilled, and its provenance added; loses nothing in silence. */
 import type { JsonDoc } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
 import { cleanResult, type Cleaning } from './clean.ts';
-import { cutText, fits, type Cap } from './cut.ts';
+import { cutContent, nextCall, type Notice } from './content.ts';
+import type { Cap } from './cut.ts';
 import { serialise, withMeta } from './meta.ts';
 import type { Redactor } from './redact.ts';
 import { shrink } from './shrink.ts';
 
-/** Decoded bytes of images, audio and blobs that one result may carry whole (HA-23). */
-const MEDIA_BYTES = 1_048_576;
 const PLAIN: Cleaning = { redactions: 0, escaped: 0, links: 0 };
 
 /** Keeps what was cut; gives the handle under which `read` finds it, and how many bytes it kept. */
@@ -43,8 +43,12 @@ export interface Shaped extends Cleaning {
   readonly isError: boolean;
 }
 
-/** Shapes one result. The same bytes leave when nothing was cleaned, cut or noted, `_meta` excepted (design §3). */
+/**
+ * Shapes one result. The same bytes leave when nothing was cleaned, cut or noted, `_meta` excepted (design §3).
+ * Throws UPSTREAM_INVALID when the content is no list of objects, STATE_FAILED when the rest cannot be kept.
+ */
 export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
+  requireContent(doc.value.content);
   const { result: cleaned, done } = cleanResult(doc.text, doc.value, request);
   const same = cleaned === doc.value;
   const result = request.notes.length === 0 ? cleaned : { ...cleaned, content: [...request.notes.map(note), ...(cleaned.content ?? [])] };
@@ -53,6 +57,11 @@ export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
   const meta = metaOf(request.meta, done, cutting);
   const text = same && result === cleaned && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
   return { ...(same ? PLAIN : done), text, sent: Buffer.byteLength(text), cut: cutting !== undefined, spilled: cutting?.spilled ?? 0, isError: result.isError === true };
+}
+
+function requireContent(content: unknown): void {
+  if (content === undefined || (Array.isArray(content) && content.every((item) => typeof item === 'object' && item !== null && !Array.isArray(item)))) return;
+  throw new TollgateError('UPSTREAM_INVALID', { detail: 'The content of the result is no list of objects.' });
 }
 
 /** The JSON of a result is longer than its texts, and each newline in them stands there as an escape. */
@@ -82,13 +91,14 @@ interface Cutting {
   readonly spilled: number;
 }
 
-/** Cuts content first, structured content with what the text left; undefined when all of it fits after all. */
+/** Cuts content, structured content and what stands beside them; undefined when all of it fits after all. */
 function cutResult(result: ToolResult, request: ShapeRequest): Cutting | undefined {
   const content = cutContent(result.content ?? [], request);
   const structured = result.structuredContent === undefined ? undefined : cutStructured(result.structuredContent, request);
-  if (content.notices.length === 0 && structured?.notice === undefined) return undefined;
-  const notices = [...content.notices, ...(structured?.notice === undefined ? [] : [structured.notice])];
-  const whole: ToolResult = { ...result, content: [...content.items, ...notices.map((notice) => note(notice.line))] };
+  const others = cutOthers(result, request);
+  const notices = [...content.notices, ...(structured?.notice === undefined ? [] : [structured.notice]), ...others.notices];
+  if (notices.length === 0) return undefined;
+  const whole: ToolResult = { ...others.result, content: [...content.items, ...notices.map((notice) => note(notice.line))] };
   const facts = notices.map(({ line: _, ...fact }) => fact);
   const spilled = notices.reduce((sum, notice) => sum + notice.bytes, 0);
   return { result: applyStructured(whole, structured), facts: { parts: facts }, spilled };
@@ -101,66 +111,15 @@ function applyStructured(result: ToolResult, structured: { value: unknown; notic
   return { ...rest, isError: true };
 }
 
-interface Notice {
-  readonly line: string;
-  readonly bytes: number;
-  readonly spill: string;
-  readonly offset: number;
-}
-
-function cutContent(items: readonly ContentItem[], request: ShapeRequest): { items: ContentItem[]; notices: Notice[] } {
-  const kept: ContentItem[] = [];
-  const notices: Notice[] = [];
-  let left: Cap = request.cap;
-  let media = MEDIA_BYTES;
-  for (const [index, item] of items.entries()) {
-    const size = mediaBytes(item);
-    if (size > 0 && size <= media) {
-      media -= size;
-      kept.push(item);
-      continue;
-    }
-    const text = size > 0 ? undefined : (item.text ?? JSON.stringify(item));
-    if (text !== undefined && fits(text, left)) {
-      left = { bytes: left.bytes - Buffer.byteLength(text), lines: left.lines - 1 - (text.match(/\n/g)?.length ?? 0) };
-      kept.push(item);
-      continue;
-    }
-    if (item.type === 'text' && typeof item.text === 'string') {
-      const cut = cutText(item.text, left, request.headShare);
-      kept.push({ ...item, text: cut.head }, ...(cut.tail === '' ? [] : [{ ...item, text: cut.tail }]));
-      notices.push(noticeFor(item.text, cut, request));
-      left = { bytes: 0, lines: 0 };
-      if (items.length > index + 1) notices.push(restNotice(items.slice(index + 1), request));
-      return { items: kept, notices };
-    }
-    notices.push(restNotice(items.slice(index), request));
-    return { items: kept, notices };
-  }
-  return { items: kept, notices };
-}
-
-function mediaBytes(item: ContentItem): number {
-  const resource = item['resource'] as { blob?: unknown } | undefined;
-  const data = item['data'] ?? resource?.blob;
-  return typeof data === 'string' ? Math.floor((data.length * 3) / 4) : 0;
-}
-
-function noticeFor(text: string, cut: ReturnType<typeof cutText>, request: ShapeRequest): Notice {
+/** Members that no revision knows, and the server's `_meta`, would else carry past the cap what the content may not. */
+function cutOthers(result: ToolResult, request: ShapeRequest): { readonly result: ToolResult; readonly notices: readonly Notice[] } {
+  const { content, structuredContent, isError, ...others } = result;
+  const text = JSON.stringify(others);
+  if (Buffer.byteLength(text) <= request.cap.bytes) return { result, notices: [] };
   const { handle, bytes } = request.spill.put(text);
-  const range = `cut lines ${cut.gap.first}-${cut.gap.last} of ${cut.segments} (${cut.gap.bytes} bytes)`;
-  return { line: `${range}. ${nextCall(handle, cut.gap.first, request.canRead)}`, bytes, spill: handle, offset: cut.gap.first };
-}
-
-function restNotice(items: readonly ContentItem[], request: ShapeRequest): Notice {
-  const { handle, bytes } = request.spill.put(items.map((item) => JSON.stringify(item)).join('\n'));
-  const kinds = [...new Set(items.map((item) => String(item['mimeType'] ?? item.type)))].slice(0, 3).join(', ');
-  const line = `${items.length} more content item${items.length === 1 ? '' : 's'} (${kinds}; ${bytes} bytes) not shown. ${nextCall(handle, 1, request.canRead)}`;
-  return { line, bytes, spill: handle, offset: 1 };
-}
-
-function nextCall(handle: string, offset: number, canRead: boolean): string {
-  return canRead ? `Next: read path="${handle}" offset=${offset}` : 'Ask for a smaller part.';
+  const kept = { ...(content === undefined ? {} : { content }), ...(structuredContent === undefined ? {} : { structuredContent }), ...(isError === undefined ? {} : { isError }) };
+  const line = `members beside the content (${bytes} bytes) not shown. ${nextCall(handle, 1, request.canRead)}`;
+  return { result: kept, notices: [{ line, bytes, spill: handle, offset: 1 }] };
 }
 
 /** Structured content that cannot be cut within its schema makes the result an error that says where all of it is. */
