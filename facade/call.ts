@@ -27,7 +27,8 @@ export interface Deps {
   readonly budgets: Budgets;
   readonly gateOf: (session: OpenSession) => Gate;
   readonly audit: AuditLog;
-  readonly auditKey: Buffer;
+  /** Keyed digest for records. */
+  readonly digest: (text: string) => string;
   readonly spills: Spills;
   readonly redactor: Redactor;
   /** Caps of a principal's profiles. */
@@ -69,11 +70,11 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
       budgets: decision.obligations.budgets, keys: keysOf(trace, caller.run), argBytes: trace.argBytes,
       maxOutputBytes: limits.cap.bytes, maxWallMs: limits.hardTimeoutMs, signal: request.signal, deadline: trace.startedAt + limits.timeoutMs,
     });
-    deps.audit.append(intentRecord(trace, deps.auditKey));
+    deps.audit.append(intentRecord(trace, deps.digest));
     trace.intended = true;
     const granted = grantedBy(lease, limits);
     const raw = await send(deps, { session, request, trace, target, limits: granted });                             // 6 call
-    const labels = [...new Set([...target.labels, ...decision.obligations.labels])];
+    const labels = joinLabels(target.labels, decision.obligations.labels);
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
     const faults = outputFaults(raw, exposed.entry?.output, validateOutput);
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
@@ -100,7 +101,7 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
 function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: TollgateError | undefined }): Reply {
   let { reply, failure } = end;
   try {
-    deps.audit.append(endRecord(trace, { failure, now: deps.now(), key: deps.auditKey }));
+    deps.audit.append(endRecord(trace, { failure, now: deps.now(), digest: deps.digest }));
   } catch (cause) {
     failure = new TollgateError(trace.executed === 'no' ? 'AUDIT_FAILED' : 'OUTCOME_UNRECORDED', { cause, data: { executed: trace.executed !== 'no' } });
     reply = refusal(failure, { id: trace.id, redactor: deps.redactor });
@@ -179,6 +180,10 @@ function outputFaults(raw: JsonDoc<ToolResult>, validator: { check(value: unknow
 function provenance(trace: Trace, version: string | undefined): Record<string, unknown> {
   const effect = trace.target?.effect;
   return { 'tollgate/provenance': { server: effect?.server, tool: effect?.tool, ...(version === undefined ? {} : { version }), time: new Date(trace.startedAt).toISOString(), decision: trace.id } };
+}
+
+function joinLabels(own: readonly string[], obliged: readonly string[]): readonly string[] {
+  return obliged.length === 0 ? own : [...new Set([...own, ...obliged])];
 }
 
 function joinLabel(session: OpenSession, run: string, label: string): void {

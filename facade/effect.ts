@@ -20,8 +20,8 @@ export function effectOf(doing: Doing, workspace: string): Effect {
     verb: verbOf(semantics, args),
     server,
     tool,
-    paths: (semantics.paths ?? []).flatMap((argument) => strings(args[argument]).map((raw) => pathFact(workspace, argument, raw))),
-    urls: (semantics.urls ?? []).flatMap((argument) => strings(args[argument]).map((url) => urlFact(argument, url))),
+    paths: semantics.paths === undefined ? [] : semantics.paths.flatMap((argument) => strings(args[argument]).map((raw) => pathFact(workspace, argument, raw))),
+    urls: semantics.urls === undefined ? [] : semantics.urls.flatMap((argument) => strings(args[argument]).map((url) => urlFact(argument, url))),
     ...(typeof command === 'string' ? { command: commandFact(command) } : {}),
   };
 }
@@ -29,9 +29,9 @@ export function effectOf(doing: Doing, workspace: string): Effect {
 /** A value of the deciding argument that the catalog does not know keeps the tool's own, graver verb. */
 function verbOf(semantics: Semantics, args: Readonly<Record<string, unknown>>): Verb {
   const by = semantics.byArgument;
-  const value = by === undefined ? undefined : args[by.argument];
-  const verbs = new Map(Object.entries(by?.verbs ?? {}));
-  return (typeof value === 'string' ? verbs.get(value) : undefined) ?? semantics.verb;
+  if (by === undefined) return semantics.verb;
+  const value = args[by.argument];
+  return typeof value === 'string' && Object.hasOwn(by.verbs, value) ? (by.verbs[value] ?? semantics.verb) : semantics.verb;
 }
 
 function strings(value: unknown): readonly string[] {

@@ -13,7 +13,7 @@ import { loadMapping } from '../catalogs/primitives/mapping.ts';
 import { loadPolicy } from '../policies/engine.ts';
 import type { Assembled } from './assembled.ts';
 import { openAudit, type AuditLog } from './audit/log.ts';
-import { readAuditKey } from './audit/key.ts';
+import { createDigest, readAuditKey } from './audit/key.ts';
 import { createBudgets, createGate, type Gate } from './budget.ts';
 import type { Deps } from './call.ts';
 import { Catalog, type Listed, type Served } from './catalog.ts';
@@ -51,7 +51,7 @@ export async function assemble(config: Config, options: { readonly opa?: string;
   const exposures = new Exposures({ catalog, policy: () => policy, primitives: await workspace.listTools(), serversOf, maxArgBytes: (principal) => capsOf(principal).argBytes });
   const budgets = createBudgets(state);
   const deps: Deps = {
-    workspace: config.workspace, exposures, policy: () => policy, budgets, gateOf: perObject((session: OpenSession): Gate => createGate(capsOf(session.principal).concurrent)), audit, auditKey: readAuditKey(config.state),
+    workspace: config.workspace, exposures, policy: () => policy, budgets, gateOf: perObject((session: OpenSession): Gate => createGate(capsOf(session.principal).concurrent)), audit, digest: createDigest(readAuditKey(config.state)),
     spills, redactor, capsOf, now: Date.now, newId: randomUUID,
     onEnd: (trace, error) => {
       metrics.onEnd(trace, error);

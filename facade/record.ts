@@ -2,7 +2,6 @@
 import type { TollgateError } from '../catalogs/errors.ts';
 import type { CallDecision, Effect, Principal, Reason } from '../policies/port.ts';
 import type { AuditObligations, AuditReason, BudgetEntry, CallFacts, DecisionEntry, IntentEntry, OutcomeEntry } from './audit/entry.ts';
-import { keyedDigest } from './audit/key.ts';
 import type { Shaped } from './output/shape.ts';
 import type { Exposed } from './exposure.ts';
 import type { Target } from './target.ts';
@@ -32,10 +31,10 @@ export interface Trace {
 }
 
 /** The fields that every record of a call has. */
-function factsOf(trace: Trace, key: Buffer): CallFacts {
+function factsOf(trace: Trace, digest: (text: string) => string): CallFacts {
   const effect = trace.target?.effect;
   const { id, role, profiles, origin } = trace.principal;
-  if (effect !== undefined) trace.effectDigest ??= effectDigest(effect, trace.target?.argsText ?? '', key);
+  if (effect !== undefined) trace.effectDigest ??= effectDigest(effect, trace.target?.argsText ?? '', digest);
   return {
     id: trace.id,
     principal: { id, role, profiles, origin },
@@ -54,8 +53,8 @@ function place({ id, file, line }: Reason): AuditReason {
 }
 
 /** Keyed, so that low-entropy arguments cannot be guessed from the log; equal effects give equal digests. */
-export function effectDigest(effect: Effect, argsText: string, key: Buffer): string {
-  return keyedDigest(key, JSON.stringify([effect, argsText]));
+export function effectDigest(effect: Effect, argsText: string, digest: (text: string) => string): string {
+  return digest(JSON.stringify([effect, argsText]));
 }
 
 function obligationsOf(decision: CallDecision | undefined): { obligations?: AuditObligations } {
@@ -65,14 +64,14 @@ function obligationsOf(decision: CallDecision | undefined): { obligations?: Audi
 }
 
 /** Before the server is reached. */
-export function intentRecord(trace: Trace, key: Buffer): IntentEntry {
-  return { type: 'intent', ...factsOf(trace, key), outcome: 'allow', ...obligationsOf(trace.decision), sizes: { args: trace.argBytes } };
+export function intentRecord(trace: Trace, digest: (text: string) => string): IntentEntry {
+  return { type: 'intent', ...factsOf(trace, digest), outcome: 'allow', ...obligationsOf(trace.decision), sizes: { args: trace.argBytes } };
 }
 
 /** After all: an outcome where an intent stands, else the refusal by a budget or the decision without a call. */
-export function endRecord(trace: Trace, end: { failure: TollgateError | undefined; now: number; key: Buffer }): OutcomeEntry | BudgetEntry | DecisionEntry {
+export function endRecord(trace: Trace, end: { failure: TollgateError | undefined; now: number; digest: (text: string) => string }): OutcomeEntry | BudgetEntry | DecisionEntry {
   const code = end.failure?.code;
-  const shared = { ...factsOf(trace, end.key), ...(code === undefined ? {} : { code }), ms: end.now - trace.startedAt };
+  const shared = { ...factsOf(trace, end.digest), ...(code === undefined ? {} : { code }), ms: end.now - trace.startedAt };
   if (trace.intended === true) return { ...shared, type: 'outcome', outcome: end.failure === undefined ? 'allow' : 'error', ...outcomeFields(trace) };
   if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED') return { ...shared, type: 'budget', outcome: 'deny', code, ...budgetFields(end.failure?.data ?? {}) };
   return { ...shared, type: 'decision', outcome: outcomeOf(code), ...obligationsOf(trace.decision), sizes: { args: trace.argBytes } };
