@@ -43,7 +43,7 @@ export interface Deps {
 export async function callTool(deps: Deps, session: OpenSession, request: CallRequest): Promise<Reply> {
   const policy = deps.policy();
   const trace: Trace = {
-    id: deps.newId(), principal: session.principal, session: session.id, asked: request.name, argBytes: request.args.text.length,
+    id: deps.newId(), principal: session.principal, session: session.id, asked: request.name, argBytes: Buffer.byteLength(request.args.text),
     startedAt: deps.now(), revision: policy.revision, executed: 'no',
   };
   let lease: Lease | undefined;
@@ -150,7 +150,7 @@ async function send(deps: Deps, call: { session: OpenSession; request: CallReque
       ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
     }, limits.cap);
     trace.executed = 'yes';
-    trace.rawBytes = raw.text.length;
+    trace.rawBytes = Buffer.byteLength(raw.text);
     return raw;
   } catch (thrown) {
     if (thrown instanceof UpstreamError) trace.executed = 'yes';

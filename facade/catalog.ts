@@ -108,9 +108,9 @@ export class Catalog {
     }
   }
 
-  /** True when what is known of this server's tools is what it last said. */
+  /** True when what is known of this server's tools is what it last said; not while it is being asked anew. */
   isFresh(server: string): boolean {
-    return this.#fresh.has(server);
+    return this.#fresh.has(server) && !this.#running.has(server);
   }
 
   entries(server: string): readonly ToolEntry[] {
@@ -122,7 +122,7 @@ export class Catalog {
    * tried again after five seconds. Waits for a server at most its connect timeout.
    */
   async refresh(names: readonly string[]): Promise<void> {
-    const wanted = names.filter((name) => !this.#fresh.has(name) && (this.#retryAt.get(name) ?? 0) <= Date.now());
+    const wanted = names.filter((name) => this.#running.has(name) || (!this.#fresh.has(name) && (this.#retryAt.get(name) ?? 0) <= Date.now()));
     await Promise.all(wanted.map((name) => {
       const running = this.#running.get(name) ?? this.#refreshOne(name).finally(() => this.#running.delete(name));
       this.#running.set(name, running);

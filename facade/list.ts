@@ -1,6 +1,7 @@
 /** Owns tools/list: the same table that a call resolves against, already serialised. */
 import type { Reply } from './facade.ts';
 import type { Exposures } from './exposure.ts';
+import { mapStrings } from './output/clean.ts';
 import type { Redactor } from './output/redact.ts';
 import { refusal } from './refusal.ts';
 import type { OpenSession } from './session.ts';
@@ -11,8 +12,13 @@ export async function listTools(exposures: Exposures, session: OpenSession, how:
     const table = await exposures.tableFor(session.principal);
     session.listed.clear();
     for (const exposed of table.byName.values()) session.listed.set(exposed.name, exposed.pin);
-    return { kind: 'result', text: table.text };
+    return { kind: 'result', text: withoutSecrets(table.text, how.redactor) };
   } catch (thrown) {
     return refusal(thrown, { id: how.newId(), redactor: how.redactor });
   }
+}
+
+/** A server may write what it was given at its start into its descriptions. */
+function withoutSecrets(text: string, redactor: Redactor): string {
+  return redactor.touches(text) ? JSON.stringify(mapStrings(JSON.parse(text), (part) => redactor.redact(part).value)) : text;
 }

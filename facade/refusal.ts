@@ -1,14 +1,19 @@
 /** Owns how a refusal looks to the caller: a tool result or a JSON-RPC error, by the table; private causes stay inside. */
 import { UpstreamError } from '../adapters/port.ts';
 import { asTollgateError } from '../catalogs/errors.ts';
+import { escapeHostile } from '../catalogs/text.ts';
 import type { Reply } from './facade.ts';
 import { mapStrings } from './output/clean.ts';
 import type { Redactor } from './output/redact.ts';
 
-/** The reply for anything thrown. A server's own JSON-RPC error passes as it came, less registered secrets. */
+/** Bytes of a server's error that pass, and characters of its message when there are more: an error must not carry what the cap keeps out. */
+const ERROR_BYTES = 30_000;
+const MESSAGE_CHARS = 2_000;
+
+/** The reply for anything thrown. A server's own JSON-RPC error passes as it came, cleaned as a result is. */
 export function refusal(thrown: unknown, call: { id: string; redactor: Redactor }): Reply {
   const clean = <T>(value: T): T => (call.redactor.touches(JSON.stringify(value) ?? '') ? (mapStrings(value, (text) => call.redactor.redact(text).value) as T) : value);
-  if (thrown instanceof UpstreamError) return { kind: 'error', error: clean(thrown.rpc) };
+  if (thrown instanceof UpstreamError) return { kind: 'error', error: cleanUpstream(thrown.rpc, call.redactor) };
   const error = asTollgateError(thrown);
   const { row, code, data } = error;
   if (row.wire === 'result') {
@@ -18,6 +23,12 @@ export function refusal(thrown: unknown, call: { id: string; redactor: Redactor 
   }
   const message = code === 'INTERNAL' ? row.what : error.message;
   return { kind: 'error', error: clean({ code: row.rpc ?? -32603, message, data: { ...data, code, next: error.next, retryable: row.retryable, decision: call.id } }) };
+}
+
+function cleanUpstream(rpc: UpstreamError['rpc'], redactor: Redactor): UpstreamError['rpc'] {
+  const clean = mapStrings(rpc, (text) => escapeHostile(redactor.redact(text).value).text) as UpstreamError['rpc'];
+  if (Buffer.byteLength(JSON.stringify(clean)) <= ERROR_BYTES) return clean;
+  return { code: clean.code, message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here, its data left out]` };
 }
 
 function prefixed(data: Readonly<Record<string, unknown>>): Record<string, unknown> {

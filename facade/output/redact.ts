@@ -2,6 +2,8 @@
 
 /** Shorter values would tear ordinary text apart; the loader warns about them. */
 const MIN_LENGTH = 6;
+/** `\u0073` is an s and `\/` a slash: a server may write a secret so that its bytes do not look like it. */
+const FREE_ESCAPE = /\\[u/]/;
 const MASK = '[redacted]';
 
 /** Text with its secrets replaced, and how many were. */
@@ -15,22 +17,23 @@ export class Redactor {
   readonly #forms = new Set<string>();
   #pattern: RegExp | undefined;
 
-  /** Registers a secret with its base64, base64url, percent-encoded and JSON-escaped forms. Too short: returns false. */
+  /** Registers a secret with its base64, base64url, hex, percent-encoded and JSON-escaped forms. Too short: returns false. */
   register(secret: string): boolean {
     if (secret.length < MIN_LENGTH) return false;
-    const base64 = Buffer.from(secret, 'utf8').toString('base64').replace(/=+$/, '');
-    const forms = [secret, base64, base64.replaceAll('+', '-').replaceAll('/', '_'), encodeURIComponent(secret)];
+    const percent = encodeURIComponent(secret);
+    const hex = Buffer.from(secret, 'utf8').toString('hex');
+    const forms = [secret, ...base64Forms(secret), hex, hex.toUpperCase(), percent, percent.replace(/%../g, (code) => code.toLowerCase())];
     for (const form of [...forms, JSON.stringify(secret).slice(1, -1)]) this.#forms.add(form);
     const longestFirst = [...this.#forms].sort((a, b) => b.length - a.length);
     this.#pattern = new RegExp(longestFirst.map((form) => form.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')).join('|'), 'g');
     return true;
   }
 
-  /** True when `text` may hold a secret; cheap, so that clean results skip the walk. */
-  touches(text: string): boolean {
+  /** True when this JSON text may hold a secret, also behind escapes that JSON leaves free; cheap, so that clean results skip the walk. */
+  touches(json: string): boolean {
     if (this.#pattern === undefined) return false;
     this.#pattern.lastIndex = 0;
-    return this.#pattern.test(text);
+    return this.#pattern.test(json) || FREE_ESCAPE.test(json);
   }
 
   /** The text without registered secrets. */
@@ -43,4 +46,14 @@ export class Redactor {
     });
     return { value, count };
   }
+}
+
+/** Alone, and within more text: the same bytes give other characters at each of three offsets. Ends that share bits with a neighbour are left out. */
+function base64Forms(secret: string): readonly string[] {
+  const inside = [0, 1, 2].map((offset) => {
+    const bytes = Buffer.concat([Buffer.alloc(offset), Buffer.from(secret, 'utf8')]);
+    return bytes.toString('base64').slice(Math.ceil((offset * 8) / 6), Math.floor((bytes.length * 8) / 6));
+  });
+  const forms = [Buffer.from(secret, 'utf8').toString('base64').replace(/=+$/, ''), ...inside];
+  return [...forms, ...forms.map((form) => form.replaceAll('+', '-').replaceAll('/', '_'))];
 }
