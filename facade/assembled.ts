@@ -15,6 +15,8 @@ export interface Assembled {
   readonly serversOf: (principal: Principal) => readonly string[];
   /** Lines for a person at start-up: what was reported on, and who runs with all of the user's rights. */
   readonly notices: readonly string[];
+  /** Logs a throw that is not ours: whole there, secrets redacted, opaque to whoever asked. */
+  readonly onFault: (thrown: unknown) => void;
 }
 
 /** Wires a configuration. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED. */

@@ -30,8 +30,8 @@ export class Gateway implements Facade {
 
   openSession(principal: Principal, transport: 'stdio' | 'http'): Session {
     const session = openSession(principal, transport);
-    this.#sessions.add(session);
     this.#deps.audit.append({ type: 'session', event: 'opened', outcome: 'allow', session: session.id, transport, principal: shown(principal) });
+    this.#sessions.add(session);
     return session;
   }
 
@@ -40,9 +40,13 @@ export class Gateway implements Facade {
     const open = session as OpenSession;
     open.end.abort();
     this.#deps.spills.forget({ principal: open.principal.id, run: open.id });
-    await Promise.all([this.#deps.budgets.end('run', open.id), this.#deps.budgets.end('session', open.id)]);
-    await Promise.allSettled([...this.#catalog.servers.values()].map(({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)));
-    this.#deps.audit.append({ type: 'session', event: 'closed', outcome: 'allow', session: open.id, transport: open.transport, principal: shown(open.principal) });
+    // A server that cannot be asked any more has nothing left of the session either.
+    await Promise.allSettled([...this.#catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)));
+    const { budgets, audit } = this.#deps;
+    await endAll([
+      () => budgets.end('run', open.id), () => budgets.end('session', open.id),
+      () => audit.append({ type: 'session', event: 'closed', outcome: 'allow', session: open.id, transport: open.transport, principal: shown(open.principal) }),
+    ]);
   }
 
   instructions(session: Session): string {
@@ -76,12 +80,12 @@ export class Gateway implements Facade {
   /** Ends sessions, servers, spills and the log, in this order, so that the last records are written. */
   async close(): Promise<void> {
     clearTimeout(this.#timer);
-    await Promise.allSettled([...this.#sessions].map((session) => this.closeSession(session)));
-    await Promise.allSettled([...this.#catalog.servers.values()].map(({ adapter }) => adapter.stop()));
-    this.#deps.spills.close();
-    this.#deps.policy().close();
-    await this.#deps.audit.close();
-    await this.#state.close();
+    const { spills, policy, audit } = this.#deps;
+    await endAll([
+      () => together([...this.#sessions].map((session) => this.closeSession(session))),
+      () => together([...this.#catalog.servers.values()].map(({ adapter }) => adapter.stop())),
+      () => spills.close(), () => policy().close(), () => audit.close(), () => this.#state.close(),
+    ]);
   }
 
   /** A server's list has changed: told to the clients once for many changes. */
@@ -91,6 +95,25 @@ export class Gateway implements Facade {
       this.#listener?.();
     }, CHANGES_MS);
   }
+}
+
+/** One after the other, each whatever became of the others; then throws the first fault. */
+async function endAll(works: readonly (() => unknown)[]): Promise<void> {
+  const faults: unknown[] = [];
+  for (const work of works) {
+    try {
+      await work();
+    } catch (thrown) {
+      faults.push(thrown);
+    }
+  }
+  if (faults.length > 0) throw faults[0];
+}
+
+/** All to their end; then throws the first fault. */
+async function together(works: readonly Promise<void>[]): Promise<void> {
+  const ends = await Promise.allSettled(works);
+  for (const end of ends) if (end.status === 'rejected') throw end.reason;
 }
 
 function shown(principal: Principal): { id: string; role: string; profiles: readonly string[]; origin: string } {

@@ -11,14 +11,14 @@ import { ServerPool } from '../adapters/pool.ts';
 import { asTollgateError } from '../catalogs/errors.ts';
 import { loadMapping } from '../catalogs/primitives/mapping.ts';
 import { loadPolicy } from '../policies/engine.ts';
-import type { Assembled } from './assembled.ts';
+import type { Assemble, Assembled } from './assembled.ts';
 import { openAudit, type AuditLog } from './audit/log.ts';
 import { createDigest, readAuditKey } from './audit/key.ts';
 import { createBudgets, createGate, type Gate } from './budget.ts';
 import type { Deps } from './call.ts';
 import { Catalog, type Listed, type Served } from './catalog.ts';
 import { runCli } from './cli/program.ts';
-import type { Io } from './cli/io.ts';
+import { EXIT, type Io } from './cli/io.ts';
 import type { CapsConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
 import { Exposures } from './exposure.ts';
@@ -33,14 +33,37 @@ import { openState } from './state/sqlite.ts';
 import type { Policy, Principal } from '../policies/port.ts';
 import type { OpenSession } from './session.ts';
 
-/** Wires a configuration (see Assemble in facade/assembled.ts). */
-export async function assemble(config: Config, options: { readonly opa?: string; readonly onLog?: (line: string) => void }): Promise<Assembled> {
+/** Servers whose processes must not outlive this one, however it ends. */
+const pools = new Set<ServerPool>();
+process.once('exit', () => pools.forEach((pool) => pool.killNow()));
+
+interface Closable {
+  close(): unknown;
+}
+
+/** Wires a configuration (see Assemble in facade/assembled.ts). What was opened before something failed is closed again. */
+export async function assemble(config: Config, options: Parameters<Assemble>[1]): Promise<Assembled> {
+  const opened: Closable[] = [];
+  const keep = <T extends Closable>(one: T): T => {
+    opened.unshift(one);
+    return one;
+  };
+  try {
+    return await wire(config, options, keep);
+  } catch (thrown) {
+    await Promise.allSettled(opened.map(async (one) => one.close()));
+    throw thrown;
+  }
+}
+
+async function wire(config: Config, options: Parameters<Assemble>[1], keep: <T extends Closable>(one: T) => T): Promise<Assembled> {
   const redactor = new Redactor();
   for (const secret of config.secrets) redactor.register(secret);
   const log = createLog(redactor, options.onLog ?? (() => undefined), process.env['TOLLGATE_LOG']);
-  const state = openState(config.state);
-  const audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
-  const policy = await loadRecorded(config, { ...options, audit });
+  const state = keep(openState(config.state));
+  const audit = keep(openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes }));
+  const policy = keep(await loadRecorded(config, { ...options, audit }));
+  audit.append({ type: 'config', event: 'loaded', outcome: 'allow', revision: policy.revision });
   const workspace = createWorkspace({ root: config.workspace });
   const pool = new ServerPool(config.limits, { onStderr: (server, line) => log.debug({ server }, line) });
   const catalog = new Catalog(serveAll(config, { pool, workspace: serveInternal(workspace) }), { onChange: () => gateway.noteChange(), onListed: (listed) => recordListing(audit, listed) });
@@ -58,20 +81,17 @@ export async function assemble(config: Config, options: { readonly opa?: string;
       if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, err: error.cause ?? error }, error.code);
     },
   };
-  process.once('exit', () => pool.killNow());
+  pools.add(pool);
   const gateway: Gateway = new Gateway({ deps, catalog, metrics, state });
-  return { config, gateway, catalog, deps, serversOf, notices: noticesOf(config) };
+  return { config, gateway, catalog, deps, serversOf, notices: noticesOf(config), onFault: (thrown) => log.error({ err: thrown }, 'fault') };
 }
 
 /** A policy that is refused stands in the audit too: somebody tried to start with it. */
 async function loadRecorded(config: Config, options: { readonly opa?: string; readonly audit: AuditLog }): Promise<Policy> {
   try {
-    const policy = await loadPolicy(policyParts(config, options));
-    options.audit.append({ type: 'config', event: 'loaded', outcome: 'allow', revision: policy.revision });
-    return policy;
+    return await loadPolicy(policyParts(config, options));
   } catch (thrown) {
     options.audit.append({ type: 'config', event: 'refused', outcome: 'error', code: asTollgateError(thrown).code });
-    await options.audit.close();
     throw thrown;
   }
 }
@@ -132,17 +152,36 @@ function noticesOf(config: Config): readonly string[] {
 
 /** The process as commands see it. */
 function processIo(): Io {
-  const stopped = new Promise<void>((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve());
-  });
+  let stopped: Promise<void> | undefined;
   return {
     stdout: (text) => void process.stdout.write(text), stderr: (text) => void process.stderr.write(text), isTTY: process.stdout.isTTY === true,
-    env: process.env, home: homedir(), cwd: process.cwd(), user: userInfo().username, stdin: process.stdin, out: process.stdout, stopped,
+    env: process.env, home: homedir(), cwd: process.cwd(), user: userInfo().username, stdin: process.stdin, out: process.stdout,
+    get stopped() {
+      return (stopped ??= untilStopped());
+    },
   };
 }
 
+/** A command that has something to end asks for this; under all others a signal ends the process at once. A reader that went away is a signal too. */
+function untilStopped(): Promise<void> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => resolve());
+    process.stdout.once('error', () => resolve());
+  });
+}
+
+/** A reader such as `head` may go away first, which is no fault; output that a full disk did not take is one. */
+function watchOutput(): void {
+  process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
+    if (code === 'EPIPE' || code === 'ECONNRESET') return;
+    process.stderr.write(`The output could not be written (${code}).\n`);
+    process.exitCode = EXIT.unexpected;
+  });
+  process.stderr.on('error', () => undefined);
+}
+
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
-  // A reader such as `head` may go away first; what is written after that has no reader.
-  process.stdout.on('error', () => undefined);
-  process.exitCode = await runCli(process.argv.slice(2), processIo(), { assemble, check: checkPolicy });
+  watchOutput();
+  const code = await runCli(process.argv.slice(2), processIo(), { assemble, check: checkPolicy });
+  process.exitCode ??= code;
 }

@@ -5,6 +5,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { openReader, type AuditFilter, type AuditReader, type Found } from '../audit/read.ts';
 import { verifyAudit } from '../audit/verify.ts';
 import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
+import { AUDIT_USAGE } from './audit-usage.ts';
 import { loadConfig } from '../config/load.ts';
 import { EXIT, type Io } from './io.ts';
 import { json, printable } from './print.ts';
@@ -16,20 +17,6 @@ const FILTERS = {
   since: TEXT, until: TEXT, type: TEXT, principal: TEXT, server: TEXT, tool: TEXT, outcome: TEXT, code: TEXT,
   run: TEXT, session: TEXT, id: TEXT, text: TEXT, all: FLAG, ...COMMON,
 } as const;
-
-const USAGE = `Usage: tollgate audit COMMAND [OPTIONS]
-
-  list           the newest calls, one a line        --limit N (50), --unknown
-  show ID        all records of one call, in full
-  tail           the newest calls, then what comes   --limit N (10)
-  stats          counts and times by tool, outcome, principal
-  export         all records, oldest first           --format jsonl|csv
-  verify         proves that nothing was changed     --expect-head HASH (repeatable)
-
-Filters: --since and --until (ISO time, or 30m, 2h, 7d ago), --principal, --server, --tool, --outcome, --code,
---run, --session, --type, --id, --text. --all takes in what is no call; --json prints for machines.
-The log is the one of --config FILE (tollgate.yaml), or the copy in --folder DIR.
-`;
 
 type Values = Readonly<Record<string, string | boolean | readonly (string | boolean)[] | undefined>>;
 
@@ -69,7 +56,7 @@ export async function runAudit(args: readonly string[], io: Io): Promise<number>
   const command = COMMANDS.get(name);
   if (command === undefined) {
     const asked = name === '--help' || name === 'help';
-    (asked ? io.stdout : io.stderr)(asked || name === '' ? USAGE : `There is no audit command ${printable(name)}.\n\n${USAGE}`);
+    (asked ? io.stdout : io.stderr)(asked || name === '' ? AUDIT_USAGE : `USAGE: There is no audit command ${printable(name)}.\nRead \`tollgate audit --help\`.\n`);
     return asked ? EXIT.ok : EXIT.usage;
   }
   try {
@@ -79,7 +66,7 @@ export async function runAudit(args: readonly string[], io: Io): Promise<number>
   } catch (error) {
     const isUsage = error instanceof TollgateError ? error.code === 'USAGE' : String((error as NodeJS.ErrnoException).code).startsWith('ERR_PARSE_ARGS');
     if (!isUsage) throw error;
-    io.stderr(`${printable((error as Error).message)}\n`);
+    io.stderr(`USAGE: ${printable((error as Error).message)}\nRead \`tollgate audit --help\`.\n`);
     return EXIT.usage;
   }
 }

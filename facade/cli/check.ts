@@ -1,11 +1,11 @@
 /** Owns `check`: configuration and policy are read as at a start, nothing is started or opened for writing. */
 import type { Check } from '../assembled.ts';
-import { loadConfig } from '../config/load.ts';
 import { EXIT, type Io } from './io.ts';
+import { readConfig, type CommonOptions } from './open.ts';
 
 /** Prints what was read and what was reported on; throws what refuses the load. */
-export async function runCheck(options: { config: string; json?: true; opa?: string }, io: Io, check: Check): Promise<number> {
-  const config = loadConfig(options.config, { env: io.env, home: io.home });
+export async function runCheck(options: CommonOptions, io: Io, check: Check): Promise<number> {
+  const config = readConfig(options, io);
   const revision = await check(config, options.opa === undefined ? {} : { opa: options.opa });
   const facts = {
     file: config.file, servers: config.servers.size, principals: config.principals.length, profiles: config.profiles.size,

@@ -1,50 +1,68 @@
-/** Owns completion scripts: made from the commands themselves, so that they cannot differ from them. */
+/** Owns completion scripts: made from the help of the commands, so that they cannot differ from it. */
 import type { Command } from 'commander';
-import { TollgateError } from '../../catalogs/errors.ts';
 import { EXIT, type Io } from './io.ts';
 
-/** Prints the script for one shell. Throws USAGE for another. */
-export function runCompletion(shell: string, program: Command, io: Io): number {
-  const commands = program.commands.map((command) => ({ name: command.name(), about: command.description(), words: command.options.map((option) => option.long ?? option.short ?? '') }));
-  const script = SCRIPTS.get(shell);
-  if (script === undefined) throw new TollgateError('USAGE', { detail: `"${shell}" is not one of bash, zsh, fish`, next: 'tollgate completion bash > ~/.local/share/bash-completion/completions/tollgate' });
-  io.stdout(script(commands));
+/** A shell that there is a script for. */
+export type Shell = 'bash' | 'zsh' | 'fish';
+
+/** Prints the script for one shell. */
+export function runCompletion(shell: Shell, program: Command, io: Io): number {
+  io.stdout(SCRIPTS[shell](program.commands.map(knownOf)));
   return EXIT.ok;
 }
 
 interface Known {
   readonly name: string;
+  /** Without quotes, for a place between quotes. */
   readonly about: string;
-  readonly words: readonly string[];
+  /** What stands without dashes: the commands of audit, the shells of completion. */
+  readonly operands: readonly string[];
+  readonly flags: readonly string[];
 }
 
-const SCRIPTS: ReadonlyMap<string, (commands: readonly Known[]) => string> = new Map([
-  ['bash', (commands: readonly Known[]) => `_tollgate() {
-  local cur="\${COMP_WORDS[COMP_CWORD]}" words="${commands.map((one) => one.name).join(' ')}"
+function knownOf(command: Command): Known {
+  const help = command.helpInformation();
+  const operands = command.registeredArguments.flatMap((argument) => argument.argChoices ?? []);
+  const commands = [...help.matchAll(/^ {2}([a-z]+) /gm)].flatMap(([, word = '']) => word);
+  const flags = [...help.matchAll(/(?<![\w-])--[a-z-]+/g)].map(([flag]) => flag);
+  return { name: command.name(), about: command.description().replaceAll(/['":]/g, ''), operands: operands.length > 0 ? operands : commands, flags: [...new Set(flags)] };
+}
+
+const words = ({ operands, flags }: Known): string => [...operands, ...flags].join(' ');
+
+/** Options whose value is a path: there the shell completes files. */
+const PATHS = ['-c', '--config', '--opa', '--folder'];
+
+const SCRIPTS: Readonly<Record<Shell, (commands: readonly Known[]) => string>> = {
+  bash: (commands) => `_tollgate() {
+  local cur="\${COMP_WORDS[COMP_CWORD]}" words="${commands.map(({ name }) => name).join(' ')}"
+  case "\${COMP_WORDS[COMP_CWORD-1]}" in ${PATHS.join('|')}) return ;; esac
   if [ "$COMP_CWORD" -gt 1 ]; then
     case "\${COMP_WORDS[1]}" in
-${commands.map((one) => `      ${one.name}) words="${one.words.join(' ')}" ;;`).join('\n')}
+${commands.map((one) => `      ${one.name}) words="${words(one)}" ;;`).join('\n')}
     esac
   fi
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
 }
 complete -o default -F _tollgate tollgate
-`],
-  ['zsh', (commands: readonly Known[]) => `#compdef tollgate
+`,
+  zsh: (commands) => `#compdef tollgate
 local -a commands
 commands=(
-${commands.map((one) => `  '${one.name}:${one.about.replaceAll("'", '')}'`).join('\n')}
+${commands.map(({ name, about }) => `  '${name}:${about}'`).join('\n')}
 )
 if (( CURRENT == 2 )); then
   _describe command commands
 else
   case "$words[2]" in
-${commands.map((one) => `    ${one.name}) compadd -- ${one.words.join(' ')} ;;`).join('\n')}
+${commands.map((one) => `    ${one.name}) compadd -- ${words(one)} ;;`).join('\n')}
   esac
   _files
 fi
-`],
-  ['fish', (commands: readonly Known[]) => `${commands.map((one) => `complete -c tollgate -n __fish_use_subcommand -a ${one.name} -d '${one.about.replaceAll("'", '')}'
-${one.words.filter((word) => word.startsWith('--')).map((word) => `complete -c tollgate -n '__fish_seen_subcommand_from ${one.name}' -l ${word.slice(2)}`).join('\n')}`).join('\n')}
-`],
-]);
+`,
+  fish: (commands) => commands.flatMap((one) => [
+    `complete -c tollgate -n __fish_use_subcommand -a ${one.name} -d '${one.about}'`,
+    ...(one.operands.length === 0 ? [] : [`complete -c tollgate -n '__fish_seen_subcommand_from ${one.name}' -a '${one.operands.join(' ')}'`]),
+    ...one.flags.map((flag) => `complete -c tollgate -n '__fish_seen_subcommand_from ${one.name}' -l ${flag.slice(2)}`),
+  ]).map((line) => `${line}\n`).join(''),
+};

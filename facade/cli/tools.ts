@@ -1,33 +1,29 @@
 /** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
-import type { Assemble, Assembled } from '../assembled.ts';
-import { principalForStdio } from '../config/identity.ts';
-import { loadConfig } from '../config/load.ts';
+import type { Assemble } from '../assembled.ts';
 import { EXIT, type Io } from './io.ts';
+import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
 import { printable, table } from './print.ts';
 
-interface Options {
-  readonly config: string;
-  readonly as?: string;
-  readonly json?: true;
-  readonly opa?: string;
-}
-
-/** What the principal's tools/list answers, with the bytes it costs. */
-export async function runTools(options: Options, io: Io, assemble: Assemble): Promise<number> {
-  return withFacade(options, { io, assemble }, async ({ deps, config }) => {
-    const principal = principalForStdio(config, { user: io.user, ...(options.as === undefined ? {} : { as: options.as }) });
+/** What the principal's tools/list answers, with the bytes it costs. Exit code 5 when a server of the principal cannot be reached. */
+export async function runTools(options: CommonOptions & { as?: string }, io: Io, assemble: Assemble): Promise<number> {
+  const config = readConfig(options, io);
+  const principal = readPrincipal(config, options, io);
+  return askFacade({ config, options, io, assemble }, async ({ deps, catalog, serversOf }) => {
     const view = await deps.exposures.tableFor(principal);
     const rows = [...view.byName.values()].map((one) => ({ name: one.name, server: one.server.name, tool: one.entry?.tool.name ?? one.primitive ?? '', bytes: Buffer.byteLength(one.text) }));
-    if (options.json === true) io.stdout(`${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions })}\n`);
+    const missing = serversOf(principal).flatMap((name) => (catalog.problems.has(name) ? [{ name, reason: catalog.problems.get(name) ?? '' }] : []));
+    if (options.json === true) io.stdout(`${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions, missing })}\n`);
     else io.stdout(table(io, ['NAME', 'SERVER', 'TOOL', 'BYTES'], rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)])));
     for (const { name } of view.collisions) io.stderr(`Two tools claim the name ${printable(name)}; neither is shown. Give one of them a name of its own under expose.\n`);
-    return EXIT.ok;
+    for (const { name, reason } of missing) io.stderr(`The tools of ${name} are missing: ${printable(reason)}\n`);
+    return missing.length > 0 ? EXIT.server : EXIT.ok;
   });
 }
 
 /** Every server with its state; it is started to be listed. Exit code 5 when one cannot be reached. */
-export async function runServers(options: Options, io: Io, assemble: Assemble): Promise<number> {
-  return withFacade(options, { io, assemble }, async ({ catalog, config }) => {
+export async function runServers(options: CommonOptions, io: Io, assemble: Assemble): Promise<number> {
+  const config = readConfig(options, io);
+  return askFacade({ config, options, io, assemble }, async ({ catalog }) => {
     await catalog.refresh([...catalog.servers.keys()]);
     const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
       const entries = catalog.entries(name);
@@ -36,21 +32,11 @@ export async function runServers(options: Options, io: Io, assemble: Assemble): 
     });
     if (options.json === true) io.stdout(`${JSON.stringify({ servers: rows })}\n`);
     else io.stdout(table(io, ['NAME', 'STATE', 'TOOLS', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.state, String(row.tools), String(row.bytes), String(row.quarantined.length), row.version])));
-    if (options.json !== true) for (const row of rows) for (const line of remarks(row)) io.stderr(`${line}\n`);
+    if (options.json !== true) for (const row of rows) for (const line of remarks(row)) io.stderr(`${printable(line)}\n`);
     return rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
   });
 }
 
 function remarks(row: { name: string; reason: string; quarantined: readonly { tool: string; reason: string }[] }): readonly string[] {
-  return [...(row.reason === '' ? [] : [`${row.name}: ${row.reason}`]), ...row.quarantined.map((one) => `${row.name}.${printable(one.tool)} is in quarantine: ${one.reason}`)];
-}
-
-async function withFacade(options: Options, parts: { io: Io; assemble: Assemble }, work: (assembled: Assembled) => Promise<number>): Promise<number> {
-  const config = loadConfig(options.config, { env: parts.io.env, home: parts.io.home });
-  const assembled = await parts.assemble(config, options.opa === undefined ? {} : { opa: options.opa });
-  try {
-    return await work(assembled);
-  } finally {
-    await assembled.gateway.close();
-  }
+  return [...(row.reason === '' ? [] : [`${row.name}: ${row.reason}`]), ...row.quarantined.map((one) => `${row.name}.${one.tool} is in quarantine: ${one.reason}`)];
 }

@@ -1,46 +1,53 @@
 /** Owns `try`: the decision on a call, by the very stages of a call up to the policy; nothing is sent. */
 import { parseDoc } from '../../adapters/rpc/json.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
+import type { Principal } from '../../policies/port.ts';
 import { bindArgs } from '../args.ts';
-import type { Assemble } from '../assembled.ts';
-import { principalForStdio } from '../config/identity.ts';
-import { loadConfig } from '../config/load.ts';
+import type { Assemble, Assembled } from '../assembled.ts';
 import { aim } from '../target.ts';
 import { EXIT, type Io } from './io.ts';
+import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
 
-interface TryOptions {
-  readonly config: string;
+interface TryOptions extends CommonOptions {
   readonly tool: string;
   readonly args: string;
   readonly as?: string;
   readonly explain?: true;
-  readonly json?: true;
-  readonly opa?: string;
 }
 
-/** Exit code 0 for allow, 3 for deny, 7 for ask. Throws what stages 2 and 3 refuse with. */
+/** Exit code 0 for allow, 3 for deny, 7 for ask. Throws what stages 2 and 3 refuse with, SERVER_UNAVAILABLE where the tool may be a missing server's. */
 export async function runTry(options: TryOptions, io: Io, assemble: Assemble): Promise<number> {
-  const config = loadConfig(options.config, { env: io.env, home: io.home });
-  const { deps, gateway } = await assemble(config, options.opa === undefined ? {} : { opa: options.opa });
-  try {
-    const principal = principalForStdio(config, { user: io.user, ...(options.as === undefined ? {} : { as: options.as }) });
-    const { exposed } = await deps.exposures.resolve(principal, options.tool);
-    const bound = bindArgs(parseArgs(options.args), exposed.args);
+  const config = readConfig(options, io);
+  const principal = readPrincipal(config, options, io);
+  const args = parseArgs(options.args);
+  return askFacade({ config, options, io, assemble }, async (assembled) => {
+    const { deps } = assembled;
+    const { exposed } = await deps.exposures.resolve(principal, options.tool).catch((thrown: unknown) => {
+      throw explainUnknown(thrown, { principal, assembled });
+    });
+    const bound = bindArgs(args, exposed.args);
     const target = aim(exposed, bound, { workspace: deps.workspace, spills: deps.spills, owner: { principal: principal.id, run: 'try' } });
     const decision = await deps.policy().call({ principal, run: 'try', effect: target.effect, argsText: target.argsText, labels: [], time: new Date(deps.now()).toISOString() });
     if (options.json === true) io.stdout(`${JSON.stringify({ outcome: decision.outcome, reasons: decision.reasons, shadow: decision.shadow, effect: target.effect, obligations: decision.obligations, notes: bound.notes })}\n`);
     else io.stdout(readable({ decision, target, notes: bound.notes, explain: options.explain === true }));
     return decision.outcome === 'allow' ? EXIT.ok : decision.outcome === 'ask' ? EXIT.approval : EXIT.refused;
-  } finally {
-    await gateway.close();
-  }
+  });
+}
+
+/** An agent learns nothing about tools that it may not see; the owner at the terminal learns where to look. */
+function explainUnknown(thrown: unknown, { principal, assembled }: { principal: Principal; assembled: Assembled }): unknown {
+  if (!(thrown instanceof TollgateError) || thrown.code !== 'UNKNOWN_TOOL') return thrown;
+  const missing = assembled.serversOf(principal).flatMap((name) => assembled.catalog.problems.get(name) ?? []);
+  const next = 'Use a name that `tollgate tools` shows; a tool that is never allowed to this principal has none.';
+  return missing.length === 0 ? new TollgateError('UNKNOWN_TOOL', { next }) : new TollgateError('SERVER_UNAVAILABLE', { detail: `There is no tool of this name at present. ${missing.join(' ')}` });
 }
 
 function parseArgs(text: string): ReturnType<typeof parseDoc> {
   try {
     return parseDoc(text);
   } catch (cause) {
-    throw new TollgateError('USAGE', { detail: 'ARGS is not a JSON object', next: `Quote it: tollgate try read '{"path":"README.md"}'`, cause });
+    const detail = cause instanceof TollgateError && cause.code !== 'WIRE_PARSE' ? cause.message : 'The arguments are not JSON.';
+    throw new TollgateError('USAGE', { detail, next: `Quote it: tollgate try read '{"path":"README.md"}'`, cause });
   }
 }
 

@@ -1,0 +1,40 @@
+/** Owns the help of `tollgate audit`, apart from its code so that showing it loads nothing; refuses lines wider than a terminal. */
+
+/** What `tollgate audit --help` prints. */
+export const AUDIT_USAGE = `Usage: tollgate audit COMMAND [OPTIONS]
+
+Reads the audit log.
+
+Commands:
+  list                      the newest calls, one a line
+  show ID                   all records of one call, in full
+  tail                      the newest calls, then what comes
+  stats                     counts and times by tool, outcome, principal
+  export                    all records, oldest first
+  verify                    proves that nothing was changed
+
+Filters, for list, tail, stats and export:
+  --since TIME              ISO time, or 30m, 2h, 7d ago
+  --until TIME              the same
+  --principal ID, --server NAME, --tool NAME, --outcome WORD, --code CODE,
+  --run ID, --session ID, --type TYPE, --id ID
+                            only records with this value
+  --text TEXT               only records that hold this text
+  --all                     what is no call too
+
+Options:
+  -c, --config FILE         the configuration whose log is read
+                            (default: "tollgate.yaml")
+  --folder DIR              a copy of the log instead
+  --json                    print data as JSON
+  --limit N                 how many (list: 50, tail: 10)
+  --unknown                 list: calls that may have run, because their
+                            process died before the outcome
+  --format jsonl|csv        export: the form
+  --expect-head HASH        verify: a head that must still be there; repeatable
+
+Examples:
+  $ tollgate audit list --outcome deny --since 2h
+  $ tollgate audit show 0b6ef0a2-0000-4000-8000-000000000000
+  $ tollgate audit export --format csv > calls.csv
+`;

@@ -1,0 +1,56 @@
+/** Owns how a command gets its configuration and a wired facade; refuses to end without giving back what it was given. */
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { Principal } from '../../policies/port.ts';
+import type { Assemble, Assembled } from '../assembled.ts';
+import type { Config } from '../config/config.ts';
+import { principalForStdio } from '../config/identity.ts';
+import { loadConfig } from '../config/load.ts';
+import type { Io } from './io.ts';
+
+/** What every command that reads the configuration takes. */
+export interface CommonOptions {
+  /** Relative to the current folder. */
+  readonly config: string;
+  readonly json?: true;
+  readonly opa?: string;
+}
+
+/** What a facade is opened with. */
+export interface Opening {
+  readonly config: Config;
+  readonly options: Pick<CommonOptions, 'opa'>;
+  readonly io: Io;
+  readonly assemble: Assemble;
+}
+
+/** Throws CONFIG_INVALID. */
+export function readConfig(options: Pick<CommonOptions, 'config'>, io: Io): Config {
+  return loadConfig(path.resolve(io.cwd, options.config), { env: io.env, home: io.home });
+}
+
+/** Who `--as` names, or the user who started the command. Throws IDENTITY. */
+export function readPrincipal(config: Config, { as }: { readonly as?: string }, io: Io): Principal {
+  return principalForStdio(config, { user: io.user, ...(as === undefined ? {} : { as }) });
+}
+
+/** Runs `work` with a facade, and closes it however that ends. Throws what `assemble` and `work` throw. */
+export async function withFacade(opening: Opening, work: (assembled: Assembled) => Promise<number>): Promise<number> {
+  const { config, options, io, assemble } = opening;
+  const assembled = await assemble(config, { onLog: io.stderr, ...(options.opa === undefined ? {} : { opa: options.opa }) });
+  try {
+    return await work(assembled);
+  } finally {
+    await assembled.gateway.close();
+  }
+}
+
+/** As `withFacade`, for work that ends by itself: a signal ends it early, and the servers that it has started. Throws CANCELLED then. */
+export async function askFacade(opening: Opening, work: (assembled: Assembled) => Promise<number>): Promise<number> {
+  // Asked for first: from here on a signal waits for what is being started, instead of leaving it behind.
+  const { stopped } = opening.io;
+  const giveUp = (): never => {
+    throw new TollgateError('CANCELLED', { detail: 'Stopped by a signal.', next: 'Run it again when you want the answer.' });
+  };
+  return withFacade(opening, (assembled) => Promise.race([work(assembled), stopped.then(giveUp)]));
+}

@@ -1,0 +1,27 @@
+/** Owns how a command that failed says so, and its exit code; refuses to print a stack, except to who asks for the log's details. */
+import { inspect } from 'node:util';
+import { asTollgateError, type ErrorCode } from '../../catalogs/errors.ts';
+import type { Problem } from '../config/config.ts';
+import { formatProblems } from '../config/problems.ts';
+import { EXIT, type Io } from './io.ts';
+
+/** Exit codes of refusals; every other code is a fault. */
+const EXITS: Readonly<Partial<Record<ErrorCode, number>>> = {
+  USAGE: EXIT.usage, CONFIG_INVALID: EXIT.usage, POLICY_INVALID: EXIT.usage, OPA_MISSING: EXIT.usage,
+  DENIED: EXIT.refused, POLICY_FAILED: EXIT.refused, UNKNOWN_TOOL: EXIT.refused, ARGS_INVALID: EXIT.refused,
+  IDENTITY: EXIT.auth,
+  SERVER_UNAVAILABLE: EXIT.server, INIT_FAILED: EXIT.server,
+  APPROVAL_REQUIRED: EXIT.approval,
+};
+
+/** Says on stderr, with its code, one line what and one line what next, and in between each problem of a file as `file:line:col: message`. */
+export function reportError(thrown: unknown, { json, io }: { readonly json: boolean; readonly io: Io }): number {
+  const error = asTollgateError(thrown);
+  const isOurs = error.code !== 'INTERNAL';
+  if (!isOurs && io.env['TOLLGATE_LOG'] === 'debug') io.stderr(`${inspect(error.cause)}\n`);
+  const next = isOurs ? error.next : 'Run it again with TOLLGATE_LOG=debug, and report what it says.';
+  const problems = error.data['problems'];
+  const lines = Array.isArray(problems) ? `${formatProblems(problems as readonly Problem[])}\n` : '';
+  io.stderr(json ? `${JSON.stringify({ error: { code: error.code, message: error.message, next, ...error.data } })}\n` : `${error.code}: ${error.message}\n${lines}${next}\n`);
+  return EXITS[error.code] ?? EXIT.unexpected;
+}
