@@ -155,11 +155,21 @@ function processIo(): Io {
   let stopped: Promise<void> | undefined;
   return {
     stdout: (text) => void process.stdout.write(text), stderr: (text) => void process.stderr.write(text), isTTY: process.stdout.isTTY === true,
-    env: process.env, home: homedir(), cwd: process.cwd(), user: userInfo().username, stdin: process.stdin, out: process.stdout,
+    env: process.env, stdin: process.stdin, out: process.stdout,
+    home: readOr(homedir, '/nonexistent'), cwd: readOr(process.cwd, '/'), user: readOr(() => userInfo().username, `uid-${process.getuid?.()}`),
     get stopped() {
       return (stopped ??= untilStopped());
     },
   };
+}
+
+/** In a container the user may have neither name nor home, and a current folder may be gone; what needs them says so itself. */
+function readOr(read: () => string, otherwise: string): string {
+  try {
+    return read();
+  } catch {
+    return otherwise;
+  }
 }
 
 /** A command that has something to end asks for this; under all others a signal ends the process at once. A reader that went away is a signal too. */
