@@ -41,6 +41,8 @@ function strings(value: unknown): readonly string[] {
 
 function pathFact(workspace: string, argument: string, raw: string): PathFact {
   const found = locate([workspace], raw);
+  // What cannot be located stands as it was written, in a form that no absolute or relative pattern takes for a place.
+  if (found.problem !== undefined) return { argument, path: `unresolved:${raw}`, inside: false };
   return { argument, path: found.inside ? found.relative : found.absolute, inside: found.inside };
 }
 

@@ -5,7 +5,7 @@ import { exposedNames, findExposed, shownName, type NameCollision } from '../cat
 import { normalise } from '../catalogs/primitives/arguments.ts';
 import { withoutPinned } from '../catalogs/projection/project.ts';
 import { toolDescription } from '../catalogs/text.ts';
-import type { RawTool } from '../catalogs/tool.ts';
+import type { RawTool, Semantics } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
 import type { Exposure, ListDecision, ListTool, Policy, Principal } from '../policies/port.ts';
 import type { ArgsShape } from './args.ts';
@@ -96,9 +96,9 @@ export class Exposures {
       const served = this.#catalog.servers.get(name);
       if (served === undefined) return [];
       const own = served.backend === served.adapter ? [] : this.#catalog.entries(name).filter((entry) => entry.quarantine === undefined);
-      const tools = own.map((entry) => ({ served, entry, asked: { server: name, tool: entry.tool.name, verb: entry.semantics.verb } }));
+      const tools = own.map((entry) => ({ served, entry, asked: { server: name, tool: entry.tool.name, ...verbsOf(entry.semantics) } }));
       const primitives = [...(served.backend?.serves() ?? [])].flatMap(([primitive, lowered]) =>
-        lowered.map(({ tool, semantics }) => ({ served, primitive, asked: { server: name, tool, verb: semantics.verb, primitive } })));
+        lowered.map(({ tool, semantics }) => ({ served, primitive, asked: { server: name, tool, ...verbsOf(semantics), primitive } })));
       return [...tools, ...primitives];
     });
   }
@@ -130,7 +130,7 @@ export class Exposures {
     if (entry === undefined || projection === undefined) return [];
     const schema = withoutPinned(projection.schema, Object.keys(exposure.pins));
     const args: ArgsShape = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins: exposure.pins, maxBytes };
-    const text = JSON.stringify({ ...entry.tool, name, description: describe(one, entry.tool, projection.hints), inputSchema: schema });
+    const text = JSON.stringify({ ...withoutOurs(entry.tool), name, description: describe(one, entry.tool, projection.hints), inputSchema: schema });
     return [{ name, server: candidate.served, entry, args, pin: entry.pin, text }];
   }
 
@@ -155,6 +155,11 @@ interface Candidate {
   readonly asked: ListTool;
 }
 
+/** All verbs that a call of the tool may have: a list must not promise what one of them would be denied. */
+function verbsOf({ verb, byArgument }: Semantics): Pick<ListTool, 'verb' | 'verbs'> {
+  return byArgument === undefined ? { verb } : { verb, verbs: [...new Set([verb, ...Object.values(byArgument.verbs)])] };
+}
+
 interface Shown {
   readonly candidate: Candidate;
   readonly decision: ListDecision;
@@ -175,6 +180,12 @@ function lastOf(shown: readonly Shown[]): readonly Shown[] {
 /** A primitive stands for several tools of its backend: it is as uncertain as the least certain of them. */
 function graver(before: Shown | undefined, next: Shown): Shown {
   return before === undefined || before.decision.verdict === 'always' ? next : before;
+}
+
+/** A server cannot speak for Tollgate: its keys under `tollgate/` are not shown (the fake-approval attack). */
+function withoutOurs(tool: RawTool): RawTool {
+  if (typeof tool._meta !== 'object' || tool._meta === null) return tool;
+  return { ...tool, _meta: Object.fromEntries(Object.entries(tool._meta).filter(([key]) => !key.startsWith('tollgate/'))) };
 }
 
 /** Risk and condition first, then rules of the schema in words, then the text: hosts cut descriptions at the end (CY-13). */

@@ -3,7 +3,7 @@ import type { Question } from './workers.ts';
 import { readCallDecision, readListDecisions } from './decision.ts';
 import { callInputText, listInputText } from './input.ts';
 import { ENTRYPOINTS } from './library.ts';
-import type { CallDecision, CallInput, ListDecision, ListTool, Policy, Principal } from './port.ts';
+import type { CallDecision, CallInput, Effect, ListDecision, ListTool, Policy, Principal } from './port.ts';
 import { WasmPolicy } from './wasm.ts';
 
 type Result = Readonly<Record<string, unknown>>;
@@ -42,6 +42,8 @@ export class CompiledPolicy implements Policy {
   readonly revision: string;
   readonly #evaluator: Evaluator;
   readonly #deadlineMs: number;
+  /** By principal, then by verb and tool: decisions in which nothing of the call had a part. */
+  readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
   constructor(evaluator: Evaluator, options: { readonly revision: string; readonly deadlineMs: number }) {
     this.#evaluator = evaluator;
@@ -50,10 +52,21 @@ export class CompiledPolicy implements Policy {
   }
 
   call(input: CallInput): CallDecision | Promise<CallDecision> {
+    const known = this.#constants.get(input.principal)?.get(callKey(input.effect));
+    if (known !== undefined && input.effect.spill !== true) return known;
     const text = callInputText(input, { project: this.#evaluator.projects });
     const deadlineMs = this.#deadlineMs + text.length / CHARS_A_MS;
     const result = this.#evaluator.evaluate({ entrypoint: ENTRYPOINTS.call, input: text, time: input.time, deadlineMs });
-    return result instanceof Promise ? result.then(readCallDecision) : readCallDecision(result);
+    return result instanceof Promise ? result.then(readCallDecision) : this.#keep(input, result);
+  }
+
+  /** Keeps what the library says it would answer to every such call; bounded by the tools that the servers have. */
+  #keep({ principal, effect }: CallInput, result: Result): CallDecision {
+    const decision = readCallDecision(result);
+    if (result['constant'] !== true) return decision;
+    const known = this.#constants.get(principal) ?? new Map<string, CallDecision>();
+    this.#constants.set(principal, known.set(callKey(effect), decision));
+    return decision;
   }
 
   async list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> {
@@ -69,4 +82,8 @@ export class CompiledPolicy implements Policy {
   close(): void {
     this.#evaluator.close();
   }
+}
+
+function callKey({ verb, server, tool }: Effect): string {
+  return `${verb}\0${server}\0${tool}`;
 }

@@ -17,10 +17,23 @@ decision := {
 	"reasons": reasons[outcome],
 	"obligations": obligations,
 	"shadow": array.concat(rules.shadow, user.shadow),
+	"constant": constant,
 } if {
 	input.version == 1
 	input.phase == "call"
 	data.config.version == 1
+}
+
+# True when nothing that the call carries had a part in the decision. User Rego may read anything, so the engine keeps only
+# decisions of the library alone.
+default constant := false
+
+constant if {
+	not input.effect.spill
+	rules.constant
+	every show in exposure.rules(rules.target) {
+		count(show.pins) == 0
+	}
 }
 
 default outcome := "deny"

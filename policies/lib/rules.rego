@@ -19,21 +19,33 @@ candidates := array.concat(
 	array.concat(object.get(index.verb, input.effect.verb, []), index.any),
 )
 
-fired := [rule |
+# Rules for this principal and this tool, whatever the call carries.
+aimed := [rule |
 	some number in candidates
 	rule := data.config.rules.list[number]
-	fires(rule)
+	aims(rule)
 ]
 
-fires(rule) if {
+aims(rule) if {
 	every condition in rule.principal {
 		data.tollgate.principal.holds(condition)
 	}
 	every condition in rule.target {
 		data.tollgate.match.aims(condition, target)
 	}
+}
+
+fired := [rule |
+	some rule in aimed
 	every condition in rule.call {
 		data.tollgate.facts.holds(condition)
+	}
+]
+
+# No rule reads the call: every call of this tool with this verb by this principal is decided alike.
+constant if {
+	every rule in aimed {
+		count(rule.call) == 0
 	}
 }
 

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { readCallDecision } from '../../policies/decision.ts';
 import { callInputText } from '../../policies/input.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/library.ts';
 import type { CallDecision, ListTool, Principal } from '../../policies/port.ts';
@@ -85,6 +86,20 @@ describe('the index', () => {
       const order = (decision: CallDecision): unknown => ({ ...decision, reasons: [...decision.reasons].sort((a, b) => (a.id < b.id ? -1 : 1)), shadow: [...decision.shadow].sort((a, b) => (a.id < b.id ? -1 : 1)) });
       expect(order(decide(all)(given))).toEqual(order(decide(all, true)(given)));
     }), { numRuns: 250 });
+  }, 120_000);
+});
+
+describe('a decision that is kept', () => {
+  it('is the one that would be made anew, whatever calls came before it', async () => {
+    await fc.assert(fc.asyncProperty(rules, principals, fc.array(fc.tuple(targets, facts), { minLength: 6, maxLength: 12 }), async (all, over, calls) => {
+      const policy = await policyOf(all, { settings: SETTINGS });
+      const principal: Principal = { ...PRINCIPAL, ...over };
+      const anew = decide(all);
+      for (const [target, call] of [...calls, ...calls]) {
+        const given = { principal: over, ...target, ...call };
+        expect(await policy.call({ ...callOf(given), principal })).toEqual(readCallDecision(anew(given) as unknown as Record<string, unknown>));
+      }
+    }), { numRuns: 60 });
   }, 120_000);
 });
 
