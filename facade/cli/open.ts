@@ -7,6 +7,7 @@ import type { Config } from '../config/config.ts';
 import { principalForStdio } from '../config/identity.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Io } from './io.ts';
+import { printable } from './print.ts';
 
 /** What every command that reads the configuration takes. */
 export interface CommonOptions {
@@ -45,12 +46,24 @@ export async function withFacade(opening: Opening, work: (assembled: Assembled) 
   }
 }
 
+/** What a question to a facade is answered with: data for stdout, lines for stderr, the exit code. */
+export interface Answer {
+  readonly data: string;
+  readonly remarks: readonly string[];
+  readonly code: number;
+}
+
 /** As `withFacade`, for work that ends by itself: a signal ends it early, and the servers that it has started. Throws CANCELLED then. */
-export async function askFacade(opening: Opening, work: (assembled: Assembled) => Promise<number>): Promise<number> {
+export async function askFacade(opening: Opening, work: (assembled: Assembled) => Promise<Answer>): Promise<number> {
   // Asked for first: from here on a signal waits for what is being started, instead of leaving it behind.
-  const { stopped } = opening.io;
+  const { stopped, stdout, stderr } = opening.io;
   const giveUp = (): never => {
     throw new TollgateError('CANCELLED', { detail: 'Stopped by a signal.', next: 'Run it again when you want the answer.' });
   };
-  return withFacade(opening, (assembled) => Promise.race([work(assembled), stopped.then(giveUp)]));
+  return withFacade(opening, async (assembled) => {
+    const { data, remarks, code } = await Promise.race([work(assembled), stopped.then(giveUp)]);
+    stdout(data);
+    for (const remark of remarks) stderr(`${printable(remark)}\n`);
+    return code;
+  });
 }

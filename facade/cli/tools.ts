@@ -2,7 +2,7 @@
 import type { Assemble } from '../assembled.ts';
 import { EXIT, type Io } from './io.ts';
 import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
-import { printable, table } from './print.ts';
+import { table } from './print.ts';
 
 /** What the principal's tools/list answers, with the bytes it costs. Exit code 5 when a server of the principal cannot be reached. */
 export async function runTools(options: CommonOptions & { as?: string }, io: Io, assemble: Assemble): Promise<number> {
@@ -12,11 +12,14 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
     const view = await deps.exposures.tableFor(principal);
     const rows = [...view.byName.values()].map((one) => ({ name: one.name, server: one.server.name, tool: one.entry?.tool.name ?? one.primitive ?? '', bytes: Buffer.byteLength(one.text) }));
     const missing = serversOf(principal).flatMap((name) => (catalog.problems.has(name) ? [{ name, reason: catalog.problems.get(name) ?? '' }] : []));
-    if (options.json === true) io.stdout(`${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions, missing })}\n`);
-    else io.stdout(table(io, ['NAME', 'SERVER', 'TOOL', 'BYTES'], rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)])));
-    for (const { name } of view.collisions) io.stderr(`Two tools claim the name ${printable(name)}; neither is shown. Give one of them a name of its own under expose.\n`);
-    for (const { name, reason } of missing) io.stderr(`The tools of ${name} are missing: ${printable(reason)}\n`);
-    return missing.length > 0 ? EXIT.server : EXIT.ok;
+    const data = options.json === true
+      ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions, missing })}\n`
+      : table(io, ['NAME', 'SERVER', 'TOOL', 'BYTES'], rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)]));
+    const remarks = [
+      ...view.collisions.map(({ name }) => `Two tools claim the name ${name}; neither is shown. Give one of them a name of its own under expose.`),
+      ...missing.map(({ name, reason }) => `The tools of ${name} are missing: ${reason}`),
+    ];
+    return { data, remarks, code: missing.length > 0 ? EXIT.server : EXIT.ok };
   });
 }
 
@@ -30,13 +33,13 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
       const hostile = entries.filter((entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined);
       return { name, state: adapter.health().state, tools: entries.length, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: catalog.problems.get(name) ?? '', quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
     });
-    if (options.json === true) io.stdout(`${JSON.stringify({ servers: rows })}\n`);
-    else io.stdout(table(io, ['NAME', 'STATE', 'TOOLS', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.state, String(row.tools), String(row.bytes), String(row.quarantined.length), row.version])));
-    if (options.json !== true) for (const row of rows) for (const line of remarks(row)) io.stderr(`${printable(line)}\n`);
-    return rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
+    const code = rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
+    if (options.json === true) return { data: `${JSON.stringify({ servers: rows })}\n`, remarks: [], code };
+    const data = table(io, ['NAME', 'STATE', 'TOOLS', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.state, String(row.tools), String(row.bytes), String(row.quarantined.length), row.version]));
+    return { data, remarks: rows.flatMap(remarksOn), code };
   });
 }
 
-function remarks(row: { name: string; reason: string; quarantined: readonly { tool: string; reason: string }[] }): readonly string[] {
+function remarksOn(row: { name: string; reason: string; quarantined: readonly { tool: string; reason: string }[] }): readonly string[] {
   return [...(row.reason === '' ? [] : [`${row.name}: ${row.reason}`]), ...row.quarantined.map((one) => `${row.name}.${one.tool} is in quarantine: ${one.reason}`)];
 }

@@ -28,9 +28,11 @@ export async function runTry(options: TryOptions, io: Io, assemble: Assemble): P
     const bound = bindArgs(args, exposed.args);
     const target = aim(exposed, bound, { workspace: deps.workspace, spills: deps.spills, owner: { principal: principal.id, run: 'try' } });
     const decision = await deps.policy().call({ principal, run: 'try', effect: target.effect, argsText: target.argsText, labels: [], time: new Date(deps.now()).toISOString() });
-    if (options.json === true) io.stdout(`${JSON.stringify({ outcome: decision.outcome, reasons: decision.reasons, shadow: decision.shadow, effect: target.effect, obligations: decision.obligations, notes: bound.notes })}\n`);
-    else io.stdout(readable({ decision, target, notes: bound.notes, explain: options.explain === true }));
-    return decision.outcome === 'allow' ? EXIT.ok : decision.outcome === 'ask' ? EXIT.approval : EXIT.refused;
+    const { outcome, reasons, shadow, obligations } = decision;
+    const data = options.json === true
+      ? `${JSON.stringify({ outcome, reasons, shadow, effect: target.effect, obligations, notes: bound.notes })}\n`
+      : readable({ decision, target, notes: bound.notes, explain: options.explain === true });
+    return { data, remarks: [], code: outcome === 'allow' ? EXIT.ok : outcome === 'ask' ? EXIT.approval : EXIT.refused };
   });
 }
 

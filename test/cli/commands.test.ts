@@ -1,0 +1,267 @@
+/** Tests the commands that answer and end, each by its exit code, its data on stdout and its talk on stderr, over a real server. */
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { EXIT } from '../../facade/cli/io.ts';
+import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+import { cli, dataOf, server, start } from './terminal.ts';
+
+const CONFIG = `version: 1
+workspace: ./workspace
+servers:
+  story: ${server(['story-server.mjs'], 'semantics: {echo: read, fetch: {verb: read, urls: [url]}}, tools: {deny: [hidden]}')}
+principals:
+  - {id: agent, profiles: [stories], stdio: true}
+  - {id: remote, token: "sha256:${'a'.repeat(64)}"}
+profiles: {stories: {servers: [story], expose: {primitives: workspace, tools: ["story.*"]}}}
+policies: [rules.yaml]
+budgets: [{id: ten, scope: session, calls: 10}]
+caps: {bytes: 4000}
+`;
+const RULES = `rules:
+  - {id: stories, outcome: allow, when: {servers: [story]}}
+  - {id: inside, outcome: allow, when: {verbs: [read], insideWorkspace: true}, obligations: {caps: {lines: 50}}}
+  - {id: plain, outcome: allow, when: {verbs: [execute], opaque: false}}
+  - {id: no-secrets, outcome: deny, message: Secrets stay closed., when: {paths: ["**/.env"]}}
+  - {id: ask-opening, outcome: ask, message: Somebody must look., when: {tools: [story.open]}}
+  - {id: no-wiping, outcome: deny, when: {tools: [story.wipe]}}
+  - {id: rehearsed, outcome: deny, mode: shadow, message: Not yet., when: {tools: [story.echo]}}
+`;
+
+let project: Project;
+
+beforeAll(() => {
+  project = new Project();
+  project.write('workspace/README.md', '# Hello\n');
+  project.write('rules.yaml', RULES);
+  project.write('tollgate.yaml', CONFIG);
+});
+afterAll(() => project.remove());
+
+describe('init', () => {
+  it('writes a project that check and tools accept, and says what comes next on stderr', async () => {
+    const fresh = new Project();
+    try {
+      const { code, out, err } = await cli(fresh, ['init']);
+      expect([code, out]).toEqual([EXIT.ok, '']);
+      expect(err).toContain('tollgate check');
+      expect(await cli(fresh, ['check'])).toMatchObject({ code: EXIT.ok, err: '' });
+      expect(await cli(fresh, ['try', 'read', '{"path": ".env"}'])).toMatchObject({ code: EXIT.refused, out: expect.stringContaining('no-secret-files') });
+      expect(await cli(fresh, ['init'])).toMatchObject({ code: EXIT.usage, out: '', err: expect.stringMatching(/^USAGE: There is already: tollgate\.yaml.*\nUse --force/) });
+      expect(await cli(fresh, ['init', '--force', '--json'])).toMatchObject({ code: EXIT.ok, err: '', out: expect.stringContaining('"written":["tollgate.yaml"') });
+    } finally {
+      fresh.remove();
+    }
+  });
+});
+
+describe('check', () => {
+  it('counts what it read, and starts and writes nothing', async () => {
+    const { code, out, err } = await cli(project, ['check']);
+    expect({ code, err }).toEqual({ code: EXIT.ok, err: '' });
+    expect(out).toMatch(/^ok: 1 servers, 2 principals, \d profiles, 0 rules, 1 policies \(revision [0-9a-f]{12}\)\n$/);
+    expect(existsSync(path.join(project.home, '.local'))).toBe(false);
+  });
+
+  it('--json gives the same as data', async () => {
+    const { code, out } = await cli(project, ['check', '--json']);
+    expect(code).toBe(EXIT.ok);
+    expect(dataOf(out)).toEqual({ file: project.file, servers: 1, principals: 2, profiles: 3, policies: 1, rules: 0, revision: expect.stringMatching(/^[0-9a-f]{64}$/), warnings: [] });
+  });
+
+  it('reads a file elsewhere, relative to where it is called', async () => {
+    project.write('other/tollgate.yaml', 'version: 1\nworkspace: ../workspace\n');
+    const { code, out } = await cli(project, ['check', '--config', 'tollgate.yaml'], { cwd: path.join(project.folder, 'other') });
+    expect([code, out]).toEqual([EXIT.ok, expect.stringContaining('No rule and no policy: every call is denied.')]);
+    expect(dataOf((await cli(project, ['check', '-c', 'other/tollgate.yaml', '--json'])).out)).toMatchObject({ file: path.join(project.folder, 'other', 'tollgate.yaml') });
+  });
+
+  it('says on stderr what is worth knowing', async () => {
+    project.write('clients.json', '{"mcpServers": {"My Server": {"command": "x", "alwaysAllow": ["*"]}}}');
+    project.write('warned.yaml', 'version: 1\nworkspace: ./workspace\ninclude: [clients.json]\n');
+    const { code, err } = await cli(project, ['check', '-c', 'warned.yaml']);
+    expect(code).toBe(EXIT.ok);
+    expect(err).toMatch(/^clients\.json:1:\d+: .*alwaysAllow/m);
+  });
+});
+
+describe('try', () => {
+  const tried = (...argv: readonly string[]) => cli(project, ['try', ...argv]);
+
+  it('shows an allow with its rule and place, and ends with 0', async () => {
+    expect(await tried('read', '{"path": "README.md"}')).toEqual({ code: EXIT.ok, err: '', out: 'ALLOW\n  inside: Rule inside says allow.  (rules.yaml:3)\n' });
+  });
+
+  it('shows a deny with its message, and ends with 3', async () => {
+    expect(await tried('read', '{"path": ".env"}')).toEqual({ code: EXIT.refused, err: '', out: 'DENY\n  no-secrets: Secrets stay closed.  (rules.yaml:5)\n' });
+  });
+
+  it('shows an ask, and ends with 7', async () => {
+    expect(await tried('story_open', '{"path": "x"}')).toEqual({ code: EXIT.approval, err: '', out: 'ASK\n  ask-opening: Somebody must look.  (rules.yaml:6)\n' });
+  });
+
+  it('--explain adds the effect and what the call must obey', async () => {
+    const { out } = await tried('read', '{"path": "README.md"}', '--explain');
+    expect(out).toContain('effect     read workspace.read');
+    expect(out).toContain('path       README.md (inside the workspace, argument path)');
+    expect(out).toMatch(/^caps +\{"bytes":4000,"lines":50\}$/m);
+    expect(out).toMatch(/^budgets +ten$/m);
+    expect((await tried('bash', '{"command": "git status && ls"}', '--explain')).out).toMatch(/^command +git status \| ls$/m);
+    expect((await tried('bash', '{"command": "rm $X"}', '--explain')).out).toMatch(/^command +opaque$/m);
+    expect((await tried('story_fetch', '{"url": "https://example.org/x"}', '--explain')).out).toMatch(/^host +example\.org \(argument url\)$/m);
+  });
+
+  it('tells of rules in shadow, and of arguments that were repaired', async () => {
+    expect((await tried('story_echo', '{"text": "x"}')).out).toContain('would also: rehearsed: Not yet.');
+    expect((await tried('story_count', '{"lines": "5"}', '--explain')).out).toMatch(/^note +/m);
+  });
+
+  it('--json gives the decision, the effect and the obligations', async () => {
+    const { code, out } = await tried('story_open', '{"path": "x"}', '--json');
+    expect(code).toBe(EXIT.approval);
+    expect(dataOf(out)).toMatchObject({
+      outcome: 'ask', reasons: [{ id: 'ask-opening', message: 'Somebody must look.', file: 'rules.yaml', line: 6 }], shadow: [],
+      effect: { verb: 'destructive', server: 'story', tool: 'open' }, obligations: { caps: { bytes: 4000 } }, notes: [],
+    });
+  });
+
+  it('needs no arguments where the tool needs none', async () => {
+    expect(await tried('story_fail')).toMatchObject({ code: EXIT.ok });
+  });
+
+  it.each([
+    ['an unknown tool', ['nonsense'], EXIT.refused, /^UNKNOWN_TOOL: There is no tool of this name\.\nUse a name that `tollgate tools` shows/],
+    ['a tool that is never allowed', ['story_wipe'], EXIT.refused, /^UNKNOWN_TOOL: /],
+    ['a tool that the server may not offer', ['story_hidden'], EXIT.refused, /^UNKNOWN_TOOL: /],
+    ['wrong arguments', ['story_echo', '{}'], EXIT.refused, /^ARGS_INVALID: text: is required\n/],
+    ['arguments that are no object', ['story_echo', '[1]'], EXIT.refused, /^ARGS_INVALID: arguments: expected an object\n/],
+    ['arguments that are not JSON', ['story_echo', '{'], EXIT.usage, /^USAGE: The arguments are not JSON\.\nQuote it/],
+    ['arguments that name a key twice', ['story_echo', '{"text": "a", "text": "b"}'], EXIT.usage, /^USAGE: An object names the same key twice\.\n/],
+    ['nobody', ['story_echo', '{"text": "x"}', '--as', 'nobody'], EXIT.auth, /^IDENTITY: Principal "nobody" is not open to this user over stdio\.\nUse --as with one of: agent\.\n$/],
+    ['somebody with a token', ['story_echo', '{"text": "x"}', '--as', 'remote'], EXIT.auth, /^IDENTITY: /],
+  ] as const)('refuses %s', async (_, argv, exit, expected) => {
+    const { code, out, err } = await tried(...argv);
+    expect([code, out]).toEqual([exit, '']);
+    expect(err).toMatch(expected);
+    expect(err.trimEnd().split('\n')).toHaveLength(2);
+  });
+
+  it('calls nothing and spends nothing', async () => {
+    const { out } = await cli(project, ['audit', 'list', '--json']);
+    expect(dataOf(out)).toEqual([]);
+  });
+});
+
+describe('tools', () => {
+  it('is a table of names, what stands behind them, and their bytes', async () => {
+    const { code, out, err } = await cli(project, ['tools', '--as', 'agent']);
+    expect([code, err]).toEqual([EXIT.ok, '']);
+    const lines = out.trimEnd().split('\n');
+    expect(lines[0]).toMatch(/^NAME +SERVER +TOOL +BYTES$/);
+    expect(lines[1]).toMatch(/^read +workspace +read +\d+$/);
+    expect(out).toMatch(/^story_echo +story +echo +\d+$/m);
+    expect(out).not.toContain('story_wipe');
+    expect(out).not.toContain('story_hidden');
+  });
+
+  it('--json gives the same, with the sum', async () => {
+    const found = dataOf<{ principal: string; tools: { name: string; bytes: number }[]; bytes: number; missing: unknown[] }>((await cli(project, ['tools', '--json'])).out);
+    expect(found).toMatchObject({ principal: 'agent', missing: [] });
+    expect(found.bytes).toBeGreaterThan(found.tools.reduce((sum, tool) => sum + tool.bytes, 0));
+  });
+
+  it('says which two tools claim one name', async () => {
+    project.write('clash.yaml', CONFIG.replace('tools: ["story.*"]', 'tools: ["story.*", {tool: story.echo, name: story_fail}]'));
+    const { out, err } = await cli(project, ['tools', '-c', 'clash.yaml']);
+    expect(err).toMatch(/^Two tools claim the name story_fail; neither is shown\. /);
+    expect(out).not.toContain('story_fail');
+  });
+
+  it('ends with 4 for nobody', async () => {
+    expect(await cli(project, ['tools', '--as', 'nobody'])).toMatchObject({ code: EXIT.auth, out: '' });
+  });
+});
+
+describe('servers', () => {
+  it('shows state, counts and version, as a table and as data', async () => {
+    const { code, out, err } = await cli(project, ['servers']);
+    expect([code, err]).toEqual([EXIT.ok, '']);
+    expect(out).toMatch(/^NAME +STATE +TOOLS +BYTES +QUARANTINED +VERSION$/m);
+    expect(out).toMatch(/^story +healthy +17 +\d+ +0 +7\.0\.0$/m);
+    const { servers } = dataOf<{ servers: unknown[] }>((await cli(project, ['servers', '--json'])).out);
+    expect(servers).toEqual([expect.objectContaining({ name: 'workspace' }), expect.objectContaining({ name: 'story', state: 'healthy', tools: 17, version: '7.0.0', reason: '', quarantined: [] })]);
+  });
+});
+
+describe('when servers are down', () => {
+  const broken = (more = ''): void => void project.write('broken.yaml', `version: 1
+workspace: ./workspace
+servers:
+  story: ${server(['story-server.mjs'])}
+  dead: ${server(['chaos.mjs', 'crash-at-start'])}
+  mute: ${server(['chaos.mjs', 'mute'], 'connectTimeoutMs: 400')}
+  gone: {command: no-such-program-here, isolation: direct, approved: true}
+  closed: ${server(['story-server.mjs']).replace('approved: true', 'approved: false')}
+profiles: {default: {servers: [story, dead, mute, gone, closed], expose: {tools: ["story.*", "dead.*"]}}}
+rules: [{id: all, outcome: allow, when: {}}]
+${more}`);
+
+  it('servers gives the reason of each, keeps the others, and ends with 5' + verifies('HE-01'), async () => {
+    broken();
+    const { code, out, err } = await cli(project, ['servers', '-c', 'broken.yaml']);
+    expect(code).toBe(EXIT.server);
+    expect(out).toMatch(/^story +healthy/m);
+    expect(err).toContain('dead: Server "dead" ended with exit code 7');
+    expect(err).toContain('mute: Server "mute" did not answer within 400 ms');
+    expect(err).toContain('gone: Server "gone" did not start: its command or its folder was not found');
+    expect(err).toMatch(/^closed: .*approved/m);
+    expect(err).not.toContain('story');
+    const { servers } = dataOf<{ servers: { name: string; reason: string }[] }>((await cli(project, ['servers', '-c', 'broken.yaml', '--json'])).out);
+    expect(servers.filter(({ reason }) => reason !== '').map(({ name }) => name)).toEqual(['dead', 'mute', 'gone', 'closed']);
+  });
+
+  it('tools shows what is there, says what is missing, and ends with 5', async () => {
+    const { code, out, err } = await cli(project, ['tools', '-c', 'broken.yaml']);
+    expect(code).toBe(EXIT.server);
+    expect(out).toContain('story_echo');
+    expect(err).toMatch(/^The tools of dead are missing: Server "dead" ended/m);
+  });
+
+  it('try tells a missing server from a missing tool', async () => {
+    expect(await cli(project, ['try', 'story_fail', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.ok });
+    expect(await cli(project, ['try', 'dead_echo', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.server, out: '', err: expect.stringMatching(/^SERVER_UNAVAILABLE: There is no tool of this name at present\. .*"dead"/) });
+  });
+
+  it('a signal ends the wait for a server that hangs, and the server with it', async () => {
+    project.write('hangs.yaml', `version: 1\nworkspace: ./workspace\nservers: {mute: ${server(['chaos.mjs', 'mute'], `connectTimeoutMs: 60000, env: {CHAOS_STARTS: ${path.join(project.folder, 'started')}}`)}}\n`);
+    const running = start(project, ['servers', '-c', 'hangs.yaml']);
+    await expect.poll(() => existsSync(path.join(project.folder, 'started')), { timeout: 20_000 }).toBe(true);
+    running.stop();
+    expect(await running.ended).toEqual({ code: EXIT.unexpected, out: '', err: 'CANCELLED: Stopped by a signal.\nRun it again when you want the answer.\n' });
+    const pid = Number(readFileSync(path.join(project.folder, 'started'), 'utf8'));
+    expect(() => process.kill(pid, 0)).toThrow('ESRCH');
+  });
+});
+
+describe('audit', () => {
+  it('passes all words on: options before and after, short and long', async () => {
+    const list = await cli(project, ['audit', 'list', '--json', '--limit', '5', '-c', 'tollgate.yaml', '--all']);
+    expect(list).toMatchObject({ code: EXIT.ok, err: '' });
+    expect(dataOf<unknown[]>(list.out).length).toBe(5);
+    expect(await cli(project, ['audit', 'verify', '-c', 'tollgate.yaml'])).toMatchObject({ code: EXIT.ok, err: '', out: expect.stringContaining('all as they were written') });
+    expect(dataOf((await cli(project, ['audit', 'stats', '--json'])).out)).toMatchObject({ calls: 0, unknown: 0 });
+    const lines = (await cli(project, ['audit', 'export', '--type', 'config'])).out.trimEnd().split('\n').map((line) => dataOf<{ event: string }>(line).event);
+    expect(new Set(lines)).toEqual(new Set(['loaded']));
+    expect(await cli(project, ['audit', 'show', 'nothing'])).toEqual({ code: EXIT.unexpected, out: '', err: 'There is no record with the id nothing.\n' });
+  });
+
+  it('says with exit code 3 that the log was changed', async () => {
+    mkdirSync(path.join(project.folder, 'copy'));
+    const { out } = await cli(project, ['audit', 'export']);
+    const first = out.split('\n', 1)[0] ?? '';
+    writeFileSync(path.join(project.folder, 'copy', `${dataOf<{ chain: string }>(first).chain}.jsonl`), `${first.replace('"opened"', '"forged"')}\n`);
+    const { code, err } = await cli(project, ['audit', 'verify', '--folder', 'copy']);
+    expect([code, err]).toEqual([EXIT.refused, '']);
+  });
+});

@@ -1,0 +1,57 @@
+/** Owns commands run in this process, with a terminal made of strings and streams: what they printed, and how they ended. */
+import { PassThrough } from 'node:stream';
+import path from 'node:path';
+import type { Io } from '../../facade/cli/io.ts';
+import { runCli, type Wiring } from '../../facade/cli/program.ts';
+import { assemble, checkPolicy } from '../../facade/main.ts';
+import type { Project } from '../config/project.ts';
+
+/** How a command ended. */
+export interface Answer {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** A command that runs. */
+export interface Running {
+  readonly stdin: PassThrough;
+  /** What the wire of `run` writes. */
+  readonly wire: PassThrough;
+  readonly said: { out: string; err: string };
+  /** As a signal does. */
+  stop(): void;
+  readonly ended: Promise<Answer>;
+}
+
+const FIXTURES = path.join(import.meta.dirname, '..', 'fixtures');
+
+/** A server of a configuration, as a YAML flow map: one of test/fixtures, or any other command. */
+export function server(words: readonly string[], more = ''): string {
+  const [script = '', ...args] = words;
+  return `{command: ${JSON.stringify(process.execPath)}, args: ${JSON.stringify([path.join(FIXTURES, script), ...args])}, isolation: direct, approved: true${more === '' ? '' : `, ${more}`}}`;
+}
+
+/** Starts a command in a project. */
+export function start(project: Project, argv: readonly string[], more: Partial<Io> = {}, wiring: Wiring = { assemble, check: checkPolicy }): Running {
+  const [stdin, wire] = [new PassThrough(), new PassThrough()];
+  const said = { out: '', err: '' };
+  let stop = (): void => undefined;
+  const stopped = new Promise<void>((resolve) => (stop = resolve));
+  const io: Io = {
+    stdout: (text) => void (said.out += text), stderr: (text) => void (said.err += text), isTTY: false,
+    env: {}, home: project.home, cwd: project.folder, user: 'somebody', stdin, out: wire, stopped, ...more,
+  };
+  const ended = runCli(argv, io, wiring).then((code) => ({ code, ...said }));
+  return { stdin, wire, said, stop, ended };
+}
+
+/** Runs a command to its end. */
+export async function cli(project: Project, argv: readonly string[], more: Partial<Io> = {}): Promise<Answer> {
+  return start(project, argv, more).ended;
+}
+
+/** The one JSON value that a command printed. */
+export function dataOf<T>(text: string): T {
+  return JSON.parse(text) as T;
+}
