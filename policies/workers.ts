@@ -29,6 +29,8 @@ export type WorkerAnswer = { readonly result: Readonly<Record<string, unknown>> 
 
 /** Milliseconds that a worker has to load the module. */
 const START_MS = 10_000;
+/** Milliseconds more for the first question of a worker: code that has never run is compiled meanwhile. */
+const COLD_MS = 200;
 
 /**
  * Evaluates in a worker, one question at a time, in order. A question that passes its deadline is refused and its worker
@@ -95,6 +97,7 @@ class Helper {
   dead = false;
   readonly #worker: Worker;
   readonly #port: MessagePort;
+  #coldMs = COLD_MS;
   #settle: ((answer: WorkerAnswer) => void) | undefined;
 
   constructor(parts: WorkerParts) {
@@ -127,7 +130,8 @@ class Helper {
     }
     if (this.dead) return { failed: 'The worker of the policy ended.' };
     return new Promise((resolve) => {
-      const timer = setTimeout(() => this.#expire(), question.deadlineMs);
+      const timer = setTimeout(() => this.#expire(), question.deadlineMs + this.#coldMs);
+      this.#coldMs = 0;
       this.#settle = (answer) => {
         clearTimeout(timer);
         resolve(answer);
