@@ -22,6 +22,8 @@ export function reportError(thrown: unknown, { json, io }: { readonly json: bool
   const next = isOurs ? error.next : 'Run it again with TOLLGATE_LOG=debug, and report what it says.';
   const problems = error.data['problems'];
   const lines = Array.isArray(problems) ? `${formatProblems(problems as readonly Problem[])}\n` : '';
-  io.stderr(json ? `${JSON.stringify({ error: { code: error.code, message: error.message, next, ...error.data } })}\n` : `${error.code}: ${error.message}\n${lines}${next}\n`);
+  // The list says it better than the summary of it that a message holds.
+  const what = lines === '' ? error.message : error.row.what;
+  io.stderr(json ? `${JSON.stringify({ error: { code: error.code, message: error.message, next, ...error.data } })}\n` : `${error.code}: ${what}\n${lines}${next}\n`);
   return EXITS[error.code] ?? EXIT.unexpected;
 }
