@@ -2,8 +2,8 @@
 
 /** Shorter values would tear ordinary text apart; the loader warns about them. */
 const MIN_LENGTH = 6;
-/** `\u0073` is an s and `\/` a slash: a server may write a secret so that its bytes do not look like it. */
-const FREE_ESCAPE = /\\[u/]/;
+/** `\u0073` is an s, `\/` a slash, and `\\` begins an escape within text that is JSON itself: the bytes need not look like the secret. */
+const FREE_ESCAPE = /\\[u/\\]/;
 const MASK = '[redacted]';
 
 /** Text with its secrets replaced, and how many were. */
@@ -23,7 +23,7 @@ export class Redactor {
     const percent = encodeURIComponent(secret);
     const hex = Buffer.from(secret, 'utf8').toString('hex');
     const forms = [secret, ...base64Forms(secret), hex, hex.toUpperCase(), percent, percent.replace(/%../g, (code) => code.toLowerCase())];
-    for (const form of [...forms, JSON.stringify(secret).slice(1, -1)]) this.#forms.add(form);
+    for (const form of [...forms, inJson(secret), inJson(inJson(secret))]) this.#forms.add(form);
     const longestFirst = [...this.#forms].sort((a, b) => b.length - a.length);
     this.#pattern = new RegExp(longestFirst.map((form) => form.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')).join('|'), 'g');
     return true;
@@ -46,6 +46,11 @@ export class Redactor {
     });
     return { value, count };
   }
+}
+
+/** As it stands within a JSON string; JSON in JSON escapes twice. */
+function inJson(text: string): string {
+  return JSON.stringify(text).slice(1, -1);
 }
 
 /** Alone, and within more text: the same bytes give other characters at each of three offsets. Ends that share bits with a neighbour are left out. */

@@ -144,9 +144,12 @@ function page(text: string, ask: { handle: string; args: Readonly<Record<string,
   }
   const from = ends[offset - 2] ?? 0;
   const cut = cutText(text.slice(from, ends[Math.min(ends.length, offset - 1 + limit) - 1] ?? 0), { bytes: cap.bytes - FOOTER_BYTES, lines: Math.max(1, cap.lines - 2) }, 1);
-  const last = offset + cut.gap.first - 2;
-  if (offset === 1 && last === ends.length) return [cut.head];
+  // A line that does not fit is passed over and said so: a page that names itself as the next would be read for ever.
+  const over = cut.head === '' && ends.length > 0;
+  const last = over ? offset : offset + cut.gap.first - 2;
+  if (!over && offset === 1 && last === ends.length) return [cut.head];
   const next = last < ends.length ? ` Next: read path="${handle}" offset=${last + 1}` : '';
+  if (over) return [`[tollgate: line ${offset} of ${ends.length} is longer than a result may be here; it can be searched.${next}]`];
   return [cut.head, `[tollgate: lines ${offset}-${last} of ${ends.length}.${next}]`];
 }
 
