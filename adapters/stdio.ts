@@ -22,7 +22,7 @@ export class StdioConnection implements Connection {
   private readonly settings: ServerSettings;
   private readonly options: AdapterOptions;
   private child: ChildProcessWithoutNullStreams | undefined;
-  private corked = false;
+  private readonly outbox: string[] = [];
   private closing: Promise<void> | undefined;
   private ended = false;
 
@@ -46,19 +46,15 @@ export class StdioConnection implements Connection {
     });
   }
 
-  /** Messages of one turn of the event loop leave in one write. */
+  /** Messages of one turn of the event loop leave in one write, as one text: a list of buffers would cost more than joining. */
   send(text: string): void {
-    const stdin = this.child?.stdin;
-    if (stdin === undefined || !stdin.writable) return;
-    if (!this.corked) {
-      this.corked = true;
-      stdin.cork();
-      process.nextTick(() => {
-        this.corked = false;
-        stdin.uncork();
-      });
-    }
-    stdin.write(`${oneLine(text)}\n`);
+    if (this.child?.stdin.writable !== true) return;
+    this.outbox.push(oneLine(text), '\n');
+    if (this.outbox.length > 2) return;
+    process.nextTick(() => {
+      const lines = this.outbox.splice(0).join('');
+      if (this.child?.stdin.writable === true) this.child.stdin.write(lines);
+    });
   }
 
   backlog(): number {
