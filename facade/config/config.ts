@@ -1,5 +1,6 @@
 /** Owns the shape of a loaded configuration: complete, frozen, every default filled in. */
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
+import type { BudgetObligation } from '../../policies/port.ts';
 
 /** One server behind the facade, internal ones excepted. */
 export interface ServerConfig {
@@ -71,16 +72,8 @@ export interface ExposeRule {
   readonly pins: Readonly<Record<string, unknown>>;
 }
 
-/** A limit that is spent (HB-05, CY-17). `when` narrows it; absent fields match all. */
-export interface BudgetConfig {
-  readonly id: string;
-  readonly scope: 'run' | 'session' | 'principal' | 'server' | 'tool' | 'origin';
-  readonly window?: number;
-  readonly calls?: number;
-  readonly argBytes?: number;
-  readonly outputBytes?: number;
-  readonly wallMs?: number;
-  readonly concurrent?: number;
+/** A limit that is spent (HB-05, CY-17), and what narrows it; absent fields of `when` match all. */
+export interface BudgetConfig extends BudgetObligation {
   readonly when: { readonly server?: string; readonly tool?: string; readonly verb?: Verb; readonly role?: string; readonly profile?: string };
 }
 
