@@ -111,7 +111,7 @@ describe('cut plus spill is the redacted original' + verifies('HA-11', 'CY-19'),
     }), { numRuns: 12 });
     const { shown } = await joined((await facade.call(session, 'bash', { command: 'seq 1 5000' })).result);
     expect(shown[0]).toMatch(/^1\n2\n/);
-    expect(shown[1]).toMatch(/\n4999\n5000\n$/);
+    expect(shown[1]).toMatch(/\n4999\n5000\n?$/);
   }, 60_000);
 
   it('for structured content: the spill holds all of it, and what is shown is shorter', async () => {
