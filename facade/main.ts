@@ -2,7 +2,7 @@
 /** Owns the wiring: the only file that knows which implementations stand behind the ports, and the start of the process. */
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
-import { homedir, tmpdir, userInfo } from 'node:os';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
@@ -18,7 +18,7 @@ import { createBudgets, createGate, type Gate } from './budget.ts';
 import type { Deps } from './call.ts';
 import { Catalog, type Listed, type Served } from './catalog.ts';
 import { runCli } from './cli/program.ts';
-import { EXIT, type Io } from './cli/io.ts';
+import { processIo } from './cli/process.ts';
 import type { CapsConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
 import { Exposures } from './exposure.ts';
@@ -150,48 +150,7 @@ function noticesOf(config: Config): readonly string[] {
   return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights];
 }
 
-/** The process as commands see it. */
-function processIo(): Io {
-  let stopped: Promise<void> | undefined;
-  return {
-    stdout: (text) => void process.stdout.write(text), stderr: (text) => void process.stderr.write(text), isTTY: process.stdout.isTTY === true,
-    env: process.env, stdin: process.stdin, out: process.stdout,
-    home: readOr(homedir, '/nonexistent'), cwd: readOr(process.cwd, '/'), user: readOr(() => userInfo().username, `uid-${process.getuid?.()}`),
-    get stopped() {
-      return (stopped ??= untilStopped());
-    },
-  };
-}
-
-/** In a container the user may have neither name nor home, and a current folder may be gone; what needs them says so itself. */
-function readOr(read: () => string, otherwise: string): string {
-  try {
-    return read();
-  } catch {
-    return otherwise;
-  }
-}
-
-/** A command that has something to end asks for this; under all others a signal ends the process at once. A reader that went away is a signal too. */
-function untilStopped(): Promise<void> {
-  return new Promise((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => resolve());
-    process.stdout.once('error', () => resolve());
-  });
-}
-
-/** A reader such as `head` may go away first, which is no fault; output that a full disk did not take is one. */
-function watchOutput(): void {
-  process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
-    if (code === 'EPIPE' || code === 'ECONNRESET') return;
-    process.stderr.write(`The output could not be written (${code}).\n`);
-    process.exitCode = EXIT.unexpected;
-  });
-  process.stderr.on('error', () => undefined);
-}
-
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
-  watchOutput();
-  const code = await runCli(process.argv.slice(2), processIo(), { assemble, check: checkPolicy });
+  const code = await runCli(process.argv.slice(2), processIo(process), { assemble, check: checkPolicy });
   process.exitCode ??= code;
 }

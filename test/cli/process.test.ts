@@ -1,0 +1,74 @@
+/** Tests the process as commands see it: signals, a reader that goes away, a disk that is full. */
+import { EventEmitter } from 'node:events';
+import { PassThrough } from 'node:stream';
+import { describe, expect, it } from 'vitest';
+import { processIo, type Host } from '../../facade/cli/process.ts';
+
+class FakeHost extends EventEmitter {
+  readonly stdin = new PassThrough();
+  readonly stdout = new PassThrough();
+  readonly stderr = new PassThrough();
+  readonly env = {};
+  readonly exits: unknown[] = [];
+  exitCode: number | undefined;
+  cwd = (): string => '/somewhere';
+  exit = (code: unknown): void => void this.exits.push(code);
+
+  get asHost(): Host {
+    return this as unknown as Host;
+  }
+}
+
+const fault = (code: string): Error => Object.assign(new Error(code), { code });
+
+describe('signals', () => {
+  it.each(['SIGINT', 'SIGTERM', 'SIGHUP'])('%s stops in order what asked for it, and ends the process the second time', async (signal) => {
+    const host = new FakeHost();
+    const io = processIo(host.asHost);
+    expect(host.listenerCount(signal)).toBe(0);
+    const { stopped } = io;
+    expect(io.stopped).toBe(stopped);
+    host.emit(signal);
+    await stopped;
+    expect(host.exits).toEqual([]);
+    host.emit('SIGTERM');
+    expect(host.exits).toEqual([1]);
+  });
+});
+
+describe('output', () => {
+  it('goes to its stream', () => {
+    const host = new FakeHost();
+    const io = processIo(host.asHost);
+    io.stdout('data');
+    io.stderr('talk');
+    expect([String(host.stdout.read()), String(host.stderr.read()), io.isTTY, io.cwd]).toEqual(['data', 'talk', false, '/somewhere']);
+  });
+
+  it('that nobody reads any more stops the command, and is no fault', async () => {
+    const host = new FakeHost();
+    const { stopped } = processIo(host.asHost);
+    host.stdout.emit('error', fault('EPIPE'));
+    host.stderr.emit('error', fault('EPIPE'));
+    await stopped;
+    expect([host.exitCode, host.stderr.read()]).toEqual([undefined, null]);
+  });
+
+  it('that the disk did not take is a fault of the command', () => {
+    const host = new FakeHost();
+    processIo(host.asHost);
+    host.stdout.emit('error', fault('ENOSPC'));
+    expect(host.exitCode).toBe(1);
+    expect(String(host.stderr.read())).toBe('The output could not be written (ENOSPC).\n');
+  });
+});
+
+describe('a user without name and home, in a folder that is gone', () => {
+  it('can start still', () => {
+    const host = new FakeHost();
+    host.cwd = () => {
+      throw fault('ENOENT');
+    };
+    expect(processIo(host.asHost)).toMatchObject({ cwd: '/', user: expect.any(String), home: expect.any(String) });
+  });
+});

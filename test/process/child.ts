@@ -1,0 +1,103 @@
+/** Owns `tollgate` as a process of its own, from dist/: its lines, its end, and what it left behind. */
+import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Project } from '../config/project.ts';
+
+const ROOT = path.join(import.meta.dirname, '..', '..');
+/** The program as it ships. */
+export const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
+
+/** An answer of the wire. */
+export interface Reply {
+  readonly id: number | string | null;
+  readonly result?: { readonly isError?: boolean; readonly content?: readonly { readonly text?: string }[]; readonly tools?: readonly { readonly name: string }[]; readonly _meta?: Readonly<Record<string, unknown>> };
+  readonly error?: { readonly code: number; readonly message: string; readonly data?: { readonly code?: string; readonly executed?: boolean } };
+}
+
+/** How a process ended. */
+export interface End {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/** How to start: `shell` sets limits in bash before it becomes Tollgate. */
+export interface Start {
+  readonly env?: Readonly<Record<string, string>>;
+  readonly shell?: string;
+}
+
+/** `tollgate` as a child. It gets a small environment; its home is the project's. */
+export class Child {
+  readonly process: ChildProcessWithoutNullStreams;
+  readonly ended: Promise<End>;
+  out = '';
+  err = '';
+  readonly #waiting = new Map<unknown, (reply: Reply) => void>();
+  #lastId = 0;
+  #read = 0;
+
+  constructor(project: Project, argv: readonly string[], { env = {}, shell }: Start = {}) {
+    const words = [process.execPath, MAIN, ...argv];
+    const [command = '', ...args] = shell === undefined ? words : ['bash', '-c', `${shell}; exec "$@"`, 'tollgate', ...words];
+    this.process = spawn(command, args, { cwd: project.folder, env: { PATH: process.env['PATH'] ?? '', HOME: project.home, ...env }, stdio: 'pipe' });
+    this.process.stdout.setEncoding('utf8').on('data', (text: string) => this.#receive(text));
+    this.process.stderr.setEncoding('utf8').on('data', (text: string) => void (this.err += text));
+    // What it does not read any more is told by its end.
+    this.process.stdin.on('error', () => undefined);
+    this.ended = new Promise((resolve) => this.process.once('close', (code, signal) => resolve({ code, signal })));
+  }
+
+  /** All lines of stdout so far, parsed; throws on one that is not JSON. */
+  get lines(): readonly Record<string, unknown>[] {
+    return this.out.split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as Record<string, unknown>);
+  }
+
+  ask(method: string, params: unknown = {}): Promise<Reply> {
+    const id = (this.#lastId += 1);
+    const reply = new Promise<Reply>((resolve) => this.#waiting.set(id, resolve));
+    this.process.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
+    return reply;
+  }
+
+  call(name: string, args: unknown): Promise<Reply> {
+    return this.ask('tools/call', { name, arguments: args });
+  }
+
+  /** The handshake of a client. */
+  async hello(): Promise<void> {
+    await this.ask('initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } });
+  }
+
+  async kill(signal: NodeJS.Signals): Promise<End> {
+    this.process.kill(signal);
+    return this.ended;
+  }
+
+  #receive(text: string): void {
+    this.out += text;
+    for (let end = this.out.indexOf('\n', this.#read); end >= 0; end = this.out.indexOf('\n', this.#read)) {
+      const line = this.out.slice(this.#read, end);
+      this.#read = end + 1;
+      if (!line.startsWith('{')) continue;
+      const reply = JSON.parse(line) as Reply;
+      this.#waiting.get(reply.id)?.(reply);
+      this.#waiting.delete(reply.id);
+    }
+  }
+}
+
+/** The pids that servers with `CHAOS_STARTS` wrote to this file. */
+export function startedIn(file: string): readonly number[] {
+  return existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter((line) => line !== '').map(Number) : [];
+}
+
+/** Whether a process exists and is no zombie. */
+export function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return process.platform !== 'linux' || !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,153 @@
+/** Tests `tollgate run` as a process: its ends, what it leaves behind, and that its stdout is the wire alone. */
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { server } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+import { Child, isRunning, MAIN, startedIn } from './child.ts';
+
+let project: Project;
+let started: string;
+const children: Child[] = [];
+
+function run(...argv: readonly string[]): Child {
+  const child = new Child(project, ['run', ...argv], { env: { TOLLGATE_LOG: 'debug' } });
+  children.push(child);
+  return child;
+}
+
+/** Two servers that tell their pids: one that keeps to the protocol, one of the given mode. */
+function configure(mode: string): void {
+  const chaos = (name: string): string => server(['chaos.mjs', name], `env: {CHAOS_STARTS: ${started}}`);
+  project.write('tollgate.yaml', `version: 1
+workspace: ./workspace
+servers: {good: ${chaos('ok')}, other: ${chaos(mode)}}
+profiles: {default: {servers: [good, other], expose: {primitives: workspace, tools: ["good.*", "other.echo", "other.noisy", "other.flood"]}}}
+rules: [{id: all, outcome: allow, when: {}}]
+`);
+}
+
+/** A child that has both servers running, and a shell session; gives all their pids. */
+async function busy(mode = 'ok'): Promise<{ readonly child: Child; readonly pids: readonly number[] }> {
+  configure(mode);
+  const child = run();
+  await child.hello();
+  await child.ask('tools/list');
+  await child.call('bash', { action: 'start', command: `echo $$ >> ${started}; exec sleep 1000` });
+  await expect.poll(() => startedIn(started), { timeout: 20_000 }).toHaveLength(3);
+  const pids = startedIn(started);
+  expect(pids.filter(isRunning)).toEqual(pids);
+  return { child, pids };
+}
+
+/** What is left of cut outputs. */
+function spilled(): readonly string[] {
+  const state = path.join(project.home, '.local', 'state', 'tollgate');
+  return readdirSync(state, { recursive: true, encoding: 'utf8' }).filter((name) => /spills\/./.test(name));
+}
+
+beforeEach(() => {
+  project = new Project();
+  project.write('workspace/README.md', '# Hello\n');
+  started = path.join(project.folder, 'started');
+});
+afterEach(async () => {
+  await Promise.all(children.splice(0).map((child) => child.kill('SIGKILL')));
+  project.remove();
+});
+
+describe('the end of tollgate run' + verifies('HA-07'), () => {
+  it('comes with the end of its input: exit code 0, and no process is left', async () => {
+    const { child, pids } = await busy();
+    child.process.stdin.end();
+    expect(await child.ended).toEqual({ code: 0, signal: null });
+    expect(pids.filter(isRunning)).toEqual([]);
+    expect(spilled()).toEqual([]);
+  });
+
+  it.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('comes with %s: exit code 0, and no process is left', async (signal) => {
+    const { child, pids } = await busy();
+    expect(await child.kill(signal)).toEqual({ code: 0, signal: null });
+    expect(pids.filter(isRunning)).toEqual([]);
+  });
+
+  it('comes at once with a second signal, and ends a server that holds it up', async () => {
+    const { child, pids } = await busy('stubborn');
+    child.process.kill('SIGTERM');
+    // The session ends first, the stubborn server is waited for.
+    await expect.poll(() => pids.filter(isRunning).length, { timeout: 20_000 }).toBe(1);
+    expect(await child.kill('SIGTERM')).toEqual({ code: 1, signal: null });
+    await expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
+  });
+
+  it('by SIGKILL leaves no server behind: each sees the end of its input', async () => {
+    const { child, pids } = await busy();
+    expect(await child.kill('SIGKILL')).toEqual({ code: null, signal: 'SIGKILL' });
+    await expect.poll(() => pids.slice(0, 2).filter(isRunning), { timeout: 20_000 }).toEqual([]);
+    // A shell command has no such end: it goes on until the sandbox ends it with its parent.
+    process.kill(pids[2] ?? 0, 'SIGKILL');
+  });
+
+  it('comes while it waits for a server that never answers', async () => {
+    configure('mute');
+    const child = run();
+    await child.hello();
+    void child.ask('tools/list');
+    await expect.poll(() => startedIn(started), { timeout: 20_000 }).toHaveLength(2);
+    child.process.stdin.end();
+    expect(await child.ended).toEqual({ code: 0, signal: null });
+    expect(startedIn(started).filter(isRunning)).toEqual([]);
+  });
+
+  it('comes with a signal while it starts', async () => {
+    configure('ok');
+    const child = run();
+    await expect.poll(() => child.err, { timeout: 20_000, interval: 5 }).not.toBe('');
+    expect((await child.kill('SIGTERM')).code).toBe(0);
+  });
+
+  it('comes when the client goes away in the middle of a call', async () => {
+    const { child, pids } = await busy();
+    void child.call('good_hang', {});
+    void child.call('good_slow', { ms: 10 });
+    await expect.poll(() => child.out, { timeout: 20_000 }).toContain('"slow"');
+    child.process.stdout.destroy();
+    child.process.stdin.end();
+    expect((await child.ended).code).toBe(0);
+    expect(pids.filter(isRunning)).toEqual([]);
+  });
+});
+
+describe('stdout' + verifies('CY-22', 'CY-25'), () => {
+  it.each(['noise', 'stderr-flood', 'asks'])('is the wire alone beside a server with %s, with the log at its loudest', async (mode) => {
+    configure(mode);
+    const child = run();
+    await child.hello();
+    await child.ask('tools/list');
+    const replies = await Promise.all([child.call('other_noisy', { a: 1 }), child.call('other_flood', {}), child.call('other_echo', { a: 1 }), child.call('good_crash', {})]);
+    child.process.stdin.write('this is no message\n');
+    await expect.poll(() => child.lines.some(({ id }) => id === null), { timeout: 20_000 }).toBe(true);
+    child.process.stdin.end();
+    expect((await child.ended).code).toBe(0);
+    expect(child.lines.filter(({ jsonrpc }) => jsonrpc !== '2.0')).toEqual([]);
+    expect(replies.map(({ result }) => result?.content?.[0]?.text?.slice(0, 16))).toEqual(['behind noise', 'after the flood', '{"a":1}', expect.stringContaining('Server "good"')]);
+    // What servers say on stderr is in the log, under their names, and nowhere else.
+    if (mode === 'stderr-flood') expect(child.err).toMatch(/"server":"other","msg":"line 1"/);
+    expect(child.out).not.toContain('line 1');
+  });
+
+  it('holds a client of the SDK, spawned by itself, to the end', async () => {
+    configure('ok');
+    const client = new Client({ name: 'test', version: '1' });
+    const transport = new StdioClientTransport({ command: process.execPath, args: [MAIN, 'run', '--config', project.file], env: { PATH: process.env['PATH'] ?? '', HOME: project.home }, stderr: 'ignore' });
+    await client.connect(transport);
+    const pid = transport.pid ?? 0;
+    expect((await client.listTools()).tools.map(({ name }) => name)).toContain('good_echo');
+    expect(await client.callTool({ name: 'read', arguments: { path: 'README.md' } })).toMatchObject({ content: [{ text: expect.stringContaining('# Hello') }] });
+    await client.close();
+    await expect.poll(() => [pid, ...startedIn(started)].filter(isRunning), { timeout: 20_000 }).toEqual([]);
+  });
+});
