@@ -1,6 +1,7 @@
 /** Owns stage 3: the arguments lifted back, judged by the original schema, pinned; nothing is coerced in silence. */
 import type { JsonDoc } from '../adapters/port.ts';
-import { TollgateError } from '../catalogs/errors.ts';
+import { parseDoc } from '../adapters/rpc/json.ts';
+import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import { formatFaults, repairArgs, type Fault, type Validator } from '../catalogs/validate.ts';
 
 /** How the arguments of one exposed tool are understood. */
@@ -29,30 +30,30 @@ export interface Bound {
 /** Binds arguments to a tool. Throws ARGS_INVALID with paths, expectations and legal names, at most 1 kB. */
 export function bindArgs(given: JsonDoc, shape: ArgsShape): Bound {
   if (Buffer.byteLength(given.text) > shape.maxBytes) throw invalid(`the arguments are longer than ${shape.maxBytes} bytes`);
-  const { object, unwrapped } = asObject(given);
-  const lifted = shape.lift(object);
+  const doc = asObject(given);
+  const lifted = shape.lift(doc.value);
   const pinned = applyPins(lifted.args, shape.pins);
   const checked = checkOrRepair(pinned.args, shape);
-  const changed = unwrapped || lifted.changed || pinned.changed || checked.notes.length > 0;
+  const changed = lifted.changed || pinned.changed || checked.notes.length > 0;
   const notes = [...(lifted.notes ?? []), ...checked.notes];
-  if (!changed) return { doc: given as Bound['doc'], notes };
-  if (!given.exact) throw invalid('a number in the arguments is too precise to be carried through the changes that this tool needs; send it as text');
+  if (!changed) return { doc, notes };
+  if (!doc.exact) throw invalid('a number in the arguments is too precise to be carried through the changes that this tool needs; send it as text');
   return { doc: { text: JSON.stringify(checked.args), value: checked.args, exact: true }, notes };
 }
 
-/** Hosts send nothing, null, or the whole object as text (schema-primitives A7, call time 1). */
-function asObject(given: JsonDoc): { object: Readonly<Record<string, unknown>>; unwrapped: boolean } {
-  if (given.value === null || given.value === undefined) return { object: {}, unwrapped: true };
-  const value = typeof given.value === 'string' ? parseObject(given.value) : given.value;
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalid('arguments: expected an object');
-  return { object: value as Record<string, unknown>, unwrapped: value !== given.value };
+/** Hosts send nothing, null, or the whole object as text (schema-primitives A7, call time 1); such a text is as strict as the wire. */
+function asObject(given: JsonDoc): Bound['doc'] {
+  if (given.value === null || given.value === undefined) return { text: '{}', value: {}, exact: true };
+  const doc = typeof given.value === 'string' ? parseText(given.value) : given;
+  if (typeof doc.value !== 'object' || doc.value === null || Array.isArray(doc.value)) throw invalid('arguments: expected an object');
+  return doc as Bound['doc'];
 }
 
-function parseObject(text: string): unknown {
+function parseText(text: string): JsonDoc {
   try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return text;
+    return parseDoc(text);
+  } catch (thrown) {
+    throw invalid(`arguments: expected an object; as text: ${asTollgateError(thrown).message}`);
   }
 }
 
