@@ -33,7 +33,7 @@ export class Child {
   readonly ended: Promise<End>;
   out = '';
   err = '';
-  readonly #waiting = new Map<unknown, (reply: Reply) => void>();
+  readonly #waiting = new Map<unknown, { readonly resolve: (reply: Reply) => void; readonly reject: (why: Error) => void }>();
   #lastId = 0;
   #read = 0;
 
@@ -45,7 +45,10 @@ export class Child {
     this.process.stderr.setEncoding('utf8').on('data', (text: string) => void (this.err += text));
     // What it does not read any more is told by its end.
     this.process.stdin.on('error', () => undefined);
-    this.ended = new Promise((resolve) => this.process.once('close', (code, signal) => resolve({ code, signal })));
+    this.ended = new Promise((resolve) => this.process.once('close', (code, signal) => {
+      for (const { reject } of this.#waiting.values()) reject(new Error(`ended with ${code ?? signal}: ${this.err}`));
+      resolve({ code, signal });
+    }));
   }
 
   /** All lines of stdout so far, parsed; throws on one that is not JSON. */
@@ -55,7 +58,9 @@ export class Child {
 
   ask(method: string, params: unknown = {}): Promise<Reply> {
     const id = (this.#lastId += 1);
-    const reply = new Promise<Reply>((resolve) => this.#waiting.set(id, resolve));
+    const reply = new Promise<Reply>((resolve, reject) => this.#waiting.set(id, { resolve, reject }));
+    // Who waits for it sees its failure; who does not has given it up.
+    reply.catch(() => undefined);
     this.process.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
     return reply;
   }
@@ -67,6 +72,18 @@ export class Child {
   /** The handshake of a client. */
   async hello(): Promise<void> {
     await this.ask('initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } });
+  }
+
+  /** The first line of stdout; rejects when there will be none. */
+  firstLine(): Promise<string> {
+    return new Promise((resolve, reject) => {
+      const look = (): void => {
+        if (this.out.includes('\n')) resolve(this.out.slice(0, this.out.indexOf('\n')));
+      };
+      this.process.stdout.on('data', look);
+      void this.ended.then(() => reject(new Error(this.err)));
+      look();
+    });
   }
 
   async kill(signal: NodeJS.Signals): Promise<End> {
@@ -81,7 +98,7 @@ export class Child {
       this.#read = end + 1;
       if (!line.startsWith('{')) continue;
       const reply = JSON.parse(line) as Reply;
-      this.#waiting.get(reply.id)?.(reply);
+      this.#waiting.get(reply.id)?.resolve(reply);
       this.#waiting.delete(reply.id);
     }
   }

@@ -36,7 +36,7 @@ async function busy(mode = 'ok'): Promise<{ readonly child: Child; readonly pids
   const child = run();
   await child.hello();
   await child.ask('tools/list');
-  await child.call('bash', { action: 'start', command: `echo $$ >> ${started}; exec sleep 1000` });
+  await child.call('bash', { action: 'start', wait_ms: 1, command: `echo $$ >> ${started}; exec sleep 1000` });
   await expect.poll(() => startedIn(started), { timeout: 20_000 }).toHaveLength(3);
   const pids = startedIn(started);
   expect(pids.filter(isRunning)).toEqual(pids);

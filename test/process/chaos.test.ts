@@ -1,0 +1,78 @@
+/** Tests the facade among servers that are missing, exit, hang, flood and lie: the others go on, and each fault has its reason. */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { dataOf, server } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+import { Child } from './child.ts';
+
+/** Mode of the fixture, and the reason that `tollgate servers` gives; none where the server is usable still. */
+const SERVERS: Readonly<Record<string, RegExp | undefined>> = {
+  ok: undefined,
+  'crash-at-start': /^Server "crash-at-start" ended with exit code 7 before it had answered\.$/,
+  mute: /^Server "mute" did not answer within 2500 ms\.$/,
+  'stderr-flood': undefined,
+  noise: undefined,
+  refuse: /^Server "refuse" /,
+  'wrong-version': /^Server "wrong-version" .*1999-01-01/,
+  'no-list': /is no list\.$/,
+  'close-stdout': undefined,
+};
+
+let project: Project;
+const children: Child[] = [];
+
+function tollgate(...argv: readonly string[]): Child {
+  const child = new Child(project, argv);
+  children.push(child);
+  return child;
+}
+
+beforeEach(() => {
+  project = new Project();
+  project.write('workspace/README.md', '# Hello\n');
+  const servers = Object.keys(SERVERS).map((mode) => `  ${mode}: ${server(['chaos.mjs', mode], 'connectTimeoutMs: 2500')}\n`).join('');
+  project.write('tollgate.yaml', `version: 1
+workspace: ./workspace
+servers:
+${servers}  missing: {command: no-such-program-here, isolation: direct, approved: true}
+limits: {connections: 12}
+profiles: {default: {servers: [missing, ${Object.keys(SERVERS).join(', ')}], expose: {primitives: workspace, tools: [${Object.keys(SERVERS).map((mode) => `"${mode}.*"`).join(', ')}]}}}
+rules: [{id: all, outcome: allow, when: {}}]
+`);
+});
+afterEach(async () => {
+  await Promise.all(children.splice(0).map((child) => child.kill('SIGKILL')));
+  project.remove();
+});
+
+describe('among servers that fail in every way', () => {
+  it('the list has the tools of the others within the time that a server has to connect, and they are called' + verifies('HA-09'), async () => {
+    const child = tollgate('run');
+    await child.hello();
+    const before = performance.now();
+    const { result } = await child.ask('tools/list');
+    // The time to connect is 2.5 s; the rest is for a busy machine. Without a bound it would be the 30 s of a call.
+    expect(performance.now() - before).toBeLessThan(12_000);
+    const names = result?.tools?.map(({ name }) => name) ?? [];
+    expect(names).toEqual(expect.arrayContaining(['read', 'ok_echo', 'noise_echo', 'stderr-flood_echo']));
+    for (const mode of Object.keys(SERVERS).filter((name) => SERVERS[name] !== undefined)) expect(names.filter((name) => name.startsWith(mode)), mode).toEqual([]);
+    for (const name of ['ok_echo', 'noise_echo', 'stderr-flood_echo']) expect((await child.call(name, { n: 1 })).result).toMatchObject({ content: [{ text: '{"n":1}' }] });
+    // One that dies, and one that hangs, hold up no other.
+    void child.call('noise_hang', {});
+    expect((await child.call('ok_crash', {})).result).toMatchObject({ isError: true, _meta: { 'tollgate/code': 'TOOL_CRASHED' } });
+    expect((await child.call('stderr-flood_echo', { n: 2 })).result?.content?.[0]?.text).toBe('{"n":2}');
+    expect((await child.call('read', { path: 'README.md' })).result?.content?.[0]?.text).toContain('# Hello');
+    child.process.stdin.end();
+    expect((await child.ended).code).toBe(0);
+  });
+
+  it('tollgate servers names the state of each and the reason of those that cannot be used, and ends with 5', async () => {
+    const child = tollgate('servers', '--json');
+    expect(await child.ended).toEqual({ code: 5, signal: null });
+    const { servers } = dataOf<{ servers: { name: string; state: string; reason: string }[] }>(child.out);
+    const reasons = new Map(servers.map(({ name, reason }) => [name, reason]));
+    for (const [mode, expected] of Object.entries(SERVERS)) expect(reasons.get(mode), mode).toMatch(expected ?? /^$/);
+    expect(reasons.get('missing')).toMatch(/its command or its folder was not found/);
+    expect(servers.find(({ name }) => name === 'ok')?.state).toBe('healthy');
+  });
+});

@@ -1,0 +1,68 @@
+/** Tests what only a process of its own can show: output that nobody reads or no disk takes, links to the program, workers that must end. */
+import { spawnSync } from 'node:child_process';
+import { symlinkSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { cli } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { Child, MAIN } from './child.ts';
+
+let project: Project;
+
+/** A line of bash, in which $T is the program; `code` is that of the program, not of what reads from it. */
+function shell(line: string): { readonly code: number; readonly out: string; readonly err: string } {
+  const { stdout, stderr } = spawnSync('bash', ['-c', `T="${process.execPath} ${MAIN}"; ${line}; printf '\\n%s' "\${PIPESTATUS[0]}"`], { cwd: project.folder, encoding: 'utf8', env: { PATH: process.env['PATH'] ?? '', HOME: project.home } });
+  const at = stdout.lastIndexOf('\n');
+  return { code: Number(stdout.slice(at + 1)), out: stdout.slice(0, at), err: stderr };
+}
+
+beforeEach(() => {
+  project = new Project();
+  project.write('workspace/README.md', '# Hello\n');
+  project.write('tollgate.yaml', 'version: 1\nworkspace: ./workspace\nrules: [{id: all, outcome: allow, when: {}}]\n');
+});
+afterEach(() => project.remove());
+
+describe('output', () => {
+  it('that its reader leaves early is no fault, and never a stack', async () => {
+    for (let n = 0; n < 3; n += 1) await cli(project, ['tools']);
+    expect(shell('$T audit export | head -c 1')).toEqual({ code: 0, out: '{', err: '' });
+    expect(shell('$T --help | true')).toMatchObject({ code: 0, err: '' });
+  });
+
+  it('that a full disk does not take ends with 1', () => {
+    expect(shell('$T version > /dev/full')).toEqual({ code: 1, out: '', err: 'The output could not be written (ENOSPC).\n' });
+  });
+
+  it('is data alone on stdout, whatever is said beside it', () => {
+    project.write('clients.json', '{"mcpServers": {"My Server": {"command": "x"}}}');
+    project.write('tollgate.yaml', 'version: 1\nworkspace: ./workspace\ninclude: [clients.json]\n');
+    const { out, err } = shell('TOLLGATE_LOG=debug $T servers --json');
+    expect(JSON.parse(out)).toMatchObject({ servers: [{ name: 'workspace' }, { name: 'my-server' }] });
+    expect(shell('$T check').err).toContain('clients.json:1:');
+    expect(err).not.toMatch(/^ +at /m);
+  });
+});
+
+describe('the program', () => {
+  it('runs through a link, as npm makes one', () => {
+    symlinkSync(MAIN, path.join(project.folder, 'tollgate'));
+    expect(spawnSync(process.execPath, [path.join(project.folder, 'tollgate'), 'version'], { encoding: 'utf8' })).toMatchObject({ status: 0, stdout: expect.stringMatching(/^tollgate \d/) });
+  });
+
+  it('runs in a folder that is gone', () => {
+    expect(shell('mkdir gone; cd gone; rmdir ../gone; $T check')).toMatchObject({ code: 2, out: '', err: expect.stringMatching(/^CONFIG_INVALID: .*\ntollgate\.yaml:1:1: .*there is no such file/) });
+  });
+
+  it('ends also where Rego runs in workers: with its input, and when the start fails after them', async () => {
+    project.write('rego/mine.rego', 'package policy.mine\n\nallow contains "all" if true\n');
+    project.write('tollgate.yaml', 'version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [rego]\n');
+    const child = new Child(project, ['run']);
+    await child.hello();
+    expect((await child.call('read', { path: 'README.md' })).result?.content?.[0]?.text).toContain('# Hello');
+    child.process.stdin.end();
+    expect(await child.ended).toEqual({ code: 0, signal: null });
+    project.write('state/audit.key', 'too short');
+    expect(shell('$T run < /dev/null')).toMatchObject({ code: 1, out: '', err: expect.stringMatching(/^STATE_FAILED: audit\.key is not a file of 32 bytes/) });
+  });
+});
