@@ -20,7 +20,7 @@ export interface Trace {
   exposed?: Exposed;
   target?: Target;
   decision?: CallDecision;
-  effectDigest?: string;
+  facts?: CallFacts;
   intended?: boolean;
   executed: 'no' | 'yes' | 'unknown';
   upstreamMs?: number;
@@ -30,11 +30,11 @@ export interface Trace {
   serverError?: boolean;
 }
 
-/** The fields that every record of a call has. */
+/** The fields that every record of a call has; from the intent on they stay as they are. */
 function factsOf(trace: Trace, digest: (text: string) => string): CallFacts {
+  if (trace.facts !== undefined) return trace.facts;
   const effect = trace.target?.effect;
   const { id, role, profiles, origin } = trace.principal;
-  if (effect !== undefined) trace.effectDigest ??= effectDigest(effect, trace.target?.argsText ?? '', digest);
   return {
     id: trace.id,
     principal: { id, role, profiles, origin },
@@ -42,7 +42,7 @@ function factsOf(trace: Trace, digest: (text: string) => string): CallFacts {
     run: trace.caller?.run ?? trace.session,
     exposed: trace.exposed?.name ?? trace.asked,
     revision: trace.revision,
-    ...(effect === undefined ? {} : { server: effect.server, tool: effect.tool, verb: effect.verb, ...(trace.effectDigest === undefined ? {} : { effectDigest: trace.effectDigest }) }),
+    ...(effect === undefined ? {} : { server: effect.server, tool: effect.tool, verb: effect.verb, effectDigest: effectDigest(effect, trace.target?.argsText ?? '', digest) }),
     ...(trace.decision === undefined ? {} : { reasons: trace.decision.reasons.map(place) }),
     ...(trace.decision === undefined || trace.decision.shadow.length === 0 ? {} : { shadow: trace.decision.shadow.map(place) }),
   };
@@ -65,7 +65,8 @@ function obligationsOf(decision: CallDecision | undefined): { obligations?: Audi
 
 /** Before the server is reached. */
 export function intentRecord(trace: Trace, digest: (text: string) => string): IntentEntry {
-  return { type: 'intent', ...factsOf(trace, digest), outcome: 'allow', ...obligationsOf(trace.decision), sizes: { args: trace.argBytes } };
+  trace.facts = factsOf(trace, digest);
+  return { type: 'intent', ...trace.facts, outcome: 'allow', ...obligationsOf(trace.decision), sizes: { args: trace.argBytes } };
 }
 
 /** After all: an outcome where an intent stands, else the refusal by a budget or the decision without a call. */
