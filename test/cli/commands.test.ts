@@ -256,6 +256,14 @@ describe('audit', () => {
     expect(await cli(project, ['audit', 'show', 'nothing'])).toEqual({ code: EXIT.unexpected, out: '', err: 'There is no record with the id nothing.\n' });
   });
 
+  it('tail follows until a signal, export gives a table too', async () => {
+    const running = start(project, ['audit', 'tail', '--all', '--json']);
+    await expect.poll(() => running.said.out, { timeout: 20_000 }).not.toBe('');
+    running.stop();
+    expect(await running.ended).toMatchObject({ code: EXIT.ok, err: '' });
+    expect((await cli(project, ['audit', 'export', '--format', 'csv'])).out).toMatch(/^ts,seq,type,id,/);
+  });
+
   it('says with exit code 3 that the log was changed', async () => {
     mkdirSync(path.join(project.folder, 'copy'));
     const { out } = await cli(project, ['audit', 'export']);
