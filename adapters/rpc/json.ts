@@ -14,8 +14,8 @@ export type { JsonObject, RpcError, Side, WireMessage } from './message.ts';
 export { members } from './scan.ts';
 export type { Member } from './scan.ts';
 
-/** Nesting that is still read. Results of servers have run already, so they get more room; both are far below any stack. */
-const MAX_DEPTH: Readonly<Record<Side, number>> = { client: 64, server: 256 };
+/** Nesting that is still read. Results of servers have run already, and one deep tool must not cost its list, so they get more room; both are far below any stack. */
+const MAX_DEPTH: Readonly<Record<Side, number>> = { client: 64, server: 512 };
 
 /**
  * Reads one line or body. Never throws, on any bytes; time is linear. Refused on both sides: invalid UTF-8, a byte

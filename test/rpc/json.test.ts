@@ -200,7 +200,7 @@ describe('answers of servers', () => {
     ['a result with a key twice, of which a reader may see either', '{"jsonrpc":"2.0","id":1,"result":{"text":"a","text":"b"}}', 1],
     ['noise', 'Server listening', null],
     ['a batch', '[]', null],
-    ['257 levels', `{"jsonrpc":"2.0","id":1,"result":${'{"a":'.repeat(257)}1${'}'.repeat(257)}}`, 1],
+    ['513 levels', `{"jsonrpc":"2.0","id":1,"result":${'{"a":'.repeat(513)}1${'}'.repeat(513)}}`, 1],
   ])('answers UPSTREAM_INVALID to %s', (_name, text, id) => {
     expect(refusal(text, 'server')).toEqual({ code: 'UPSTREAM_INVALID', id });
   });

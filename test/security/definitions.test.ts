@@ -14,7 +14,7 @@ const mail = (more: Readonly<Record<string, unknown>> = {}): RawTool => tool('ma
 /** Lets the server say list_changed, and waits until Tollgate has heard it. */
 async function changed(session: Session): Promise<void> {
   await facade.call(session, 'one_act', POKE);
-  await new Promise((resolve) => setTimeout(resolve, 200));
+  await new Promise((resolve) => setTimeout(resolve, 260));
 }
 
 describe('rug pull', () => {

@@ -1,0 +1,282 @@
+/** The corpora through the whole facade: real catalogs listed and called, hostile tools, arguments and results met by real stages. */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { exposedName, exposedNames } from '../../catalogs/names.ts';
+import { escapeHostile } from '../../catalogs/text.ts';
+import type { RawTool } from '../../catalogs/tool.ts';
+import { createValidator } from '../../catalogs/validate.ts';
+import type { Session } from '../../facade/facade.ts';
+import type { CallInput, Policy } from '../../policies/port.ts';
+import { instanceOf, mutantsOf } from '../catalogs/instances.ts';
+import { ACT, allow, startRaw, tool, type RawFacade, type RawServer } from '../properties/raw.ts';
+import { verifies } from '../verifies.ts';
+
+const corpora = process.env['TOLLGATE_CORPORA'] ?? path.resolve(import.meta.dirname, '../../../shared/corpora');
+
+function read<T>(file: string): T {
+  return JSON.parse(readFileSync(path.join(corpora, file), 'utf8').replaceAll('{{+}}', '')) as T;
+}
+
+const slug = (file: string): string => `s-${file.replace(/\.json$/, '').toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/-+$/, '')}`;
+const catalogs = new Map(readdirSync(path.join(corpora, 'catalogs')).filter((name) => name.endsWith('.json')).map((file) => [slug(file), read<{ tools: readonly RawTool[] }>(`catalogs/${file}`).tools]));
+
+describe('the catalogs of 50 real servers, served', () => {
+  let facade: RawFacade;
+  let session: Session;
+  let listed: ReadonlyMap<string, Readonly<Record<string, unknown>>>;
+  beforeAll(async () => {
+    const servers = Object.fromEntries([...catalogs].map(([name, tools]): [string, RawServer] => [name, { tools }]));
+    facade = await startRaw(servers, { limits: { servers: 64, connections: 50 } });
+    session = facade.open('me');
+    listed = new Map((await facade.list(session)).map((one) => [one.name, one]));
+  }, 120_000);
+  afterAll(() => facade.close());
+
+  it('are all listed, but for one quarantined tool and names that stand twice' + verifies('CY-14', 'CY-04', 'HE-04'), () => {
+    const all = [...catalogs].flatMap(([server, tools]) => tools.map((one) => ({ server, tool: one.name })));
+    expect(catalogs.size).toBe(50);
+    expect(all.length).toBe(2613);
+    const { names } = exposedNames(all);
+    const quarantined = [...catalogs.keys()].flatMap((server) => facade.assembled.catalog.entries(server).filter((entry) => entry.quarantine !== undefined).map((entry) => [server, entry.tool.name] as const));
+    expect(quarantined.map(([, name]) => name)).toEqual(['im_v1_message_list']);
+    expect([...facade.assembled.catalog.problems]).toEqual([]);
+    expect(new Set(listed.keys())).toEqual(new Set([...names.keys()].filter((name) => !quarantined.some(([server, own]) => exposedName(server, own) === name))));
+  });
+
+  it('every listed tool resolves, and a valid instance of its arguments arrives at its server' + verifies('CY-16', 'CY-15'), async () => {
+    let called = 0;
+    for (const [server, tools] of catalogs) {
+      for (const own of tools) {
+        const name = exposedName(server, own.name);
+        if (!listed.has(name)) continue;
+        const args = instanceOf(own.inputSchema, true);
+        const valid = args !== undefined && createValidator(own.inputSchema).check(args).length === 0;
+        const answer = await facade.call(session, name, valid ? args : {});
+        expect(valid ? [''] : ['', 'ARGS_INVALID'], `${name} ${answer.text.slice(0, 300)}`).toContain(answer.code);
+        called += valid ? 1 : 0;
+      }
+    }
+    expect(called).toBeGreaterThan(2500);
+  }, 240_000);
+
+  it('100,000 fuzzed calls in a time box: nothing listed without condition is denied, nothing is an internal fault, the policy saw what was sent', async () => {
+    const { deps } = facade.assembled;
+    const real = deps.policy();
+    let seen: CallInput | undefined;
+    const recording: Policy = { revision: real.revision, close: () => undefined, list: (principal, tools) => real.list(principal, tools), call: (input) => ((seen = input), real.call(input)) };
+    Object.assign(deps, { policy: () => recording });
+    const [server = ''] = [...catalogs].sort(([, left], [, right]) => left.length - right.length).filter(([, tools]) => tools.length > 30).map(([name]) => name);
+    const tools = (catalogs.get(server) ?? []).filter((own) => listed.has(exposedName(server, own.name)));
+    const values = new Map(tools.map((own) => [own, [false, true].map((full) => instanceOf(own.inputSchema, full)).flatMap((value) => (value === undefined ? [] : [value, ...mutantsOf(value)]))]));
+    const validators = new Map(tools.map((own) => [own, createValidator(own.inputSchema)]));
+    const valid = (own: RawTool, args: unknown): boolean => validators.get(own)?.check(args).length === 0;
+    const noise = fc.dictionary(fc.string({ maxLength: 8 }), fc.jsonValue({ maxDepth: 2 }), { maxKeys: 2 });
+    const before = facade.calls(server).length;
+    const expected: string[] = [];
+    await fc.assert(fc.asyncProperty(fc.constantFrom(...tools), fc.nat(), fc.option(noise), async (own, pick, more) => {
+      const choices = values.get(own) ?? [];
+      const base = choices[pick % Math.max(1, choices.length)] as Record<string, unknown> | undefined;
+      const args = { ...base, ...more };
+      const text = JSON.stringify(args);
+      seen = undefined;
+      const { code, text: said } = await facade.call(session, exposedName(server, own.name), args, { text });
+      expect(['', 'ARGS_INVALID'], `${own.name} ${text} ${said}`).toContain(code);
+      if (code === '') expected.push((seen as CallInput | undefined)?.argsText ?? 'unseen');
+      if (valid(own, args)) expect(code).toBe('');
+    }), { numRuns: 100_000, interruptAfterTimeLimit: 40_000, markInterruptAsFailure: false });
+    expect(expected.length, `${expected.length}`).toBeGreaterThan(500);
+    // The box may have closed over a call that was on its way.
+    expect(facade.calls(server).slice(before, before + expected.length).map(({ args }) => args)).toEqual(expected);
+    Object.assign(deps, { policy: () => real });
+  }, 120_000);
+});
+
+interface SchemaCase {
+  readonly id: string;
+  readonly input_schema: unknown;
+  readonly expected: { readonly class: string; readonly profile?: string; readonly unmap?: readonly { readonly model: unknown; readonly upstream: unknown }[]; readonly reject?: readonly unknown[] };
+}
+
+describe('schemas that real providers refused, through stage 3' + verifies('CY-14', 'CY-15', 'HE-06'), () => {
+  const cases = read<readonly SchemaCase[]>('schema-cases.json').filter(({ expected }) => expected.unmap !== undefined || expected.reject !== undefined);
+  const PROFILES = [...new Set(cases.map(({ expected }) => expected.profile ?? 'portable'))];
+  let facade: RawFacade;
+  beforeAll(async () => {
+    // A server may list no schema at all; Tollgate keeps to those that are objects (see adapters/tool-list.ts).
+    const tools = cases.filter(({ input_schema: schema }) => typeof schema === 'object' && schema !== null).map(({ id, input_schema: schema }) => tool(id, { inputSchema: schema }));
+    facade = await startRaw({ one: { tools } }, {
+      principals: PROFILES.map((name) => ({ id: name, profiles: [name], stdio: true })),
+      profiles: Object.fromEntries(PROFILES.map((name) => [name, { servers: ['one'], schemaProfile: name, expose: { primitives: {}, tools: ['one.*'] } }])),
+    });
+  }, 60_000);
+  afterAll(() => facade.close());
+
+  it('are enough', () => expect(cases.length).toBeGreaterThan(55));
+
+  it.each(cases.filter(({ input_schema: schema }) => schema !== null).map((test) => [test.id, test] as const))('%s', async (id, { expected }) => {
+    const session = facade.open(expected.profile ?? 'portable');
+    const name = exposedName('one', id);
+    expect((await facade.list(session)).map((one) => one.name)).toContain(name);
+    for (const { model, upstream } of expected.unmap ?? []) {
+      const answer = await facade.call(session, name, model);
+      expect(answer.code, `${JSON.stringify(model)} ${answer.text}`).toBe('');
+      expect(JSON.parse(facade.calls('one').at(-1)?.args ?? '')).toEqual(upstream);
+    }
+    const before = facade.calls('one').length;
+    for (const wrong of expected.reject ?? []) expect((await facade.call(session, name, wrong)).code, JSON.stringify(wrong)).toBe('ARGS_INVALID');
+    expect(facade.calls('one')).toHaveLength(before);
+  });
+});
+
+interface ArgumentCase {
+  readonly id: string;
+  readonly kind: string;
+  readonly expected: 'allow' | 'deny';
+  readonly note: string;
+  readonly arguments?: Readonly<Record<string, unknown>>;
+  readonly messages?: readonly { readonly params: { readonly name: string; readonly arguments: Readonly<Record<string, unknown>> } }[];
+}
+
+describe('arguments that attack', () => {
+  const cases = read<{ cases: readonly ArgumentCase[] }>('attacks/argument_cases.json').cases;
+  const commands = cases.filter(({ kind }) => ['command', 'shell_obfuscation', 'encoding_evasion'].includes(kind));
+  const chains = cases.filter(({ kind }) => ['mcp_chain', 'mcp_input'].includes(kind));
+  const argsOf = (test: ArgumentCase): Readonly<Record<string, unknown>> => test.arguments ?? test.messages?.[0]?.params.arguments ?? {};
+  let facade: RawFacade;
+  let session: Session;
+  beforeAll(async () => {
+    const used = [...new Set(chains.flatMap(({ messages = [] }) => messages.map(({ params }) => params.name)))];
+    facade = await startRaw({
+      files: { tools: [tool('open')], settings: { semantics: { open: { verb: 'read', paths: ['path'] } } } },
+      shell: { tools: commands.map(({ id }) => tool(id)), settings: { semantics: Object.fromEntries(commands.map((test) => [test.id, { verb: 'execute', command: Object.keys(argsOf(test))[0] }])) } },
+      chain: { tools: used.map((name) => tool(name)) },
+    }, {
+      rules: [allow('files', 'chain'), { id: 'inside', outcome: 'deny', message: 'Outside of the workspace.', when: { servers: ['files'], insideWorkspace: false } }, { id: 'literal', outcome: 'allow', when: { servers: ['shell'], commands: ['ls', 'git log', 'git status', 'echo'] } }],
+    });
+    session = facade.open('me');
+    await facade.list(session);
+  }, 60_000);
+  afterAll(() => facade.close());
+
+  it.each(cases.filter(({ kind }) => kind === 'path').map((test) => [`${test.id} ${test.note}`, test] as const))('path: %s' + verifies('CY-18'), async (_name, test) => {
+    expect((await facade.call(session, 'files_open', test.arguments)).code).toBe(test.expected === 'allow' ? '' : 'DENIED');
+  });
+
+  it.each(commands.filter(({ expected }) => expected === 'deny').map((test) => [`${test.id} ${test.note}`, test] as const))('command: %s is not among the literal commands that are allowed', async (_name, test) => {
+    expect((await facade.call(session, exposedName('shell', test.id), argsOf(test))).code).toBe('DENIED');
+  });
+
+  it('command: what is literal and named is allowed', async () => {
+    const benign = commands.filter((test) => test.expected === 'allow' && test.kind === 'shell_obfuscation');
+    expect(benign.length).toBeGreaterThan(0);
+    for (const test of benign) expect((await facade.call(session, exposedName('shell', test.id), argsOf(test))).code, test.id).toBe('');
+  });
+
+  it.each(chains.filter(({ expected }) => expected === 'deny').map((test) => [`${test.id} ${test.note}`, test] as const))('documented miss: %s passes a policy that judges each call alone', async (_name, { messages = [] }) => {
+    for (const { params } of messages) expect((await facade.call(session, exposedName('chain', params.name), params.arguments)).code).toBe('');
+  });
+});
+
+interface OutputCase {
+  readonly id: string;
+  readonly class: string;
+  readonly expected: 'flag' | 'pass' | 'strip-or-flag' | 'cap';
+  readonly content?: readonly { readonly type: string; readonly text?: string }[];
+  readonly generate?: { readonly char: string; readonly length: number };
+}
+
+describe('results that attack', () => {
+  const cases = read<{ cases: readonly OutputCase[] }>('attacks/outputs.json').cases;
+  const contentOf = (test: OutputCase): unknown => test.content ?? [{ type: 'text', text: (test.generate?.char ?? 'x').repeat(test.generate?.length ?? 0) }];
+  let facade: RawFacade;
+  let session: Session;
+  beforeAll(async () => {
+    facade = await startRaw({ one: { tools: cases.map(({ id }) => tool(id)), answers: Object.fromEntries(cases.map((test) => [test.id, { raw: JSON.stringify({ content: contentOf(test) }) }])) } });
+    session = facade.open('me');
+    await facade.list(session);
+  });
+  afterAll(() => facade.close());
+
+  it.each(cases.map((test) => [`${test.id} ${test.class} (${test.expected})`, test] as const))('%s' + verifies('CY-19'), async (_name, test) => {
+    const { result, code } = await facade.call(session, `one_${test.id}`, {});
+    const meta = Object.keys(result?._meta ?? {});
+    expect(code).toBe('');
+    if (test.expected === 'cap') {
+      expect(JSON.stringify(result).length).toBeLessThan(40_000);
+      return expect(meta).toContain('tollgate/cut');
+    }
+    if (test.expected === 'strip-or-flag') {
+      expect(result?.content).toEqual(test.content?.map((item) => ({ ...item, text: escapeHostile(item.text ?? '').text })));
+      expect(result?._meta?.['tollgate/escaped']).toBeGreaterThan(0);
+      return expect(JSON.stringify(result?.content)).not.toBe(JSON.stringify(test.content));
+    }
+    // What is benign, and prose that steers: text alone cannot tell them apart, so both pass as data (documented miss).
+    expect(result?.content).toEqual(test.content);
+    return expect(meta).toEqual(['tollgate/provenance']);
+  });
+});
+
+interface PoisonedTool {
+  readonly id: string;
+  readonly class: string;
+  readonly basis: string;
+  readonly tool: RawTool;
+  readonly previously_approved?: RawTool;
+}
+
+describe('definitions that attack', () => {
+  const cases = read<{ cases: readonly PoisonedTool[] }>('attacks/poisoned_tools.json').cases;
+  const structure = /^(schema-dos|invalid-name|padding)/;
+
+  it('bytes and structure: the tool is quarantined alone, with a reason, and the others stay listed', async () => {
+    const hostile = cases.filter(({ basis, class: kind }) => basis === 'bytes' || structure.test(kind));
+    expect(hostile.length).toBeGreaterThan(38);
+    const facade = await startRaw({ evil: { tools: [tool('first'), ...hostile.map((test) => ({ ...OPEN_TOOL, ...test.tool })), tool('last')] } });
+    try {
+      const session = facade.open('me');
+      const names = (await facade.list(session)).map(({ name }) => name);
+      expect([...facade.assembled.catalog.problems]).toEqual([]);
+      expect(names).toEqual(['evil_first', 'evil_last']);
+      for (const entry of facade.assembled.catalog.entries('evil')) {
+        if (entry.tool.name === 'first' || entry.tool.name === 'last') continue;
+        expect(entry.quarantine, entry.tool.name).toMatch(/^(TOOL|SCHEMA)_[A-Z_]+/);
+        expect((await facade.call(session, exposedName('evil', entry.tool.name), {})).code).toBe('UNKNOWN_TOOL');
+      }
+      expect(facade.calls('evil')).toEqual([]);
+      expect((await facade.call(session, 'evil_last', {})).code).toBe('');
+    } finally {
+      await facade.close();
+    }
+  });
+
+  it('rug pulls: each changed definition is refused until the list is read again' + verifies('CY-16'), async () => {
+    const pulls = cases.filter((test) => test.previously_approved !== undefined);
+    expect(pulls.length).toBeGreaterThan(10);
+    const facade = await startRaw({ evil: { tools: [ACT] } });
+    try {
+      const session = facade.open('me');
+      for (const { id, tool: now, previously_approved: before } of pulls) {
+        const [old, pulled] = [{ ...OPEN_TOOL, ...before, name: id }, { ...OPEN_TOOL, ...now, name: id }];
+        facade.redefine('evil', { tools: [ACT, old] });
+        await settle(facade, session);
+        expect((await facade.list(session)).map(({ name }) => name), id).toContain(`evil_${id}`);
+        facade.redefine('evil', { tools: [ACT, pulled] });
+        await settle(facade, session);
+        expect(['PIN_MISMATCH', 'UNKNOWN_TOOL'], id).toContain((await facade.call(session, `evil_${id}`, {})).code);
+      }
+      expect(facade.calls('evil').filter(({ name }) => name !== 'act')).toEqual([]);
+    } finally {
+      await facade.close();
+    }
+  }, 60_000);
+});
+
+const OPEN_TOOL = { inputSchema: { type: 'object' } };
+
+/** Lets the server say that its list has changed, and Tollgate hear it. */
+async function settle(facade: RawFacade, session: Session): Promise<void> {
+  await facade.call(session, 'evil_act', { notify: true });
+  await new Promise((resolve) => setTimeout(resolve, 260));
+}
