@@ -69,13 +69,13 @@ describe('the catalogs of 50 real servers, served', () => {
     Object.assign(deps, { policy: () => recording });
     const [server = ''] = [...catalogs].sort(([, left], [, right]) => left.length - right.length).filter(([, tools]) => tools.length > 30).map(([name]) => name);
     const tools = (catalogs.get(server) ?? []).filter((own) => listed.has(exposedName(server, own.name)));
-    const values = new Map(tools.map((own) => [own, [false, true].map((full) => instanceOf(own.inputSchema, full)).flatMap((value) => (value === undefined ? [] : [value, ...mutantsOf(value)]))]));
+    const values = new Map(tools.map((own) => [own, [false, true].map((full) => instanceOf(own.inputSchema, full)).flatMap((value) => (value === undefined ? [] : [...mutantsOf(value).flatMap((mutant) => [value, mutant]), value]))]));
     const validators = new Map(tools.map((own) => [own, createValidator(own.inputSchema)]));
     const valid = (own: RawTool, args: unknown): boolean => validators.get(own)?.check(args).length === 0;
     const noise = fc.dictionary(fc.string({ maxLength: 8 }), fc.jsonValue({ maxDepth: 2 }), { maxKeys: 2 });
     const before = facade.calls(server).length;
     const expected: string[] = [];
-    await fc.assert(fc.asyncProperty(fc.constantFrom(...tools), fc.nat(), fc.option(noise), async (own, pick, more) => {
+    await fc.assert(fc.asyncProperty(fc.constantFrom(...tools), fc.nat(), fc.oneof(fc.constant({}), fc.constant({}), noise), async (own, pick, more) => {
       const choices = values.get(own) ?? [];
       const base = choices[pick % Math.max(1, choices.length)] as Record<string, unknown> | undefined;
       const args = { ...base, ...more };
@@ -86,7 +86,7 @@ describe('the catalogs of 50 real servers, served', () => {
       if (code === '') expected.push((seen as CallInput | undefined)?.argsText ?? 'unseen');
       if (valid(own, args)) expect(code).toBe('');
     }), { numRuns: 100_000, interruptAfterTimeLimit: 40_000, markInterruptAsFailure: false });
-    expect(expected.length, `${expected.length}`).toBeGreaterThan(500);
+    expect(expected.length).toBeGreaterThan(500);
     // The box may have closed over a call that was on its way.
     expect(facade.calls(server).slice(before, before + expected.length).map(({ args }) => args)).toEqual(expected);
     Object.assign(deps, { policy: () => real });

@@ -51,3 +51,14 @@ describe('message smuggling', () => {
     expect(answers.map(({ code }) => code)).toEqual(['CANCELLED', '']);
   });
 });
+
+describe('arguments that come as text', () => {
+  it('are as strict as the wire: no key twice, no half pair, no rounded number', async () => {
+    for (const inner of ['{"path":"a","path":"/etc/passwd"}', '{"a":"\\ud800"}', '[1]', '{"a":1} {"b":2}', '"\\"{}\\""']) {
+      expect((await facade.call(session, 'one_open', inner)).code, inner).toBe('ARGS_INVALID');
+    }
+    const exact = '{ "id": 12345678901234567890, "x": -0 }';
+    expect((await facade.call(session, 'one_open', exact)).code).toBe('');
+    expect(facade.calls('one').at(-1)?.args).toBe(exact);
+  });
+});
