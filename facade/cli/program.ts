@@ -7,7 +7,6 @@ import { AUDIT_USAGE } from './audit-usage.ts';
 import type { Shell } from './completion.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
-import { printable } from './print.ts';
 import { reportError } from './report.ts';
 
 /** What facade/main.ts gives the commands. */
@@ -103,6 +102,6 @@ function readPort(text: string): number {
 /** What commander refuses, in the form of every other refusal. */
 function misuse(thrown: CommanderError, program: Command, argv: readonly string[]): TollgateError {
   const command = program.commands.find((one) => one.name() === argv[0]);
-  const detail = printable(thrown.message.replace(/^error: /, '').replaceAll('\n', ' '));
+  const detail = thrown.message.replace(/^error: /, '').replaceAll('\n', ' ');
   return new TollgateError('USAGE', { detail, next: `Read \`tollgate ${command === undefined ? '' : `${command.name()} `}--help\`.` });
 }

@@ -4,6 +4,7 @@ import { asTollgateError, type ErrorCode } from '../../catalogs/errors.ts';
 import type { Problem } from '../config/config.ts';
 import { formatProblems } from '../config/problems.ts';
 import { EXIT, type Io } from './io.ts';
+import { printable } from './print.ts';
 
 /** Exit codes of refusals; every other code is a fault. */
 const EXITS: Readonly<Partial<Record<ErrorCode, number>>> = {
@@ -24,6 +25,6 @@ export function reportError(thrown: unknown, { json, io }: { readonly json: bool
   const lines = Array.isArray(problems) ? `${formatProblems(problems as readonly Problem[])}\n` : '';
   // The list says it better than the summary of it that a message holds.
   const what = lines === '' ? error.message : error.row.what;
-  io.stderr(json ? `${JSON.stringify({ error: { code: error.code, message: error.message, next, ...error.data } })}\n` : `${error.code}: ${what}\n${lines}${next}\n`);
+  io.stderr(json ? `${JSON.stringify({ error: { code: error.code, message: error.message, next, ...error.data } })}\n` : `${error.code}: ${printable(what)}\n${lines}${printable(next)}\n`);
   return EXITS[error.code] ?? EXIT.unexpected;
 }

@@ -27,7 +27,6 @@ describe('output', () => {
   it('that its reader leaves early is no fault, and never a stack', async () => {
     for (let n = 0; n < 3; n += 1) await cli(project, ['tools']);
     expect(shell('$T audit export | head -c 1')).toEqual({ code: 0, out: '{', err: '' });
-    expect(shell('$T --help | true')).toMatchObject({ code: 0, err: '' });
   });
 
   it('that a full disk does not take ends with 1', () => {
@@ -39,7 +38,6 @@ describe('output', () => {
     project.write('tollgate.yaml', 'version: 1\nworkspace: ./workspace\ninclude: [clients.json]\n');
     const { out, err } = shell('TOLLGATE_LOG=debug $T servers --json');
     expect(JSON.parse(out)).toMatchObject({ servers: [{ name: 'workspace' }, { name: 'my-server' }] });
-    expect(shell('$T check').err).toContain('clients.json:1:');
     expect(err).not.toMatch(/^ +at /m);
   });
 });
