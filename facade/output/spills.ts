@@ -1,6 +1,6 @@
 /** Owns what was cut from results: files of one run of one principal, read in pages; refuses every other reader and forgets with the run. */
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { JsonDoc } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
@@ -36,8 +36,11 @@ export class Spills {
   readonly #folder: string;
   readonly #byHandle = new Map<string, Spill>();
 
+  /** Removes what processes left that were killed. */
   constructor(state: string) {
-    this.#folder = path.join(state, 'spills', `${process.pid}-${randomBytes(4).toString('hex')}`);
+    const all = path.join(state, 'spills');
+    this.#folder = path.join(all, `${process.pid}-${randomBytes(4).toString('hex')}`);
+    for (const name of existsSync(all) ? readdirSync(all) : []) if (!isRunning(Number.parseInt(name, 10))) rmSync(path.join(all, name), { recursive: true, force: true });
   }
 
   /** True for a `path` argument that names a spill. */
@@ -112,6 +115,15 @@ export class Spills {
   #drop(handle: string, spill: Spill): void {
     this.#byHandle.delete(handle);
     rmSync(spill.file, { force: true });
+  }
+}
+
+/** Signal 0 asks only; a process of somebody else is there too (EPERM). */
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (thrown) {
+    return (thrown as NodeJS.ErrnoException).code === 'EPERM';
   }
 }
 

@@ -1,6 +1,7 @@
 /** Tests facade/output/shape.ts: what leaves is the server's bytes, or says what was done to them and where the rest is. */
 import fc from 'fast-check';
-import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -220,6 +221,13 @@ describe('Spills', () => {
     expect(() => read({ limit: 0 })).toThrow(/at least 1/);
     expect(read({ offset: -1 })).toBe('c[tollgate: lines 3-3 of 3.]');
     expect(read({ limit: 1 })).toContain('Next: read path=');
+  });
+
+  it('clears what killed processes left, and nothing of those that run', () => {
+    const dead = spawnSync('true').pid;
+    for (const name of [`${dead}-abcd`, `${process.ppid}-abcd`]) mkdirSync(path.join(state, 'spills', name), { recursive: true });
+    new Spills(state);
+    expect(readdirSync(path.join(state, 'spills')).filter((name) => name.endsWith('abcd'))).toEqual([`${process.ppid}-abcd`]);
   });
 
   it('withholds the result when the rest cannot be kept', () => {
