@@ -84,7 +84,7 @@ describe('the catalogs of 50 real servers, served', () => {
       const { code, text: said } = await facade.call(session, exposedName(server, own.name), args, { text });
       expect(['', 'ARGS_INVALID'], `${own.name} ${text} ${said}`).toContain(code);
       if (code === '') expected.push((seen as CallInput | undefined)?.argsText ?? 'unseen');
-      if (valid(own, args)) expect(code).toBe('');
+      if (valid(own, args)) expect(code, `${own.name} ${text} ${said}`).toBe('');
     }), { numRuns: 100_000, interruptAfterTimeLimit: 40_000, markInterruptAsFailure: false });
     expect(expected.length).toBeGreaterThan(500);
     // The box may have closed over a call that was on its way.
