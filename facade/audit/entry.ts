@@ -59,7 +59,11 @@ export interface AuditSizes {
   readonly spilled?: number;
 }
 
-export type AuditOutcome = 'allow' | 'ask' | 'deny' | 'error' | 'shadow';
+/** What a record can say of a call, and the words that `audit list --outcome` takes. */
+export const AUDIT_OUTCOMES = ['allow', 'ask', 'deny', 'error'] as const;
+
+/** One of them. */
+export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 
 /** Written before a call goes to its server. Without it nothing runs. */
 export interface IntentEntry extends CallFacts {

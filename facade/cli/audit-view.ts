@@ -1,11 +1,11 @@
 /** Owns how records look: as rows, in full, as CSV; refuses to let a cell become a formula in a spreadsheet. */
 import type { AuditStat, AuditStats, Found } from '../audit/read.ts';
 import type { AuditVerdict } from '../audit/verify.ts';
-import { paint, printable, table, type Cell, type CliIo, type Colour } from './print.ts';
+import { paint, plural, printable, table, type Cell, type CliIo, type Colour } from './print.ts';
 
 type Tty = Pick<CliIo, 'isTTY'>;
 
-const COLOURS: Readonly<Record<string, Colour>> = { allow: 'green', ask: 'yellow', deny: 'red', error: 'red', shadow: 'yellow', unknown: 'magenta' };
+const COLOURS: Readonly<Record<string, Colour>> = { allow: 'green', ask: 'yellow', deny: 'red', error: 'red', unknown: 'magenta' };
 
 /** The fields of any record, by path: `principal.id`. Absent ones are ''. */
 function field(found: Found, path: string): string {
@@ -66,14 +66,15 @@ export function statsText(io: Tty, stats: AuditStats): string {
   const one = (title: string, group: readonly AuditStat[]): string =>
     table(io, [title, 'calls', 'p50', 'p95'], group.map(({ name, count, p50, p95 }) => [name, String(count), time(p50), time(p95)]));
   const unknown = stats.unknown === 0 ? '' : `, ${stats.unknown} without a known outcome`;
-  return [`${stats.calls} calls${unknown}\n`, one('tool', stats.byTool), one('outcome', stats.byOutcome), one('principal', stats.byPrincipal)].join('\n');
+  return [`${plural(stats.calls, 'call')}${unknown}\n`, one('tool', stats.byTool), one('outcome', stats.byOutcome), one('principal', stats.byPrincipal)].join('\n');
 }
 
 /** The chains, then what is wrong. */
 export function verdictText(io: Tty, verdict: AuditVerdict): string {
+  if (verdict.ok && verdict.records === 0) return 'no record to verify\n';
   const chains = table(io, ['chain', 'files', 'records', 'state', 'head'], verdict.chains.map(({ chain, files, records, state, head }) => [chain, String(files), String(records), state, head.slice(0, 16)]));
   const faults = verdict.faults.map(({ file, seq, what }) => `${printable([file, seq === undefined ? '' : `record ${seq}`].filter(Boolean).join(', ') || 'log')}: ${printable(what)}\n`);
-  const last = verdict.ok ? paint(io, 'green', `${verdict.records} records, all as they were written`) : paint(io, 'red', `broken: ${faults.length} fault${faults.length === 1 ? '' : 's'}`);
+  const last = verdict.ok ? paint(io, 'green', `${plural(verdict.records, 'record')}, all as they were written`) : paint(io, 'red', `broken: ${plural(faults.length, 'fault')}`);
   return `${chains}\n${faults.join('')}${last}\n`;
 }
 

@@ -1,7 +1,9 @@
 /** Owns `tollgate audit`: the questions an admin asks the log; refuses options it does not know, with exit code 2. */
+import { statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { AUDIT_OUTCOMES } from '../audit/entry.ts';
 import { openReader, type AuditFilter, type AuditReader, type Found } from '../audit/read.ts';
 import { verifyAudit } from '../audit/verify.ts';
 import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
@@ -9,6 +11,7 @@ import { AUDIT_USAGE } from './audit-usage.ts';
 import { loadConfig } from '../config/load.ts';
 import { EXIT, type Io } from './io.ts';
 import { json, printable } from './print.ts';
+import { reportError } from './report.ts';
 
 const TEXT = { type: 'string' } as const;
 const FLAG = { type: 'boolean' } as const;
@@ -64,19 +67,25 @@ export async function runAudit(args: readonly string[], io: Io): Promise<number>
     if (positionals.length !== command.operands.length) throw usage(`Write: tollgate audit ${[name, ...command.operands].join(' ')}`);
     return await command.run({ values, operands: positionals, io, places: placesOf(values, io), filter: filterOf(values, Date.now()) });
   } catch (error) {
-    const isUsage = error instanceof TollgateError ? error.code === 'USAGE' : String((error as NodeJS.ErrnoException).code).startsWith('ERR_PARSE_ARGS');
-    if (!isUsage) throw error;
-    io.stderr(`USAGE: ${printable((error as Error).message)}\nRead \`tollgate audit --help\`.\n`);
-    return EXIT.usage;
+    const isMisuse = String((error as NodeJS.ErrnoException).code).startsWith('ERR_PARSE_ARGS');
+    const refusal = isMisuse ? usage((error as Error).message) : error;
+    if (!(refusal instanceof TollgateError) || refusal.code !== 'USAGE') throw error;
+    return reportError(refusal, { json: rest.includes('--json'), io });
   }
 }
 
 /** A copy that is looked at gets no index of its own on the disk. */
 function placesOf(values: Values, io: Io): Places {
-  if (typeof values['folder'] === 'string') return { folder: resolve(io.cwd, values['folder']), index: ':memory:' };
+  if (typeof values['folder'] === 'string') return { folder: existingFolder(resolve(io.cwd, values['folder'])), index: ':memory:' };
   const file = typeof values['config'] === 'string' ? values['config'] : 'tollgate.yaml';
   const config = loadConfig(resolve(io.cwd, file), { env: io.env, home: io.home });
   return { folder: config.audit.folder, index: join(config.state, 'audit-index.db') };
+}
+
+/** A mistyped folder must not look like a log without a record. */
+function existingFolder(folder: string): string {
+  if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() === true) return folder;
+  throw new TollgateError('USAGE', { detail: `There is no folder ${folder}.`, next: 'Give the folder that holds the chain files: `audit` in the state folder.' });
 }
 
 function list({ values, io, places, filter }: Running): number {
@@ -157,6 +166,8 @@ function rowOnly(text: string): string {
 }
 
 function filterOf(values: Values, now: number): AuditFilter {
+  const { outcome } = values;
+  if (outcome !== undefined && !(AUDIT_OUTCOMES as readonly unknown[]).includes(outcome)) throw usage(`--outcome is one of ${AUDIT_OUTCOMES.join(', ')}`);
   const filter: Record<string, string | boolean> = values['all'] === true ? {} : { callsOnly: true };
   for (const name of Object.keys(FILTERS)) {
     const value = values[name];
@@ -182,5 +193,5 @@ function numberOf(values: Values, name: string, otherwise: number): number {
 }
 
 function usage(detail: string): TollgateError {
-  return new TollgateError('USAGE', { detail });
+  return new TollgateError('USAGE', { detail, next: 'Read `tollgate audit --help`.' });
 }

@@ -17,6 +17,11 @@ export function printable(text: string): string {
   return text.replace(/[\p{C}\u2028\u2029]/gu, (found) => `\\u{${(found.codePointAt(0) ?? 0).toString(16)}}`);
 }
 
+/** A count with its noun: `1 rule`, `2 rules`. */
+export function plural(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
+}
+
 /** Paints only where a person looks. */
 export function paint(io: Pick<CliIo, 'isTTY'>, colour: Colour, text: string): string {
   return io.isTTY ? styleText(colour, text) : text;

@@ -1,4 +1,4 @@
-import { appendFileSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { fileName } from '../../facade/audit/chain.ts';
@@ -99,7 +99,7 @@ describe('tollgate audit', () => {
     expect(out).toMatch(/^3 calls, 1 without a known outcome\n/);
     expect(out).toMatch(/workspace\.read +3 +12\.6 ms +12\.6 ms/);
     expect(JSON.parse((await audit(['stats', '--folder', folder, '--json', '--principal', 'bob'])).out)).toMatchObject({ calls: 1, unknown: 0 });
-    expect((await audit(['stats', '--folder', folder, '--principal', 'bob'])).out).toMatch(/^1 calls\n/);
+    expect((await audit(['stats', '--folder', folder, '--principal', 'bob'])).out).toMatch(/^1 call\n/);
   });
 
   it('export gives the very lines, or CSV in which no cell is a formula', async () => {
@@ -143,8 +143,33 @@ describe('tollgate audit', () => {
     await expect(audit(['list'], { cwd: join(folder, 'empty') })).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
   });
 
+  it('tells a folder that is not there from one without a record', async () => {
+    const nowhere = join(temporaryFolder(), 'nowhere');
+    for (const command of ['verify', 'list', 'stats', 'export', 'tail']) {
+      const { code, out, err } = await audit([command, '--folder', nowhere]);
+      expect([code, out]).toEqual([2, '']);
+      expect(err).toMatch(/^USAGE: There is no folder .*nowhere\.\nGive the folder .*\n$/);
+    }
+    const said = await audit(['verify', '--json', '--folder', nowhere]);
+    expect(JSON.parse(said.err)).toMatchObject({ error: { code: 'USAGE' } });
+    expect(await audit(['verify', '--folder', temporaryFolder()])).toEqual({ code: 0, out: 'no record to verify\n', err: '' });
+  });
+
+  it('names the outcomes to whoever asks for one that no record has', async () => {
+    expect(await audit(['list', '--outcome', 'denied', '--folder', temporaryFolder()])).toEqual({
+      code: 2, out: '', err: 'USAGE: --outcome is one of allow, ask, deny, error\nRead `tollgate audit --help`.\n',
+    });
+  });
+
+  it('verify says when nothing is left, and what head is missed', async () => {
+    const { folder, head } = log();
+    rmSync(join(folder, fileName(DEAD_CHAIN, 0)));
+    expect(await audit(['verify', '--folder', folder])).toMatchObject({ code: 0, out: 'no record to verify\n' });
+    expect(await audit(['verify', '--folder', folder, '--expect-head', head])).toMatchObject({ code: 3, out: expect.stringContaining('is in no chain') });
+  });
+
   it.each([[[]], [['nonsense\u001B']], [['list', '--nonsense']], [['list', 'extra']], [['show']], [['list', '--limit', '0']], [['list', '--since', 'soon']]])('refuses %j with exit code 2', async (words) => {
-    const { code, out, err } = await audit([...words, ...(words.length > 0 ? ['--folder', '/nowhere'] : [])]);
+    const { code, out, err } = await audit([...words, ...(words.length > 0 ? ['--folder', temporaryFolder()] : [])]);
     expect([code, out]).toEqual([2, '']);
     expect(err).toMatch(/\n$/);
     expect(err).not.toContain('\u001B');
