@@ -21,6 +21,13 @@ export interface UpstreamCall {
   readonly timeoutMs: number;
   /** Milliseconds that progress cannot extend. */
   readonly hardTimeoutMs: number;
+  /** What the caller will be shown of the result: a backend that pages by itself keeps its pages within it. */
+  readonly cap?: { readonly bytes: number; readonly lines: number };
+  /**
+   * Whether policy lets this caller read a file (relative to the workspace). A search gives no line of any other; it says
+   * nothing of them, because a count would tell what is in them. Absent: every file.
+   */
+  readonly mayRead?: (path: string) => Promise<boolean>;
   /** Given when the client asked for progress; called with the params of the server's notification, less its token. */
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }

@@ -18,6 +18,8 @@ export function holdsNote(text: string): boolean {
 export interface PageRequest {
   readonly offset?: number | undefined;
   readonly limit?: number | undefined;
+  /** What will be shown at most, the note included; default 30,000 bytes and 2,000 lines. */
+  readonly cap?: { readonly bytes: number; readonly lines: number } | undefined;
 }
 
 /** Lines of a text, byte for byte with their ends. `note` is there only when something was left out. */
@@ -31,6 +33,9 @@ export interface Page {
 
 const PAGE_LINES = 2000;
 const PAGE_BYTES = 30_000;
+/** Room for the note, so that nobody has to cut it off. */
+export const NOTE_BYTES = 400;
+export const NOTE_LINES = 3;
 
 /**
  * Cuts one page out of `text`: whole lines, at most `limit` (default 2000) and 30,000 bytes. `label` is the path that the next call
@@ -42,15 +47,16 @@ export function pageText(text: string, request: PageRequest, label: string): Pag
   const total = starts.length;
   const from = firstOf(request, total);
   if (total === 0) return { text: '', note: note('empty, 0 lines'), from: 1, to: 0, total };
-  const wanted = Math.min(total, from - 1 + (request.limit ?? PAGE_LINES));
+  const { bytes: most, lines } = roomOf(request.cap);
+  const wanted = Math.min(total, from - 1 + Math.min(request.limit ?? lines, lines));
   const end = (line: number): number => starts[line] ?? text.length;
   const begin = end(from - 1);
-  if (Buffer.byteLength(text.slice(begin, end(from))) > PAGE_BYTES) return longLine(text.slice(begin, end(from)), { from, total, label });
+  if (Buffer.byteLength(text.slice(begin, end(from))) > most) return longLine(text.slice(begin, end(from)), { from, total, label, most });
   let to = from;
   let bytes = Buffer.byteLength(text.slice(begin, end(from)));
   while (to < wanted) {
     const more = Buffer.byteLength(text.slice(end(to), end(to + 1)));
-    if (bytes + more > PAGE_BYTES) break;
+    if (bytes + more > most) break;
     bytes += more;
     to += 1;
   }
@@ -58,6 +64,11 @@ export function pageText(text: string, request: PageRequest, label: string): Pag
   if (from === 1 && to === total) return page;
   const next = to < total ? ` Next: read path=${JSON.stringify(label)} offset=${to + 1}` : '';
   return { ...page, note: note(`lines ${from}-${to} of ${total} (${bytes} B).${next}`) };
+}
+
+function roomOf(cap: PageRequest['cap']): { readonly bytes: number; readonly lines: number } {
+  const { bytes, lines } = cap ?? { bytes: PAGE_BYTES + NOTE_BYTES, lines: PAGE_LINES + NOTE_LINES };
+  return { bytes: Math.max(1, bytes - NOTE_BYTES), lines: Math.max(1, lines - NOTE_LINES) };
 }
 
 /** Turns `offset` into the first line, from 1. The same errors as pageText; entries and matches count alike. */
@@ -80,14 +91,14 @@ function lineStarts(text: string): readonly number[] {
   return starts;
 }
 
-function longLine(line: string, at: { from: number; total: number; label: string }): Page {
+function longLine(line: string, at: { from: number; total: number; label: string; most: number }): Page {
   const bytes = Buffer.from(line);
-  let cut = PAGE_BYTES;
+  let cut = at.most;
   while (((bytes[cut] ?? 0) & 0xc0) === 0x80) cut -= 1;
   const whole = `line ${at.from} of ${at.total}, bytes 1-${cut} of ${bytes.length}.`;
   const rest = at.label.includes('://')
     ? `read action="search" path=${JSON.stringify(at.label)} pattern="…"`
-    : `bash command=${JSON.stringify(`sed -n '${at.from}p' ${quote(at.label)} | tail -c +${cut + 1} | head -c ${PAGE_BYTES}`)}`;
+    : `bash command=${JSON.stringify(`sed -n '${at.from}p' ${quote(at.label)} | tail -c +${cut + 1} | head -c ${at.most}`)}`;
   const next = at.from < at.total ? ` Lines after it: offset=${at.from + 1}` : '';
   return { text: bytes.toString('utf8', 0, cut), note: note(`${whole} Next: ${rest}${next}`), from: at.from, to: at.from, total: at.total };
 }

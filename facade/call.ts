@@ -17,6 +17,7 @@ import type { Spills } from './output/spills.ts';
 import { endRecord, intentRecord, type Trace } from './record.ts';
 import { refusal } from './refusal.ts';
 import { identify, type OpenSession } from './session.ts';
+import { sightOf } from './sight.ts';
 import { aim, type Target } from './target.ts';
 
 /** What a call needs. Made once by facade/main.ts; `policy` is read once per call, so that a call keeps its revision. */
@@ -57,11 +58,10 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     checkPin(session, exposed.name, exposed.pin);
     const bound = bindArgs(request.args, exposed.args);                                                             // 3 validate
     const owner = { principal: caller.principal.id, run: caller.run };
-    const target = (trace.target = aim(exposed, bound, { workspace: deps.workspace, spills: deps.spills, owner }));
-    const decision = (trace.decision = await policy.call({                                                          // 4 decide
-      principal: caller.principal, run: caller.run, effect: target.effect, argsText: target.argsText,
-      labels: [...(session.labels.get(caller.run) ?? [])], time: new Date(trace.startedAt).toISOString(),
-    }));
+    const place = { workspace: deps.workspace, spills: deps.spills, owner };
+    const target = (trace.target = aim(exposed, bound, place));
+    const input = { principal: caller.principal, run: caller.run, labels: [...(session.labels.get(caller.run) ?? [])], time: new Date(trace.startedAt).toISOString() };
+    const decision = (trace.decision = await policy.call({ ...input, effect: target.effect, argsText: target.argsText })); // 4 decide
     enforce(decision, target.args, trace.id);
     const caps = deps.capsOf(caller.principal);
     const limits = limitsOf(caps, target, decision.obligations);
@@ -73,12 +73,13 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     deps.audit.append(intentRecord(trace, deps.digest));
     trace.intended = true;
     const granted = grantedBy(lease, limits);
-    const raw = await send(deps, { session, request, trace, target, limits: granted });                             // 6 call
+    const mayRead = sightOf({ policy, exposed, bound, place, input });
+    const raw = await send(deps, { session, request, trace, target, limits: granted, mayRead });                    // 6 call
     const labels = joinLabels(target.labels, decision.obligations.labels);
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
     const faults = outputFaults(raw, exposed.entry?.output, validateOutput);
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
-      cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, canRead: table.canRead,
+      cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, canRead: table.canRead, ownNotes: exposed.primitive !== undefined,
       spill: { put: (text) => deps.spills.put(text, owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
       ...(exposed.entry?.output === undefined ? {} : { validOutput: (value: unknown) => exposed.entry?.output?.check(value).length === 0 }),
       meta: { ...provenance(trace, exposed.server.adapter.info()?.version), ...(labels.length > 0 ? { 'tollgate/labels': labels } : {}), ...(faults > 0 ? { 'tollgate/outputInvalid': faults } : {}) },
@@ -140,13 +141,13 @@ function keysOf(trace: Trace, run: string): Parameters<Budgets['reserve']>[0]['k
   return { run, session: trace.session, principal: trace.principal.id, server, tool: `${server}.${effect?.tool ?? ''}`, origin: trace.principal.origin };
 }
 
-async function send(deps: Deps, call: { session: OpenSession; request: CallRequest; trace: Trace; target: Target; limits: Limits }): Promise<JsonDoc<ToolResult>> {
-  const { session, request, trace, target, limits } = call;
+async function send(deps: Deps, call: { session: OpenSession; request: CallRequest; trace: Trace; target: Target; limits: Limits; mayRead: ReturnType<typeof sightOf> }): Promise<JsonDoc<ToolResult>> {
+  const { session, request, trace, target, limits, mayRead } = call;
   const began = deps.now();
   trace.executed = 'unknown';
   try {
     const raw = await target.send({
-      scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs,
+      scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...(mayRead === undefined ? {} : { mayRead }),
       ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
     }, limits.cap);
     trace.executed = 'yes';

@@ -10,7 +10,7 @@ export function enforce(decision: CallDecision, args: Readonly<Record<string, un
   }
   if (decision.outcome !== 'allow') {
     throw new TollgateError('APPROVAL_REQUIRED', {
-      detail: `A person must approve this call first: ${explain(decision.reasons)} Approval id ${approval}.`,
+      detail: `A person must approve this call first, so it was not made: ${explain(decision.reasons)} Approval id ${approval}.`,
       data: { approval, reasons: publicReasons(decision.reasons) },
     });
   }

@@ -21,7 +21,8 @@ export function refusal(thrown: unknown, call: { id: string; redactor: Redactor 
     const text = `${error.message}\n${error.next}`;
     return { kind: 'result', text: JSON.stringify(clean({ content: [{ type: 'text', text }], isError: true, _meta: meta })) };
   }
-  const message = code === 'INTERNAL' ? row.what : error.message;
+  // Many clients show the message alone, so what to do next stands in it.
+  const message = `${code === 'INTERNAL' ? row.what : error.message} ${error.next}`;
   return { kind: 'error', error: clean({ code: row.rpc ?? -32603, message, data: { ...data, code, next: error.next, retryable: row.retryable, decision: call.id } }) };
 }
 

@@ -1,5 +1,6 @@
 /** Owns what the four tools share for one call: root, caller, locks, versions seen, and the words for failures of the system. */
 import type { TollgateError } from '../../catalogs/errors.ts';
+import type { UpstreamCall } from '../port.ts';
 import { failed } from './text.ts';
 
 /** What an action works with. `root` is real. */
@@ -7,6 +8,8 @@ export interface Desk {
   readonly root: string;
   readonly scope: string;
   readonly signal: AbortSignal;
+  readonly cap?: UpstreamCall['cap'];
+  readonly mayRead?: UpstreamCall['mayRead'];
   readonly versions: Versions;
   readonly locks: Locks;
 }

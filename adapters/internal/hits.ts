@@ -29,7 +29,7 @@ const MAX_MATCHES = 5000;
 
 /** The hits of one search, in the order in which they come. */
 export class Hits {
-  readonly #hits: Hit[] = [];
+  #hits: Hit[] = [];
   #matches = 0;
   /** Why the search ended early; undefined when it saw everything. */
   ended: string | undefined;
@@ -45,6 +45,14 @@ export class Hits {
     const cut = headOf(text, MAX_LINE);
     this.#hits.push({ ...hit, text: cut.length < text.length ? `${cut}…[+${text.length - cut.length} chars]` : cut });
     return true;
+  }
+
+  /** Drops every line of files that may not be read, and what would tell of them. */
+  async keep(mayRead: (path: string) => Promise<boolean>): Promise<void> {
+    const open = new Set<string>();
+    for (const path of new Set(this.#hits.map((hit) => hit.path))) if (await mayRead(path)) open.add(path);
+    this.#hits = this.#hits.filter((hit) => open.has(hit.path));
+    this.#matches = this.#hits.filter((hit) => hit.matches).length;
   }
 
   /** One page of matches with the lines around them: `path:line:text`, `path-line-text`, `--` between separate places. */

@@ -66,7 +66,7 @@ async function readFile(desk: Desk, at: { folder: Folder; name: string; relative
   const file = await takeSnapshot(at.folder, at.name);
   const decoded = decodeText(file.bytes);
   if ('binary' in decoded) return media(at.relative, file, decoded.mime);
-  const page = pageText('text' in decoded ? decoded.text : decoded.lossy, args, at.relative);
+  const page = pageText('text' in decoded ? decoded.text : decoded.lossy, { ...args, cap: desk.cap }, at.relative);
   desk.versions.note(desk.scope, `${desk.root}/${at.relative}`, file.version);
   const damaged = 'lossy' in decoded ? note('not valid UTF-8: bytes that are no text are shown as U+FFFD; edit refuses this file') : undefined;
   return answer(page.text, page.note, damaged);

@@ -48,6 +48,7 @@ export async function search(desk: Desk, relative: string, args: ReadArgs): Prom
   }
   desk.signal.throwIfAborted();
   if (time.aborted) hits.ended = `ended after ${SEARCH_MS / 1000} s`;
+  if (desk.mayRead !== undefined) await hits.keep(desk.mayRead);
   return hits.page(args, query.context);
 }
 

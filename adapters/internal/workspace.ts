@@ -127,7 +127,8 @@ class Workspace implements PrimitiveBackend {
 
   #act(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
     const { root, sessions } = this.#ready();
-    const desk = { root, scope: call.scope, signal, versions: this.#versions, locks: this.#locks };
+    const sight = { ...(call.cap === undefined ? {} : { cap: call.cap }), ...(call.mayRead === undefined ? {} : { mayRead: call.mayRead }) };
+    const desk = { root, scope: call.scope, signal, ...sight, versions: this.#versions, locks: this.#locks };
     // checkArguments has just compared the arguments with the schemas that these types write out.
     const args: unknown = call.args.value;
     switch (call.tool) {

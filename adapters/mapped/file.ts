@@ -1,5 +1,5 @@
 /** Owns `read action="file"` on backends; refuses lines whose place the backend only guesses. */
-import { firstOf, note, pageText } from '../../catalogs/paging.ts';
+import { firstOf, note, NOTE_BYTES, NOTE_LINES, pageText } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from '../internal/desk.ts';
 import { answer, versionOf } from '../internal/text.ts';
@@ -9,7 +9,7 @@ import { askMain, failure, find, type Work } from './work.ts';
 /** Reads the file whole, byte for byte, and cuts the page here. */
 export async function readWhole(work: Work, desk: Desk): Promise<ToolResult> {
   const text = await wholeText(work);
-  const page = pageText(text, request(work), pathOf(work));
+  const page = pageText(text, { ...request(work), cap: work.call.cap }, pathOf(work));
   const version = versionOf(Buffer.from(text));
   remember(work, desk, version);
   return answer(page.text, page.note);
@@ -31,9 +31,17 @@ export async function readPaged(work: Work, desk: Desk): Promise<ToolResult> {
   const count = Number(header['count']);
   const lines = count === 0 ? [] : answered.text.slice(gap + 2).split('\n');
   const from = total === undefined ? offset : firstOf({ offset, limit }, total);
-  const shownLines = lines.slice(0, limit);
+  const shownLines = fitting(lines.slice(0, limit), work.call.cap);
   remember(work, desk, versionOfFacts(facts));
   return answer(shownLines.join('\n') + endOf(facts, { lines: shownLines, total }), footer(work, { facts, from, lines: shownLines, total }));
+}
+
+/** As many lines as will be shown with their note: what is cut here can be read on, what the facade cuts only from a spill. */
+function fitting(lines: readonly string[], cap: Work['call']['cap']): readonly string[] {
+  if (cap === undefined) return lines;
+  let bytes = NOTE_BYTES;
+  const end = lines.findIndex((line, index) => index >= cap.lines - NOTE_LINES || (bytes += Buffer.byteLength(line) + 1) > cap.bytes);
+  return end === -1 ? lines : lines.slice(0, Math.max(1, end));
 }
 
 interface Part {

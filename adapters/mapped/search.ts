@@ -91,7 +91,7 @@ function foundFiles(work: Work, lines: readonly string[], isWanted: (path: strin
   return paths.filter(isWanted).map((path) => shown(work, path)).sort().map(printable);
 }
 
-function matchPage(work: Work, results: Results, isWanted: (path: string) => boolean): ToolResult {
+async function matchPage(work: Work, results: Results, isWanted: (path: string) => boolean): Promise<ToolResult> {
   const { offset, limit } = work.args as { readonly offset?: number; readonly limit?: number };
   const found = results.lines.flatMap((line): Hit[] => {
     const { path = '', line: number, text = '' } = find(work, 'match', line) ?? {};
@@ -101,5 +101,6 @@ function matchPage(work: Work, results: Results, isWanted: (path: string) => boo
   const hits = new Hits();
   for (const hit of found.sort((a, b) => (a.path === b.path ? a.line - b.line : a.path < b.path ? -1 : 1))) hits.add(hit);
   if (results.gaps.length > 0) hits.ended ??= results.gaps.join('; ');
+  if (work.call.mayRead !== undefined) await hits.keep(work.call.mayRead);
   return hits.page({ offset, limit }, 0);
 }

@@ -38,7 +38,22 @@ export function normalise(primitive: string, args: Readonly<Record<string, unkno
   if (primitive === 'read') lineRange(draft);
   if (primitive === 'bash') bashForms(draft);
   if (primitive === 'edit') editForms(draft);
-  return draft.done();
+  const normal = draft.done();
+  requireParts(primitive, normal.args);
+  return normal;
+}
+
+/** What an action cannot do without; the schemas of the primitives are flat and cannot say it (schema-primitives B5). */
+const PARTS: ReadonlyMap<string, string> = new Map([
+  ['bash.run', 'command'], ['bash.start', 'command'], ['bash.send', 'session'], ['bash.poll', 'session'], ['bash.kill', 'session'],
+  ['read.search', 'pattern'], ['read.find', 'pattern'],
+]);
+
+function requireParts(primitive: string, args: Readonly<Record<string, unknown>>): void {
+  const action = String(args['action'] ?? (primitive === 'bash' ? 'run' : 'file'));
+  const part = PARTS.get(`${primitive}.${action}`);
+  if (part === undefined || (args[part] !== undefined && args[part] !== '')) return;
+  throw new TollgateError('ARGS_INVALID', { detail: `${part}: is required for action "${action}"`, data: { paths: [part] } });
 }
 
 class Draft {

@@ -1,4 +1,5 @@
 /** Owns the cut of a result's content, item by item: what fits stays, one text is cut, the rest is spilled; refuses half an image. */
+import { NOTE_BYTES, NOTE_PREFIX } from '../../catalogs/paging.ts';
 import type { ContentItem } from '../../catalogs/tool.ts';
 import { cutText, fits, type Cap } from './cut.ts';
 import type { ShapeRequest } from './shape.ts';
@@ -7,6 +8,8 @@ import type { ShapeRequest } from './shape.ts';
 const MEDIA_BYTES = 1_048_576;
 /** Bytes of an item that cost nothing beside its text: its type, and little more. */
 const FREE_BYTES = 64;
+/** Notes that a backend adds to one result. */
+const MAX_NOTES = 3;
 /** What a media type or a type of content looks like (RFC 6838 §4.2). */
 const KIND = /^[\w.+-]{1,40}(\/[\w.+-]{1,80})?$/;
 
@@ -20,6 +23,19 @@ export interface Notice {
 
 /** The items that fit, the first that does not cut on line ends, the rest spilled as lines of JSON. */
 export function cutContent(items: readonly ContentItem[], request: ShapeRequest): { items: ContentItem[]; notices: Notice[] } {
+  const own = request.ownNotes ? ownNotes(items) : 0;
+  const cut = cutItems(own === 0 ? items : items.slice(0, -own), request);
+  return { ...cut, items: own === 0 ? cut.items : [...cut.items, ...items.slice(-own)] };
+}
+
+/** How many items at the end are notes of a backend of ours: they say how to read on, and are short. */
+function ownNotes(items: readonly ContentItem[]): number {
+  const isNote = (item: ContentItem): boolean => item.type === 'text' && typeof item.text === 'string' && item.text.length <= NOTE_BYTES && item.text.startsWith(NOTE_PREFIX) && !item.text.includes('\n');
+  const last = items.findLastIndex((item) => !isNote(item));
+  return Math.min(MAX_NOTES, items.length - 1 - last);
+}
+
+function cutItems(items: readonly ContentItem[], request: ShapeRequest): { items: ContentItem[]; notices: Notice[] } {
   const kept: ContentItem[] = [];
   const notices: Notice[] = [];
   let left: Cap = request.cap;

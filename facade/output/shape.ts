@@ -30,6 +30,8 @@ export interface ShapeRequest {
   readonly validOutput?: (value: unknown) => boolean;
   /** Keys under `tollgate/` for `_meta`. */
   readonly meta: Readonly<Record<string, unknown>>;
+  /** True for primitives: their backends' own notes, at the end, are kept whatever is cut before them. */
+  readonly ownNotes: boolean;
   /** Lines to show before the result: repairs of arguments that were made. */
   readonly notes: readonly string[];
 }

@@ -26,7 +26,7 @@ afterEach(() => rmSync(state, { recursive: true, force: true }));
 
 function request(more: Partial<ShapeRequest> = {}): ShapeRequest {
   return {
-    cap: { bytes: 1000, lines: 50 }, headShare: 1, redactor: new Redactor(), raw: false, canRead: true, notes: [], meta: { 'tollgate/provenance': { server: 's' } },
+    cap: { bytes: 1000, lines: 50 }, headShare: 1, redactor: new Redactor(), raw: false, canRead: true, ownNotes: false, notes: [], meta: { 'tollgate/provenance': { server: 's' } },
     spill: { put: (text) => spills.put(text, owner, { effect, labels: [], maxBytes: 1_000_000 }) },
     ...more,
   };
