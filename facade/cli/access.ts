@@ -4,6 +4,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Config, ListenConfig } from '../config/config.ts';
 import { createAuthenticator, type Authenticate } from '../wire/auth.ts';
 import { ensureToken } from '../wire/token.ts';
+import { commandLine } from './print.ts';
 
 /** Who may connect, and the file that holds the access token (absent with `auth: none`). */
 export interface Access {
@@ -25,13 +26,13 @@ export function openAccess(config: Config, listen: ListenConfig): Access {
   return { authenticate: createAuthenticator({ ...sources, accessToken: token }), token, tokenFile: path.join(config.state, 'token') };
 }
 
-/** How to point the common clients at this facade. `config` is the absolute path of tollgate.yaml. */
+/** How to point the common clients at this facade. `config` is the absolute path of tollgate.yaml, `command` what starts this program (Io.self). */
 export function connectHelp(at: { url?: string; token?: string; config: string; command: readonly string[] }): string {
   const [command = 'tollgate', ...args] = [...at.command, 'run', '--config', at.config];
   const stdio = JSON.stringify({ mcpServers: { tollgate: { command, args } } });
   const lines = [
     'Claude Desktop, Cursor (claude_desktop_config.json, .cursor/mcp.json):', `  ${stdio}`,
-    'Claude Code:', `  claude mcp add tollgate -- ${[command, ...args].join(' ')}`,
+    'Claude Code:', `  claude mcp add tollgate -- ${commandLine([command, ...args])}`,
     'VS Code (.vscode/mcp.json):', `  ${JSON.stringify({ servers: { tollgate: { type: 'stdio', command, args } } })}`,
   ];
   if (at.url !== undefined) {

@@ -12,6 +12,7 @@ import { SCHEMA_FILE } from '../config/schema.ts';
 import { clientPlaces } from './clients.ts';
 import { EXIT, type Io } from './io.ts';
 import { projectFile } from './init-file.ts';
+import { commandLine } from './print.ts';
 
 /** Options of the command. */
 export interface InitOptions {
@@ -32,14 +33,14 @@ export interface FoundFile {
 
 const STARTER_RULES = new URL('../../policies/starter/workspace.yaml', import.meta.url);
 const PACKAGED_SCHEMA = 'node_modules/tollgate/dist/facade/config/tollgate.schema.json';
-const NEXT = ['tollgate check', 'tollgate tools', 'tollgate run'] as const;
+const NEXT = ['check', 'tools', 'run'] as const;
 
 /**
  * Writes tollgate.yaml, policies/rules.yaml and, where the package is not installed in the project, the schema for the editor.
  * Data goes to stdout with `json`, talk to stderr. Resolves to the exit code. Throws USAGE when a file exists and `force` is
  * not given, or the folder cannot be a workspace.
  */
-export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' | 'env' | 'home' | 'cwd'>, platform: NodeJS.Platform = process.platform): number {
+export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' | 'env' | 'home' | 'cwd' | 'self'>, platform: NodeJS.Platform = process.platform): number {
   const file = path.resolve(io.cwd, options.config);
   const folder = realPath(path.dirname(file));
   const fault = workspaceFault(folder, io.home);
@@ -55,9 +56,10 @@ export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' |
   const texts = files.map(({ path: target, text }) => [target, text(found)] as const);
   for (const [target, text] of texts) write(target, text);
   const { warnings } = loadConfig(file, { env: io.env, home: io.home });
+  const next = NEXT.map((command) => commandLine([...io.self, command, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]));
   const written = files.map(({ path: target }) => path.relative(folder, target));
-  if (options.json === true) io.stdout(`${JSON.stringify({ written, found: found.map(asData), warnings, next: NEXT })}\n`);
-  else io.stderr(report({ written, found, warnings: formatProblems(warnings) }));
+  if (options.json === true) io.stdout(`${JSON.stringify({ written, found: found.map(asData), warnings, next })}\n`);
+  else io.stderr(report({ written, found, next, warnings: formatProblems(warnings) }));
   return EXIT.ok;
 }
 
@@ -112,14 +114,21 @@ function asData({ client, path: shown, servers, unread }: FoundFile): unknown {
   return { client, path: shown, servers: names, ...(unread !== undefined && { unread }) };
 }
 
-function report({ written, found, warnings }: { readonly written: readonly string[]; readonly found: readonly FoundFile[]; readonly warnings: string }): string {
+interface Report {
+  readonly written: readonly string[];
+  readonly found: readonly FoundFile[];
+  readonly next: readonly string[];
+  readonly warnings: string;
+}
+
+function report({ written, found, next, warnings }: Report): string {
   const clients = found.map(({ client, path: shown, servers, unread }) => `  ${client} (${shown}): ${unread ?? servers.map(({ name, env }) => name + variables(Object.keys(env))).join(', ')}\n`);
   return [
     clients.length === 0 ? 'No client files were found; the workspace alone serves read, write, edit and bash.\n' : `Found:\n${clients.join('')}`,
     `Wrote ${written.join(', ')}.\n`,
     warnings === '' ? '' : `Worth knowing:\n${warnings.replace(/^/gm, '  ')}\n`,
     found.some(({ servers }) => servers.length > 0) ? 'Servers of other clients start only after you approve them: see the comments under `servers:`.\n' : '',
-    `Next:\n${NEXT.map((command) => `  ${command}\n`).join('')}`,
+    `Next:\n${next.map((command) => `  ${command}\n`).join('')}`,
   ].join('');
 }
 

@@ -10,6 +10,8 @@ export interface Io {
   readonly home: string;
   readonly cwd: string;
   readonly user: string;
+  /** The words that start this program again, from any folder: for commands that people are told to type. */
+  readonly self: readonly string[];
   readonly stdin: NodeJS.ReadableStream;
   readonly out: NodeJS.WritableStream;
   /** Resolves when the process is asked to stop (SIGINT, SIGTERM). */

@@ -22,6 +22,11 @@ export function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
+/** Words as a line that a shell takes apart into the same words. */
+export function commandLine(words: readonly string[]): string {
+  return words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(' ');
+}
+
 /** Paints only where a person looks. */
 export function paint(io: Pick<CliIo, 'isTTY'>, colour: Colour, text: string): string {
   return io.isTTY ? styleText(colour, text) : text;

@@ -1,11 +1,13 @@
 /** Owns the process as commands see it: streams, signals, user; refuses to name stdout itself, which facade/main.ts hands in. */
+import { realpathSync } from 'node:fs';
 import { homedir, userInfo } from 'node:os';
+import path from 'node:path';
 import { EXIT, type Io } from './io.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** What is used of node:process. */
-export type Host = Pick<NodeJS.Process, 'stdin' | 'stdout' | 'stderr' | 'env' | 'cwd' | 'on' | 'off' | 'exit' | 'exitCode'>;
+export type Host = Pick<NodeJS.Process, 'stdin' | 'stdout' | 'stderr' | 'env' | 'cwd' | 'argv' | 'execPath' | 'on' | 'off' | 'exit' | 'exitCode'>;
 
 /** The Io of a process. Faults of its output end up in its exit code. */
 export function processIo(host: Host): Io {
@@ -16,10 +18,18 @@ export function processIo(host: Host): Io {
     stdout: (text) => void stdout.write(text), stderr: (text) => void stderr.write(text), isTTY: stdout.isTTY === true,
     env, stdin, out: stdout,
     home: readOr(homedir, '/nonexistent'), cwd: readOr(() => host.cwd(), '/'), user: readOr(() => userInfo().username, `uid-${process.getuid?.()}`),
+    self: selfOf(host),
     get stopped() {
       return (stopped ??= untilStopped(host));
     },
   };
+}
+
+/** In a checkout no `tollgate` is on the PATH: what starts it is Node itself with the file. */
+function selfOf({ argv, execPath }: Pick<Host, 'argv' | 'execPath'>): readonly string[] {
+  const file = argv[1];
+  if (file === undefined || path.basename(file) === 'tollgate') return ['tollgate'];
+  return [execPath, readOr(() => realpathSync(file), file)];
 }
 
 /** In a container the user may have neither name nor home, and a current folder may be gone; what needs them says so itself. */

@@ -1,5 +1,6 @@
 /** Tests the process as commands see it: signals, a reader that goes away, a disk that is full. */
 import { EventEmitter } from 'node:events';
+import { realpathSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { processIo, type Host } from '../../facade/cli/process.ts';
@@ -11,6 +12,8 @@ class FakeHost extends EventEmitter {
   readonly env = {};
   readonly exits: unknown[] = [];
   exitCode: number | undefined;
+  argv = ['/usr/bin/node', '/usr/bin/tollgate'];
+  execPath = '/usr/bin/node';
   cwd = (): string => '/somewhere';
   exit = (code: unknown): void => void this.exits.push(code);
 
@@ -33,6 +36,19 @@ describe('signals', () => {
     expect(host.exits).toEqual([]);
     host.emit('SIGTERM');
     expect(host.exits).toEqual([1]);
+  });
+});
+
+describe('self', () => {
+  it.each([
+    [['node', '/usr/bin/tollgate'], ['tollgate']],
+    [['node', import.meta.filename], ['/usr/bin/node', realpathSync(import.meta.filename)]],
+    [['node', '/nowhere/main.js'], ['/usr/bin/node', '/nowhere/main.js']],
+    [['node'], ['tollgate']],
+  ])('%j is started again by %j', (argv, self) => {
+    const host = new FakeHost();
+    host.argv = argv;
+    expect(processIo(host.asHost).self).toEqual(self);
   });
 });
 

@@ -137,7 +137,7 @@ describe('run', () => {
 describe('serve', () => {
   /** Starts it, and waits for its address. */
   const serve = async (...argv: readonly string[]): Promise<string> => {
-    running = start(project, ['serve', '--json', ...argv]);
+    running = start(project, ['serve', '--json', ...argv], { self: ['/opt/node', '/a b/main.js'] });
     const failed = running.ended.then(({ err }) => Promise.reject(new Error(err)));
     await Promise.race([expect.poll(() => running?.said.err, { timeout: 20_000 }).toContain('/mcp'), failed]);
     failed.catch(() => undefined);
@@ -151,6 +151,8 @@ describe('serve', () => {
     expect(statSync(tokenFile).mode & 0o777).toBe(0o600);
     expect(running?.said.err).toContain(`token ${token}\n(kept in ${tokenFile})`);
     expect(running?.said.err).toContain(`claude mcp add --transport http tollgate ${url} --header "Authorization: Bearer ${token}"`);
+    expect(running?.said.err).toContain(`claude mcp add tollgate -- /opt/node '/a b/main.js' run --config ${project.file}\n`);
+    expect(running?.said.err).toContain(JSON.stringify({ mcpServers: { tollgate: { command: '/opt/node', args: ['/a b/main.js', 'run', '--config', project.file] } } }));
     expect(running?.said.out).not.toContain(token);
     const client = new Client({ name: 'test', version: '1' });
     await client.connect(new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers: { authorization: `Bearer ${token}` } } }) as Transport);

@@ -40,7 +40,7 @@ export function start(project: Project, argv: readonly string[], more: Partial<I
   const stopped = new Promise<void>((resolve) => (stop = resolve));
   const io: Io = {
     stdout: (text) => void (said.out += text), stderr: (text) => void (said.err += text), isTTY: false,
-    env: {}, home: project.home, cwd: project.folder, user: 'somebody', stdin, out: wire, stopped, ...more,
+    env: {}, home: project.home, cwd: project.folder, user: 'somebody', self: ['tollgate'], stdin, out: wire, stopped, ...more,
   };
   const ended = runCli(argv, io, wiring).then((code) => ({ code, ...said }));
   return { stdin, wire, said, stop, ended };

@@ -13,9 +13,9 @@ import type { Project } from './project.ts';
 const SECRET = 'hunter2hunter2';
 const server = { command: 'npx', args: ['-y', 'x@1.0.0', SECRET], env: { API_KEY: SECRET, 'B-C': SECRET }, headers: {} };
 
-function init(project: Project, options: Partial<InitOptions> = {}, platform: NodeJS.Platform = 'linux'): { readonly exit: number; readonly out: string; readonly err: string } {
+function init(project: Project, options: Partial<InitOptions> = {}, platform: NodeJS.Platform = 'linux', self: readonly string[] = ['tollgate']): { readonly exit: number; readonly out: string; readonly err: string } {
   let [out, err] = ['', ''];
-  const io = { stdout: (text: string) => void (out += text), stderr: (text: string) => void (err += text), env: {}, home: project.home, cwd: project.folder };
+  const io = { stdout: (text: string) => void (out += text), stderr: (text: string) => void (err += text), env: {}, home: project.home, cwd: project.folder, self };
   const exit = runInit({ config: 'tollgate.yaml', ...options }, io, platform);
   return { exit, out, err };
 }
@@ -34,6 +34,13 @@ describe('in an empty folder', () => {
       const config = loadConfig(project.file, { env: {}, home: project.home });
       expect(config).toMatchObject({ workspace: project.folder, policies: [{ kind: 'yaml', mode: 'enforce', path: path.join(project.folder, 'policies/rules.yaml') }], warnings: [] });
       expect(read(project, 'policies/rules.yaml')).toContain('rules:');
+    });
+  });
+
+  it('says what comes next so that it can be typed as it stands', () => {
+    withProject((project) => {
+      const { err } = init(project, { config: 'other.yaml' }, 'linux', ['/opt/my node/bin/node', '/x/main.js']);
+      expect(err).toContain("Next:\n  '/opt/my node/bin/node' /x/main.js check --config other.yaml\n");
     });
   });
 

@@ -154,7 +154,7 @@ describe('docs/catalogs.md', () => {
 function terminal(): Io & { readonly said: string[] } {
   const said: string[] = [];
   const say = (text: string): void => void said.push(text);
-  return { said, stdout: say, stderr: say, isTTY: false, env: {}, home: tmpdir(), cwd: tmpdir(), user: 'somebody', stdin: process.stdin, out: process.stdout, stopped: Promise.resolve() };
+  return { said, stdout: say, stderr: say, isTTY: false, env: {}, home: tmpdir(), cwd: tmpdir(), user: 'somebody', self: ['tollgate'], stdin: process.stdin, out: process.stdout, stopped: Promise.resolve() };
 }
 
 describe('docs/cli.md', () => {
