@@ -22,5 +22,11 @@ export interface Assembled {
 /** Wires a configuration. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED. */
 export type Assemble = (config: Config, options: { readonly opa?: string; readonly onLog?: (line: string) => void }) => Promise<Assembled>;
 
-/** Compiles the policy of a configuration without starting or writing anything; gives its revision. Throws as `Assemble`. */
-export type Check = (config: Config, options: { readonly opa?: string }) => Promise<string>;
+/** What a policy that was checked came to. `rules`: those in YAML that the user wrote, of all files, without those that are off. */
+export interface Checked {
+  readonly revision: string;
+  readonly rules: number;
+}
+
+/** Compiles the policy of a configuration without starting or writing anything. Throws as `Assemble`. */
+export type Check = (config: Config, options: { readonly opa?: string }) => Promise<Checked>;

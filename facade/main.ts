@@ -11,7 +11,7 @@ import { ServerPool } from '../adapters/pool.ts';
 import { asTollgateError } from '../catalogs/errors.ts';
 import { loadMapping } from '../catalogs/primitives/mapping.ts';
 import { loadPolicy } from '../policies/engine.ts';
-import type { Assemble, Assembled } from './assembled.ts';
+import type { Assemble, Assembled, Checked } from './assembled.ts';
 import { openAudit, type AuditLog } from './audit/log.ts';
 import { createDigest, readAuditKey } from './audit/key.ts';
 import { createBudgets, createGate, type Gate } from './budget.ts';
@@ -27,7 +27,7 @@ import { createLog } from './log.ts';
 import { Metrics } from './metrics.ts';
 import { Redactor } from './output/redact.ts';
 import { Spills } from './output/spills.ts';
-import { policyParts } from './policy-parts.ts';
+import { controlRule, policyParts } from './policy-parts.ts';
 import { serveExternal, serveInternal } from './served.ts';
 import { openState } from './state/sqlite.ts';
 import type { Policy, Principal } from '../policies/port.ts';
@@ -106,12 +106,12 @@ function recordListing(audit: AuditLog, { server, tools, code }: Listed): void {
 }
 
 /** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
-export async function checkPolicy(config: Config, options: { readonly opa?: string }): Promise<string> {
+export async function checkPolicy(config: Config, options: { readonly opa?: string }): Promise<Checked> {
   const cache = mkdtempSync(path.join(tmpdir(), 'tollgate-check-'));
   try {
     const policy = await loadPolicy(policyParts(config, { ...options, cache }));
     policy.close();
-    return policy.revision;
+    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length };
   } finally {
     rmSync(cache, { recursive: true, force: true });
   }

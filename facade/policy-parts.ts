@@ -19,7 +19,7 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
 }
 
 /** An agent that could write the rules would write its own; a shell can still, until it runs in a sandbox (docs/threat-model.md). */
-function controlRule(config: Config) {
+export function controlRule(config: Config) {
   const paths = config.controlFiles.map((file) => path.relative(config.workspace, file)).filter((relative) => !relative.startsWith('..')).map((relative) => relative.replace(/[?[\]{}!\\]/g, '*'));
   const message = 'This file decides what is allowed; a person changes it.';
   const rules = paths.length === 0 ? [] : [{ id: 'control-files', outcome: 'deny', message, when: { verbs: ['write', 'destructive'], paths: paths.flatMap((name) => [name, `${name}/**`]) } }];

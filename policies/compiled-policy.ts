@@ -40,14 +40,16 @@ export class LibraryEvaluator implements Evaluator {
 /** A policy; `deadlineMs` is the time of one decision over small arguments. */
 export class CompiledPolicy implements Policy {
   readonly revision: string;
+  readonly rules: number;
   readonly #evaluator: Evaluator;
   readonly #deadlineMs: number;
   /** By principal, then by verb and tool: decisions in which nothing of the call had a part. */
   readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
-  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly deadlineMs: number }) {
+  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number }) {
     this.#evaluator = evaluator;
     this.revision = options.revision;
+    this.rules = options.rules;
     this.#deadlineMs = options.deadlineMs;
   }
 

@@ -10,7 +10,6 @@ import { ConditionError } from './conditions.ts';
 import { ENTRYPOINTS, readLibrary } from './library.ts';
 import { findOpa } from './opa.ts';
 import { PatternError } from './patterns.ts';
-import type { Policy } from './port.ts';
 import { refuseProblems, type Problem } from './problems.ts';
 import type { RegoFacts } from './rego.ts';
 import type { Mode } from './rule-schema.ts';
@@ -63,7 +62,7 @@ const NO_SETS: RegoFacts['sets'] = { deny: false, ask: false, allow: false };
  * Loads a policy. Throws POLICY_INVALID with every problem as `file:line:col: message` in `data.problems`, OPA_MISSING when
  * there is Rego and no opa. With no rules at all everything is denied.
  */
-export async function loadPolicy(parts: PolicyParts): Promise<Policy> {
+export async function loadPolicy(parts: PolicyParts): Promise<CompiledPolicy> {
   const { settings } = parts;
   const rules = compileRules([...parts.rules, ...(await readRuleFiles(parts))], parts.workspace);
   const library = readLibrary();
@@ -83,7 +82,7 @@ export async function loadPolicy(parts: PolicyParts): Promise<Policy> {
   const wasm = user?.wasm ?? library.wasm;
   const revision = createHash('sha256').update(wasm).update(data).digest('hex');
   const evaluator = user === undefined ? new LibraryEvaluator(wasm, data) : await startWorkers(wasm, data);
-  return new CompiledPolicy(evaluator, { revision, deadlineMs: parts.deadlineMs ?? DEADLINE_MS });
+  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs: parts.deadlineMs ?? DEADLINE_MS });
 }
 
 async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> {

@@ -138,6 +138,8 @@ export interface ListDecision {
 export interface Policy {
   /** Changes whenever any decision could change: hash of wasm and data. */
   readonly revision: string;
+  /** Number of its YAML rules, of all files, without those that are off. */
+  readonly rules?: number;
   call(input: CallInput): Promise<CallDecision> | CallDecision;
   /** One decision per tool, in order. */
   list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];

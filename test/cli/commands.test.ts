@@ -60,14 +60,14 @@ describe('check', () => {
   it('counts what it read, and starts and writes nothing', async () => {
     const { code, out, err } = await cli(project, ['check']);
     expect({ code, err }).toEqual({ code: EXIT.ok, err: '' });
-    expect(out).toMatch(/^ok: 1 servers, 2 principals, \d profiles, 0 rules, 1 policies \(revision [0-9a-f]{12}\)\n$/);
+    expect(out).toMatch(/^ok: 1 server, 2 principals, 3 profiles, 7 YAML rules in all, 1 policy source \(revision [0-9a-f]{12}\)\n$/);
     expect(existsSync(path.join(project.home, '.local'))).toBe(false);
   });
 
   it('--json gives the same as data', async () => {
     const { code, out } = await cli(project, ['check', '--json']);
     expect(code).toBe(EXIT.ok);
-    expect(dataOf(out)).toEqual({ file: project.file, servers: 1, principals: 2, profiles: 3, policies: 1, rules: 0, revision: expect.stringMatching(/^[0-9a-f]{64}$/), warnings: [] });
+    expect(dataOf(out)).toEqual({ file: project.file, servers: 1, principals: 2, profiles: 3, policies: 1, rules: 7, revision: expect.stringMatching(/^[0-9a-f]{64}$/), warnings: [] });
   });
 
   it('reads a file elsewhere, relative to where it is called', async () => {
