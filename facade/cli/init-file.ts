@@ -2,6 +2,22 @@
 import { stringify } from 'yaml';
 import type { FoundFile } from './init.ts';
 
+const EXAMPLE = 'tracker';
+
+/** For whoever has no client file to include: uncommented, it loads. */
+const EXAMPLE_SERVER = `
+# A server of your own. An approved one runs with all of your rights. Uncomment this, and \`tools\` under \`expose\`.
+# servers:
+#   ${EXAMPLE}:
+#     command: node
+#     args: [path/to/server.js]
+#     approved: true
+#     isolation: direct
+#     semantics: {"get_*": read, create_issue: write}
+# profiles:
+#   default: {servers: [${EXAMPLE}]}
+`;
+
 /** The file, with what was found included and every server's approval ready to be uncommented. */
 export function projectFile(schema: string, found: readonly FoundFile[]): string {
   const included = found.filter(({ servers }) => servers.length > 0);
@@ -12,10 +28,10 @@ export function projectFile(schema: string, found: readonly FoundFile[]): string
     'version: 1\n',
     '\n# The folder that read, write, edit and bash work in.\nworkspace: .\n',
     includes(included),
-    approvals(names),
+    names.length === 0 ? EXAMPLE_SERVER : approvals(names),
     '\npolicies:\n  - policies/rules.yaml\n',
     '\nexpose:\n  primitives: workspace\n',
-    names.length === 0 ? '' : `  # tools: [${names.map((name) => `${name}.*`).join(', ')}]\n`,
+    `  # tools: [${(names.length === 0 ? [EXAMPLE] : names).map((name) => `${name}.*`).join(', ')}]\n`,
     '\n# budgets:\n#   - {id: calls-per-run, scope: run, calls: 200}\n',
   ].join('');
 }

@@ -31,12 +31,13 @@ export interface FoundFile {
   readonly unread?: string;
 }
 
+const RULES_SCHEMA = new URL('../../policies/schemas/rules.json', import.meta.url);
 const STARTER_RULES = new URL('../../policies/starter/workspace.yaml', import.meta.url);
-const PACKAGED_SCHEMA = 'node_modules/tollgate/dist/facade/config/tollgate.schema.json';
+const PACKAGED = 'node_modules/tollgate/dist';
 const NEXT = ['check', 'tools', 'run'] as const;
 
 /**
- * Writes tollgate.yaml, policies/rules.yaml and, where the package is not installed in the project, the schema for the editor.
+ * Writes tollgate.yaml, policies/rules.yaml and, where the package is not installed in the project, the schemas for the editor.
  * Data goes to stdout with `json`, talk to stderr. Resolves to the exit code. Throws USAGE when a file exists and `force` is
  * not given, or the folder cannot be a workspace.
  */
@@ -68,15 +69,17 @@ interface PlannedFile {
   readonly text: (found: readonly FoundFile[]) => string;
 }
 
-/** The schema is copied only where the editor could not find the package's own. */
+/** The schemas are copied only where the editor could not find the package's own. */
 function plannedFiles(file: string, folder: string): readonly PlannedFile[] {
-  const packaged = existsSync(path.join(folder, PACKAGED_SCHEMA));
-  const schema = packaged ? `./${PACKAGED_SCHEMA}` : './policies/tollgate.schema.json';
+  const packaged = ['facade/config/tollgate.schema.json', 'policies/schemas/rules.json'].every((name) => existsSync(path.join(folder, PACKAGED, name)));
+  const schema = packaged ? `./${PACKAGED}/facade/config/tollgate.schema.json` : './policies/tollgate.schema.json';
+  const rulesSchema = packaged ? `../${PACKAGED}/policies/schemas/rules.json` : './rules.schema.json';
   const files: PlannedFile[] = [
     { path: file, text: (found) => projectFile(schema, found) },
-    { path: path.join(folder, 'policies', 'rules.yaml'), text: () => readFileSync(STARTER_RULES, 'utf8') },
+    { path: path.join(folder, 'policies', 'rules.yaml'), text: () => readFileSync(STARTER_RULES, 'utf8').replace(/(?<=\$schema=)\S+/, rulesSchema) },
   ];
-  return packaged ? files : [...files, { path: path.join(folder, 'policies', 'tollgate.schema.json'), text: () => readFileSync(SCHEMA_FILE, 'utf8') }];
+  const copied = (name: string, from: string | URL): PlannedFile => ({ path: path.join(folder, 'policies', name), text: () => readFileSync(from, 'utf8') });
+  return packaged ? files : [...files, copied('tollgate.schema.json', SCHEMA_FILE), copied('rules.schema.json', RULES_SCHEMA)];
 }
 
 /** True for a dangling link too: writing through one would create a file elsewhere. */

@@ -1,5 +1,5 @@
 /** Tests `tollgate init`: what it finds, what it writes, what it never shows and never overwrites. */
-import { existsSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { clientPlaces } from '../../facade/cli/clients.ts';
@@ -29,11 +29,22 @@ describe('in an empty folder', () => {
     withProject((project) => {
       const { exit, out, err } = init(project);
       expect({ exit, out }).toEqual({ exit: 0, out: '' });
-      expect(err).toBe('No client files were found; the workspace alone serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/tollgate.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n');
+      expect(err).toBe('No client files were found; the workspace alone serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/tollgate.schema.json, policies/rules.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n');
       expect(read(project, 'tollgate.yaml').split('\n', 1)[0]).toBe('# yaml-language-server: $schema=./policies/tollgate.schema.json');
       const config = loadConfig(project.file, { env: {}, home: project.home });
       expect(config).toMatchObject({ workspace: project.folder, policies: [{ kind: 'yaml', mode: 'enforce', path: path.join(project.folder, 'policies/rules.yaml') }], warnings: [] });
-      expect(read(project, 'policies/rules.yaml')).toContain('rules:');
+      expect(read(project, 'policies/rules.yaml')).toMatch(/^# yaml-language-server: \$schema=\.\/rules\.schema\.json\n[^]*\nrules:/);
+      expect(read(project, 'policies/rules.schema.json')).toBe(readFileSync('policies/schemas/rules.json', 'utf8'));
+    });
+  });
+
+  it('holds a server as an example, which loads when it is uncommented', () => {
+    withProject((project) => {
+      init(project);
+      const text = read(project, 'tollgate.yaml').replace(/^# (servers:|profiles:| {2}.*)$/gm, '$1').replace('  # tools:', '  tools:').replace(/^ +- \{id: calls-per-run.*$/m, '');
+      const { servers, profiles } = project.config(text);
+      expect(servers.get('tracker')).toMatchObject({ approved: true, isolation: 'direct' });
+      expect(profiles.get('default')).toMatchObject({ servers: ['tracker'], expose: [{ tool: 'tracker.*' }] });
     });
   });
 
@@ -46,10 +57,11 @@ describe('in an empty folder', () => {
 
   it('uses the schema of the installed package where there is one', () => {
     withProject((project) => {
-      project.write('node_modules/tollgate/dist/facade/config/tollgate.schema.json', '{}');
+      for (const name of ['facade/config/tollgate.schema.json', 'policies/schemas/rules.json']) project.write(`node_modules/tollgate/dist/${name}`, '{}');
       init(project);
       expect(read(project, 'tollgate.yaml')).toMatch(/^# yaml-language-server: \$schema=\.\/node_modules\/tollgate\//);
-      expect(existsSync(path.join(project.folder, 'policies/tollgate.schema.json'))).toBe(false);
+      expect(read(project, 'policies/rules.yaml')).toMatch(/\$schema=\.\.\/node_modules\/tollgate\/dist\/policies\/schemas\/rules\.json\n/);
+      expect(readdirSync(path.join(project.folder, 'policies'))).toEqual(['rules.yaml']);
     });
   });
 });
@@ -107,7 +119,7 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
       expect(err).toBe('');
       expect(out).not.toContain(SECRET);
       expect(JSON.parse(out)).toMatchObject({
-        written: ['tollgate.yaml', 'policies/rules.yaml', 'policies/tollgate.schema.json'],
+        written: ['tollgate.yaml', 'policies/rules.yaml', 'policies/tollgate.schema.json', 'policies/rules.schema.json'],
         found: [{ client: 'VS Code', path: '.vscode/mcp.json', servers: [{ name: 'a', variables: ['API_KEY', 'B-C'] }, { name: 'b', unusable: 'it has neither command nor url' }] }],
         next: ['tollgate check', 'tollgate tools', 'tollgate run'],
       });
