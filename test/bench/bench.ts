@@ -4,6 +4,7 @@ import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { openHttp, openStdio, peakOf, type Target } from './client.ts';
+import { formatPolicyTimings, measurePolicy } from './policy.ts';
 import { measureSequential, measureThroughput } from './measure.ts';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
@@ -128,3 +129,4 @@ const only = process.argv.find((word) => word.startsWith('--only='))?.slice(7);
 if (only === undefined || only === 'stdio') await benchTransport('stdio');
 if (only === undefined || only === 'http') await benchTransport('http');
 if (only === undefined || only === 'growth') await benchGrowth();
+if (only === undefined || only === 'policy') say(`\n## Policy: one decision\n\n${formatPolicyTimings(await measurePolicy())}`);
