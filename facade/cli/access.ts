@@ -9,6 +9,8 @@ import { commandLine } from './print.ts';
 /** Who may connect, and the file that holds the access token (absent with `auth: none`). */
 export interface Access {
   readonly authenticate: Authenticate;
+  /** Id of the principal that the generated token belongs to. */
+  readonly principal: string;
   readonly token?: string;
   readonly tokenFile?: string;
 }
@@ -21,14 +23,14 @@ export function openAccess(config: Config, listen: ListenConfig): Access {
   const fallback = config.principals.find((principal) => principal.tokenHash === undefined) ?? config.principals[0];
   if (fallback === undefined) throw new TollgateError('IDENTITY', { detail: 'tollgate.yaml lists no principal.', next: 'Add one under principals.' });
   const sources = { auth: listen.auth, principals: config.principals, fallback };
-  if (listen.auth === 'none') return { authenticate: createAuthenticator(sources) };
+  if (listen.auth === 'none') return { authenticate: createAuthenticator(sources), principal: fallback.id };
   const token = ensureToken(config.state);
-  return { authenticate: createAuthenticator({ ...sources, accessToken: token }), token, tokenFile: path.join(config.state, 'token') };
+  return { authenticate: createAuthenticator({ ...sources, accessToken: token }), principal: fallback.id, token, tokenFile: path.join(config.state, 'token') };
 }
 
-/** How to point the common clients at this facade. `config` is the absolute path of tollgate.yaml, `command` what starts this program (Io.self). */
-export function connectHelp(at: { url?: string; token?: string; config: string; command: readonly string[] }): string {
-  const [command = 'tollgate', ...args] = [...at.command, 'run', '--config', at.config];
+/** How to point the common clients at this facade. `config` is the absolute path of tollgate.yaml, `command` what starts this program (Io.self), `as` the principal over stdio. */
+export function connectHelp(at: { url?: string; token?: string; config: string; command: readonly string[]; as?: string }): string {
+  const [command = 'tollgate', ...args] = [...at.command, 'run', '--config', at.config, ...(at.as === undefined ? [] : ['--as', at.as])];
   const stdio = JSON.stringify({ mcpServers: { tollgate: { command, args } } });
   const lines = [
     'Claude Desktop, Cursor (claude_desktop_config.json, .cursor/mcp.json):', `  ${stdio}`,

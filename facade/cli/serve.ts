@@ -32,7 +32,9 @@ export async function runHttp(options: CommonOptions & { port?: number }, io: Io
     const access = openAccess(config, listen);
     const server = await serveHttp({ facade: gateway, listen, authenticate: access.authenticate, onFault });
     if (options.json === true) io.stdout(`${JSON.stringify({ url: server.url, tokenFile: access.tokenFile })}\n`);
-    io.stderr(welcome({ url: server.url, access, file: config.file, command: io.self }));
+    // Where several could be meant, a start over stdio refuses to guess.
+    const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);
+    io.stderr(welcome({ url: server.url, access, file: config.file, command: io.self, ...(isClear ? {} : { as: access.principal }) }));
     await stopped;
     await server.close();
     return EXIT.ok;
@@ -43,9 +45,9 @@ function tell(notices: Assembled['notices'], io: Io): void {
   for (const notice of notices) io.stderr(`${notice}\n`);
 }
 
-function welcome({ url, access, file, command }: { url: string; access: Access; file: string; command: readonly string[] }): string {
+function welcome({ access, file, ...at }: { url: string; access: Access; file: string; command: readonly string[]; as?: string }): string {
   const { token, tokenFile } = access;
   const how = token === undefined ? 'Anybody on this machine may connect: listen.auth is none.' : `token ${token}\n(kept in ${tokenFile})`;
-  const help = connectHelp({ url, config: file, command, ...(token === undefined ? {} : { token }) });
-  return `Tollgate is listening on ${url}\n${how}\n\n${help}\n`;
+  const help = connectHelp({ ...at, config: file, ...(token === undefined ? {} : { token }) });
+  return `Tollgate is listening on ${at.url}\n${how}\n\n${help}\n`;
 }

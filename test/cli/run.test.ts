@@ -144,6 +144,12 @@ describe('serve', () => {
     return dataOf<{ url: string }>(running.said.out).url;
   };
 
+  it('tells clients over stdio who they are where several could be meant', async () => {
+    project.write('many.yaml', `${CONFIG}principals: [{id: one, stdio: true}, {id: two, stdio: true}]\n`);
+    await serve('--config', 'many.yaml');
+    expect(running?.said.err).toContain('many.yaml --as one\n');
+  });
+
   it('prints address and token file as data, the token and how to connect as talk, and ends with a signal', async () => {
     const url = await serve();
     const { tokenFile } = dataOf<{ tokenFile: string }>(running?.said.out ?? '');
