@@ -1,10 +1,9 @@
 /** Owns the demo: the facade in front of three real servers, a real client over stdio and HTTP, and a transcript to read. */
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { spawn } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { connectHelp } from '../../facade/cli/access.ts';
 import { installServers } from '../servers/install.ts';
 import { play } from './play.ts';
 
@@ -15,8 +14,10 @@ const servers = path.join(root, 'test', 'servers', 'node_modules');
 /** A folder with a small project, a configuration and homes for the servers. */
 function prepare(folder: string): string {
   for (const name of ['workspace/src', 'home/.claude-server-commander']) mkdirSync(path.join(folder, name), { recursive: true });
-  for (const name of ['tollgate.yaml', 'rules.yaml']) cpSync(path.join(root, 'test', 'demo', name), path.join(folder, name));
   const write = (name: string, text: string): void => writeFileSync(path.join(folder, name), text);
+  // A client that is pointed at this file has no variable of ours.
+  write('tollgate.yaml', readFileSync(path.join(root, 'test', 'demo', 'tollgate.yaml'), 'utf8').replaceAll('${SERVERS}', () => servers));
+  cpSync(path.join(root, 'test', 'demo', 'rules.yaml'), path.join(folder, 'rules.yaml'));
   write('workspace/README.md', '# Demo\n\nA small project for an agent to work in.\n');
   write('workspace/src/greet.js', "export function greet(name) {\n  return 'Hello, ' + name;\n}\n");
   write('workspace/.env', 'API_KEY=not-for-agents\n');
@@ -25,9 +26,9 @@ function prepare(folder: string): string {
   return path.join(folder, 'tollgate.yaml');
 }
 
-async function serve(config: string, env: NodeJS.ProcessEnv): Promise<number> {
-  process.stdout.write(`Serving the demo setup until you stop it (Ctrl-C).\n\nConnect a client:\n${connectHelp({ config, command: [process.execPath, main] })}\n\n`);
-  const child = spawn(process.execPath, [main, 'serve', '--config', config], { env, stdio: ['ignore', 'inherit', 'inherit'] });
+async function serve(config: string): Promise<number> {
+  process.stdout.write(`Serving the demo setup until you stop it (Ctrl-C).\n\n`);
+  const child = spawn(process.execPath, [main, 'serve', '--config', config], { stdio: ['ignore', 'inherit', 'inherit'] });
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => child.kill('SIGTERM'));
   return new Promise((resolve) => child.on('exit', (code) => resolve(code ?? 1)));
 }
@@ -36,8 +37,7 @@ const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-demo-'));
 try {
   await installServers((line) => process.stderr.write(`${line}\n`));
   const config = prepare(folder);
-  const env = { ...process.env, SERVERS: servers };
-  process.exitCode = process.argv.includes('--serve') ? await serve(config, env) : await play({ main, config, env, write: (text) => process.stdout.write(text) });
+  process.exitCode = process.argv.includes('--serve') ? await serve(config) : await play({ main, config, env: process.env, write: (text) => process.stdout.write(text) });
 } finally {
   rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
 }

@@ -78,7 +78,8 @@ class Teller {
   /** The same primitive, served by somebody else. */
   async onOtherBackends(): Promise<void> {
     this.#title('The same read, served by server-filesystem and by DesktopCommander');
-    for (const principal of ['agent-on-files', 'agent-on-desktop']) {
+    for (const [principal, backend] of [['agent-on-files', 'server-filesystem'], ['agent-on-desktop', 'DesktopCommander']] as const) {
+      this.#say(`  as ${principal}, whose read is served by ${backend}:`);
       const client = await this.#stdio(principal);
       await this.#call(client, 'read', { path: 'README.md' }, (answer) => answer.text.includes('# Demo'));
       await client.close();
@@ -164,5 +165,5 @@ class Teller {
 /** The first and last lines of a long text. */
 function short(text: string): string {
   const lines = text.trimEnd().split('\n');
-  return lines.length <= 8 ? lines.join('\n') : [...lines.slice(0, 3), `… ${lines.length - 6} lines …`, ...lines.slice(-3)].join('\n');
+  return lines.length <= 8 ? lines.join('\n') : [...lines.slice(0, 3), `      (… ${lines.length - 6} lines left out of this transcript …)`, ...lines.slice(-3)].join('\n');
 }
