@@ -82,5 +82,5 @@ function load(file: string, env: Record<string, string | undefined>): ReturnType
 function read(reply: Awaited<ReturnType<Assembled['gateway']['callTool']>>): Answer {
   if (reply.kind === 'error') return { error: reply.error, code: String((reply.error.data as { code?: unknown } | undefined)?.code ?? ''), text: reply.error.message };
   const result = JSON.parse(reply.text) as ToolResult;
-  return { result, code: String(result._meta?.['tollgate/code'] ?? ''), text: (result.content ?? []).map((item) => item.text ?? '').join('\n') };
+  return { result, code: String(result._meta?.['tollgate/code'] ?? ''), text: (result.content ?? []).map((item) => (typeof item.text === 'string' ? item.text : '')).join('\n') };
 }
