@@ -4,6 +4,7 @@ export default defineConfig({
   test: {
     include: ['test/corpora/**/*.test.ts'],
     globalSetup: ['test/setup.ts'],
+    setupFiles: ['test/seed.ts'],
     reporters: ['default', './test/closing-line.ts'],
     testTimeout: 120_000,
     maxWorkers: 2,
