@@ -30,8 +30,12 @@ import { Spills } from './output/spills.ts';
 import { controlRule, policyParts } from './policy-parts.ts';
 import { serveExternal, serveInternal } from './served.ts';
 import { openState } from './state/sqlite.ts';
+import type { Authoring } from '../policies/authoring.ts';
 import type { Policy, Principal } from '../policies/port.ts';
 import type { OpenSession } from './session.ts';
+
+/** What authors use; loaded when it is asked for. */
+export const authoring: Authoring = {};
 
 /** Servers whose processes must not outlive this one, however it ends. */
 const pools = new Set<ServerPool>();
@@ -151,6 +155,6 @@ function noticesOf(config: Config): readonly string[] {
 }
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
-  const code = await runCli(process.argv.slice(2), processIo(process), { assemble, check: checkPolicy });
+  const code = await runCli(process.argv.slice(2), processIo(process), { assemble, check: checkPolicy, authoring });
   process.exitCode ??= code;
 }

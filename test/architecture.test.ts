@@ -143,5 +143,5 @@ function allowed(from: string, to: string): boolean {
   if (home === 'catalogs') return false;
   if (home === 'adapters' || home === 'policies') return target === 'catalogs';
   if (from === 'facade/main.ts' || target === 'catalogs') return true;
-  return to === 'adapters/port.ts' || to === 'policies/port.ts' || to.startsWith('adapters/rpc/');
+  return to === 'adapters/port.ts' || to === 'policies/port.ts' || to === 'policies/authoring.ts' || to.startsWith('adapters/rpc/');
 }

@@ -1,18 +1,21 @@
 /** Owns the command line: commands, options and help; each command's code is loaded when it is called. */
 import { Argument, Command, CommanderError, InvalidArgumentError } from 'commander';
 import { TollgateError } from '../../catalogs/errors.ts';
+import type { Authoring } from '../../policies/authoring.ts';
 import type { Assemble, Check } from '../assembled.ts';
 import { VERSION } from '../wire/version.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
 import type { Shell } from './completion.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
+import { addPolicy } from './policy.ts';
 import { reportError } from './report.ts';
 
 /** What facade/main.ts gives the commands. */
 export interface Wiring {
   readonly assemble: Assemble;
   readonly check: Check;
+  readonly authoring: Authoring;
 }
 
 type As = CommonOptions & { readonly as?: string };
@@ -49,7 +52,8 @@ export async function runCli(argv: readonly string[], io: Io, wiring: Wiring): P
 }
 
 /** The commands. `done` receives the exit code of the one that ran. */
-export function buildProgram(io: Io, { assemble, check }: Wiring, done: (code: number) => void): Command {
+export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => void): Command {
+  const { assemble, check } = wiring;
   const program = new Command('tollgate')
     .description('A policy-driven facade for MCP servers: every call decided, capped and recorded.')
     .version(`tollgate ${VERSION}`, '-V, --version', 'print the version')
@@ -74,6 +78,7 @@ export function buildProgram(io: Io, { assemble, check }: Wiring, done: (code: n
     .action(async (options: As) => done(await (await import('./tools.ts')).runTools(options, io, assemble)));
   add('servers', 'show the servers, their state and their quarantined tools')
     .action(async (options: CommonOptions) => done(await (await import('./tools.ts')).runServers(options, io, assemble)));
+  addPolicy({ program, io, wiring, done });
   addAudit(program, io, done);
   program.command('completion').description('print a completion script').addArgument(new Argument('<shell>').choices(SHELLS))
     .addHelpText('after', '\nExamples:\n  $ source <(tollgate completion bash)\n  $ tollgate completion fish > ~/.config/fish/completions/tollgate.fish')

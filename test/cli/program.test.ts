@@ -95,7 +95,7 @@ describe('misuse is one line what and one line what next, with exit code 2', () 
 });
 
 describe('a fault of ours', () => {
-  const broken = { assemble: async () => Promise.reject(new RangeError('inside')), check: async () => Promise.reject(new RangeError('inside')) };
+  const broken = { assemble: async () => Promise.reject(new RangeError('inside')), check: async () => Promise.reject(new RangeError('inside')), authoring: {} };
 
   it('is opaque, without a stack, and says how to see more', async () => {
     project.write('tollgate.yaml', 'version: 1\n');

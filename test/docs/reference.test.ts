@@ -162,7 +162,7 @@ describe('docs/cli.md', () => {
   const unused = (): never => {
     throw new Error('no command is run here');
   };
-  const commands = buildProgram(terminal(), { assemble: unused, check: unused }, unused).commands;
+  const commands = buildProgram(terminal(), { assemble: unused, check: unused, authoring: {} }, unused).commands;
   const flagsIn = (text: string): readonly string[] => rowsOf(text).flatMap(([name]) => codeIn(name ?? '')).filter((flag) => flag.startsWith('-'));
   const common = flagsIn(sectionOf(page, '## Common options'));
   const titleOf = (command: (typeof commands)[number]): string =>
