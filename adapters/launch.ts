@@ -16,11 +16,37 @@ export interface Launched {
   release(): Promise<void>;
 }
 
+/** A way out of a sandbox: a proxy of the host on a unix socket, made for one server. */
+export interface Egress {
+  /** Path of the proxy's unix socket on the host; it and its folder can be reached by the user that the server runs as. */
+  readonly socket: string;
+  /** Proxy variables and the Node preload, as the server shall see them: the proxy stands at 127.0.0.1:EGRESS_PORT there. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Files of the host that `env` names (the preload), bound read-only. Both absolute. */
+  readonly mounts: readonly { readonly from: string; readonly to: string }[];
+  close(): Promise<void>;
+}
+
+/** Port on the sandbox's own loopback at which a bridge hands connections to the proxy's socket. */
+export const EGRESS_PORT = 3128;
+
+/** What a start needs to know of the facade around it. Paths absolute and real. */
+export interface LaunchHost {
+  readonly workspace: string;
+  /** State folder, vault, configuration: never visible, whatever the settings say. */
+  readonly hidden: readonly string[];
+  /** The value of `${secret:name}`; its errors stop the start. */
+  readonly secrets: (name: string) => Promise<string>;
+  /** Opens the proxy of a server that has allowed domains. Without it, such a server does not start. */
+  readonly openEgress?: (settings: ServerSettings) => Promise<Egress>;
+}
+
 /** What a program needs to run at all; everything else of our environment could be a secret of another server. */
 const INHERITED = ['PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'TZ', 'TMPDIR', 'USER', 'LOGNAME'];
 
 /** Starts a server. Throws SANDBOX_UNAVAILABLE when its isolation cannot be had; a program that is missing shows as `error` of the child. */
-export async function launch(settings: ServerSettings): Promise<Launched> {
+export async function launch(settings: ServerSettings, host: LaunchHost): Promise<Launched> {
+  void host;
   const { command = '', args, cwd } = settings;
   const child = spawn(command, [...args], { cwd, env: { ...inherited(), ...settings.env }, detached: true, shell: false, stdio: 'pipe' });
   return { child, signal: (signal) => signalGroup(child, signal), kill: () => void signalGroup(child, 'SIGKILL'), release: () => Promise.resolve() };

@@ -11,7 +11,8 @@ export interface ServerSettings {
   readonly cwd?: string;
   readonly url?: string;
   readonly headers: Readonly<Record<string, string>>;
-  readonly isolation?: 'direct';
+  readonly isolation?: 'direct' | 'sandbox' | 'container';
+  readonly sandbox?: SandboxSettings;
   readonly approved: boolean;
   readonly connectTimeoutMs: number;
   /** How often a process that ended, or did not start, is started again while this adapter lives (HA-08). */
@@ -19,6 +20,35 @@ export interface ServerSettings {
   /** First pause before a remote server is tried again; doubles up to 30 s. */
   readonly reconnectBackoffMs: number;
   readonly unusable?: string;
+}
+
+/** What an isolated server is given, in the words of VS Code; paths absolute. Nothing else is visible or reachable. */
+export interface SandboxSettings {
+  readonly filesystem: {
+    /** Beside the programs of the system and the server's own folder. Default: none. */
+    readonly allowRead: readonly string[];
+    /** Default: the workspace. */
+    readonly allowWrite: readonly string[];
+    /** Taken out of what the others allow. */
+    readonly denyRead: readonly string[];
+  };
+  /** Exact hosts, `*.example.org`, each with an optional port. Default: none. */
+  readonly network: { readonly allowedDomains: readonly string[] };
+  readonly limits: SandboxLimits;
+  /** Image of a container. */
+  readonly image?: string;
+}
+
+/** Limits of an isolated server. */
+export interface SandboxLimits {
+  /** Data of one process (sandbox), or of all together (container); default 256 (HE-07). */
+  readonly memoryMb: number;
+  /** Processes and threads together; default 64. */
+  readonly processes: number;
+  /** Largest file; default 1024. */
+  readonly fileMb: number;
+  /** Processor time of one process; absent: no limit. */
+  readonly cpuSeconds?: number;
 }
 
 /** How long a process may take to end by itself once its input is closed, and then after SIGTERM. */
