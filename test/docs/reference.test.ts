@@ -2,6 +2,7 @@
 import { mkdtempSync, readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { ERRORS, type ErrorCode } from '../../catalogs/errors.ts';
 import { loadMapping } from '../../catalogs/primitives/mapping.ts';
@@ -150,6 +151,11 @@ describe('docs/catalogs.md', () => {
   });
 });
 
+/** `tollgate policy test`: a command with the groups that it stands in. */
+function pathOf(command: Command): string {
+  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
+}
+
 /** A terminal that keeps what it is told. The commands below need no more of the world. */
 function terminal(): Io & { readonly said: string[] } {
   const said: string[] = [];
@@ -165,19 +171,30 @@ describe('docs/cli.md', () => {
   const commands = buildProgram(terminal(), { assemble: unused, check: unused, authoring: {} }, unused).commands;
   const flagsIn = (text: string): readonly string[] => rowsOf(text).flatMap(([name]) => codeIn(name ?? '')).filter((flag) => flag.startsWith('-'));
   const common = flagsIn(sectionOf(page, '## Common options'));
-  const titleOf = (command: (typeof commands)[number]): string =>
-    ['tollgate', command.name(), ...command.registeredArguments.filter(({ variadic }) => !variadic).map((one) => (one.required ? `<${one.name()}>` : `[${one.name()}]`))].join(' ');
+  const titleOf = (command: Command): string =>
+    [pathOf(command), ...command.registeredArguments.filter(({ variadic }) => !variadic).map((one) => (one.required ? `<${one.name()}>` : `[${one.name()}]`))].join(' ');
+  const groups = commands.filter((command) => command.commands.length > 0);
+  const nested = groups.flatMap((group) => group.commands);
+  /** What a page says of a command itself: a group's own text ends where the first of its commands begins. */
+  const ownText = (heading: string): string => sectionOf(page, heading).split(/^### /m, 1)[0] ?? '';
 
   it('has a section for every command, in order, and no other', () => {
     const titles = [...readPage(page).matchAll(/^## (tollgate .*)$/gm)].map((found) => found[1]);
     expect(titles).toEqual(commands.map(titleOf));
   });
 
-  it.each(commands.filter((command) => command.name() !== 'audit').map((command) => [titleOf(command), command] as const))('%s: every option, and no other', (title, command) => {
+  it('has a section for every command of a group under that group, and no other', () => {
+    const titles = (text: string): readonly string[] => [...text.matchAll(/^### (tollgate .*)$/gm)].map((found) => found[1] ?? '').sort();
+    for (const group of groups) expect(titles(sectionOf(page, `## ${titleOf(group)}`))).toEqual(group.commands.map(titleOf).sort());
+    expect(titles(readPage(page))).toEqual(nested.map(titleOf).sort());
+  });
+
+  it.each([...commands.filter((command) => command.name() !== 'audit'), ...nested].map((command) => [titleOf(command), command] as const))('%s: every option, and no other', (title, command) => {
     const all = command.options.map(({ flags }) => flags);
     const hasCommon = common.every((flag) => all.includes(flag));
     const own = hasCommon ? all.filter((flag) => !common.includes(flag)) : all;
-    expect(flagsIn(sectionOf(page, `## ${title}`))).toEqual(own);
+    expect(flagsIn(ownText(`${nested.includes(command) ? '###' : '##'} ${title}`))).toEqual(own);
+    if (nested.includes(command)) return;
     expect(codeIn(sectionOf(page, '## Common options').split('|', 1)[0] ?? '').includes(command.name())).toBe(hasCommon);
   });
 
