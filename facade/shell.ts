@@ -1,47 +1,113 @@
 /** Owns the facts of a shell command: the literal words of its simple commands; whatever is not plainly literal is opaque. */
+import { parse, type Command, type CommandNode, type PipelineNode, type AndOr, type Redirection, type Statement, type Word, type WordPart } from 'unbash';
 import type { CommandFact } from '../policies/port.ts';
 
-/** Words that begin compound commands or change what follows; a command that uses one does not reduce to simple commands. */
-const RESERVED = new Set(['if', 'then', 'else', 'elif', 'fi', 'for', 'while', 'until', 'do', 'done', 'case', 'esac', 'in', 'function', 'select', 'time', 'coproc', '{', '}', '!', '[[', ']]']);
+/** Longer commands are opaque: the time of a parse stays under that of a call. */
+const MAX_CHARS = 16 * 1024;
 /** Commands that run their arguments, a file or standard input as code: their own words say nothing about what happens. */
-const INDIRECT = new Set(['eval', 'exec', 'source', '.', 'command', 'builtin', 'env', 'xargs', 'sh', 'bash', 'dash', 'zsh', 'ksh', 'alias', 'trap', 'sudo', 'nohup', 'nice', 'timeout', 'setsid', 'busybox', 'parallel']);
-/** One token: an operator, blanks, a single-quoted string, a double-quoted string without expansions, or plain characters. */
-const TOKEN = /(?<op>&&|\|\||\||;|\n|&(?!&|>))|(?<blank>[ \t]+)|'(?<single>[^']*)'|"(?<double>[^"$`\\!]*)"|(?<plain>[A-Za-z0-9_@%+=:,./-]+)/y;
-const MAX_CHARS = 64 * 1024;
+const INDIRECT = new Set([
+  'eval', 'exec', 'source', '.', 'command', 'builtin', 'env', 'xargs', 'sh', 'bash', 'dash', 'zsh', 'ksh', 'fish', 'alias', 'trap', 'sudo', 'doas', 'nohup', 'nice', 'ionice', 'timeout', 'setsid', 'stdbuf',
+  'busybox', 'toybox', 'parallel', 'watch', 'flock', 'script', 'chroot', 'unshare', 'nsenter', 'taskset', 'chrt', 'prlimit', 'time',
+]);
+/** Builtins that change what later names mean, or evaluate subscripts such as `a[$(id)]` inside of quoted words. */
+const REBINDING = new Set(['hash', 'enable', 'export', 'declare', 'typeset', 'local', 'readonly', 'unset', 'read', 'mapfile', 'readarray', 'getopts', 'let', 'set', 'shopt', 'bind', 'complete', 'compgen', 'compopt', 'fc', 'jobs', 'wait']);
+/** Options of otherwise plain builtins that do the same. */
+const REBINDING_OPTIONS: Readonly<Record<string, RegExp>> = { printf: /^-v/, test: /^-[vR]$/, '[': /^-[vR]$/, find: /^-(exec|execdir|ok|okdir)$/ };
+/** Outside quotes only ASCII that no shell reads as something else; control characters nowhere but blanks and line ends. */
+const STRANGE = /[\0-\x08\x0b-\x1f\x7f]/;
+const FOREIGN = /[^\x20-\x7e\t\n]/;
 
 /**
- * Splits a command into the literal words of each simple command. The grammar is a small part of POSIX.1-2017 2.3 and 2.10:
- * anything outside it (expansions, globs, redirections, groups, assignments, escapes, non-ASCII outside quotes) makes the
- * whole command opaque, because a guess here would let a rule about `rm` be passed by `r''m` or `$CMD`.
+ * The literal words of every simple command in a text of Bash, in order; lists, pipelines, groups, subshells, `if` and
+ * `while` are looked into. Anything that a word's value depends on (expansions, globs, assignments, functions), output to
+ * files, and commands that run code of their own make all of it opaque: a guess would let `$CMD` pass a rule about `rm`.
+ * The parser is `unbash`; what it can read only with an error is opaque too.
  */
 export function commandFact(text: string): CommandFact {
-  const words = text.length > MAX_CHARS ? undefined : literalWords(text);
+  const words = text.length > MAX_CHARS || STRANGE.test(text) ? undefined : readScript(text);
   return words === undefined || words.length === 0 ? { text, opaque: true, words: [] } : { text, opaque: false, words };
 }
 
-function literalWords(text: string): string[][] | undefined {
-  const commands: string[][] = [[]];
-  let word: string | undefined;
-  TOKEN.lastIndex = 0;
-  while (TOKEN.lastIndex < text.length) {
-    const found = TOKEN.exec(text)?.groups;
-    if (found === undefined) return undefined;
-    const piece = found['single'] ?? found['double'] ?? found['plain'];
-    if (piece !== undefined) {
-      word = (word ?? '') + piece;
-      continue;
-    }
-    if (word !== undefined) commands.at(-1)?.push(word);
-    word = undefined;
-    if (found['op'] !== undefined) commands.push([]);
+/** What is thrown where a part is not literal; never leaves this file. */
+class Opaque extends Error {}
+
+function readScript(text: string): string[][] | undefined {
+  try {
+    const script = parse(text);
+    if (script.errors !== undefined && script.errors.length > 0) return undefined;
+    return readAll(script.commands);
+  } catch (thrown) {
+    // A parser that gives up, by its own error or the stack's, has not understood the command.
+    if (thrown instanceof Opaque || thrown instanceof RangeError || thrown instanceof SyntaxError) return undefined;
+    throw thrown;
   }
-  if (word !== undefined) commands.at(-1)?.push(word);
-  const simple = commands.filter((command) => command.length > 0);
-  return simple.every(isSimple) ? simple : undefined;
 }
 
-function isSimple(words: readonly string[]): boolean {
-  const first = words[0] ?? '';
+function readAll(statements: readonly Statement[]): string[][] {
+  return statements.flatMap(({ command }) => readNode(command));
+}
+
+function readNode(node: PipelineNode | AndOr | CommandNode): string[][] {
+  switch (node.type) {
+    case 'AndOr':
+      return node.commands.flatMap(readNode);
+    case 'Pipeline':
+      if (node.prefixes.some(({ type }) => type === 'Time') || node.operators.includes('|&')) throw new Opaque();
+      return node.commands.flatMap(readNode);
+    case 'Command':
+      return [readCommand(node)];
+    case 'Subshell':
+    case 'BraceGroup':
+      return readAll(node.body.commands);
+    case 'While':
+      return readAll([...node.clause.commands, ...node.body.commands]);
+    case 'If':
+      return readAll([node, ...node.elif].flatMap(({ clause, then }) => [...clause.commands, ...then.commands]).concat(node.else?.commands ?? []));
+    case 'Redirected':
+      node.redirects.forEach(judgeRedirection);
+      return readNode(node.command);
+    default:
+      throw new Opaque();
+  }
+}
+
+function readCommand({ name, prefix, suffix }: Command): string[] {
+  const words: string[] = [];
+  if (name === undefined) throw new Opaque();
+  for (const part of [...prefix, name, ...suffix]) {
+    if (part.type === 'Assignment') throw new Opaque();
+    if (part.type === 'Word') words.push(literal(part));
+    else judgeRedirection(part);
+  }
+  if (isIndirect(words)) throw new Opaque();
+  return words;
+}
+
+function isIndirect([first = '', ...rest]: readonly string[]): boolean {
   const name = first.slice(first.lastIndexOf('/') + 1);
-  return first !== '' && !first.includes('=') && !words.some((word) => RESERVED.has(word) && word === first) && !INDIRECT.has(name);
+  if (first === '' || first.includes('=') || INDIRECT.has(name) || REBINDING.has(name)) return true;
+  const options = Object.hasOwn(REBINDING_OPTIONS, name) ? REBINDING_OPTIONS[name] : undefined;
+  return options !== undefined && rest.some((word) => options.test(word));
+}
+
+/** Joining streams and throwing output away touch no file; every other redirection reads or writes one that no word names. */
+function judgeRedirection(part: Redirection): void {
+  if (part.type !== 'Redirect' || part.target === undefined || part.descriptor?.type === 'FileDescriptorVariable') throw new Opaque();
+  const target = literal(part.target);
+  const isJoin = (part.operator === '>&' || part.operator === '<&') && /^[0-2]$/.test(target);
+  const isDropped = ['>', '>>', '&>', '<'].includes(part.operator) && target === '/dev/null';
+  if (!isJoin && !isDropped) throw new Opaque();
+}
+
+function literal(word: Word): string {
+  const parts = word.parts ?? [{ type: 'Literal', text: word.text }];
+  if (word.text.startsWith('~') || !parts.every(isLiteral)) throw new Opaque();
+  return word.value;
+}
+
+/** Tildes are expanded after `=` and `:` too, and an escape before a line end joins lines. */
+function isLiteral(part: WordPart | { readonly type: 'Literal'; readonly text: string }): boolean {
+  if (part.type === 'SingleQuoted') return true;
+  if (part.type === 'DoubleQuoted') return part.parts.every(({ type }) => type === 'Literal');
+  return part.type === 'Literal' && !FOREIGN.test(part.text) && !/[=:]~|[*?[\]{}!]/.test(part.text);
 }
