@@ -58,13 +58,35 @@ const WORKER_LIMITS = { inputBytes: 2 * 1024 * 1024, memoryBytes: 256 * 1024 * 1
 const INTERNAL_SERVERS = ['workspace'] as const;
 const NO_SETS: RegoFacts['sets'] = { deny: false, ask: false, allow: false };
 
+/** All that a decision is made of, before anything runs. */
+export interface CompiledParts {
+  readonly wasm: Uint8Array;
+  /** The text of `data`. */
+  readonly data: string;
+  readonly rules: CompiledRules;
+  /** True when the module holds Rego of the user or came as a bundle, so that it runs in a worker. */
+  readonly foreign: boolean;
+}
+
 /**
  * Loads a policy. Throws POLICY_INVALID with every problem as `file:line:col: message` in `data.problems`, OPA_MISSING when
  * there is Rego and no opa. With no rules at all everything is denied.
  */
 export async function loadPolicy(parts: PolicyParts): Promise<CompiledPolicy> {
+  return startPolicy(await compileParts(parts), parts.deadlineMs);
+}
+
+/** Starts what was compiled. Throws POLICY_INVALID when the module cannot be loaded. */
+export async function startPolicy({ wasm, data, rules, foreign }: CompiledParts, deadlineMs = DEADLINE_MS): Promise<CompiledPolicy> {
+  const revision = createHash('sha256').update(wasm).update(data).digest('hex');
+  const evaluator = foreign ? await startWorkers(wasm, data) : new LibraryEvaluator(wasm, data);
+  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs });
+}
+
+/** Reads and compiles all sources. Throws as `loadPolicy`. */
+export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
   const { settings } = parts;
-  const rules = compileRules([...parts.rules, ...(await readRuleFiles(parts))], parts.workspace);
+  const rules = compileRules(await readRules(parts), parts.workspace);
   const library = readLibrary();
   const known = { servers: [...INTERNAL_SERVERS, ...settings.servers.map(({ name }) => name)], profiles: settings.profiles.map(({ name }) => name) };
   refuseProblems([...rules.problems, ...findBroken(rules, library.wasm), ...findDangling(rules.mentions, known)]);
@@ -78,11 +100,12 @@ export async function loadPolicy(parts: PolicyParts): Promise<CompiledPolicy> {
     places: user?.places ?? {},
     rego: user?.sets ?? NO_SETS,
   };
-  const data = JSON.stringify({ ...user?.data, config });
-  const wasm = user?.wasm ?? library.wasm;
-  const revision = createHash('sha256').update(wasm).update(data).digest('hex');
-  const evaluator = user === undefined ? new LibraryEvaluator(wasm, data) : await startWorkers(wasm, data);
-  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs: parts.deadlineMs ?? DEADLINE_MS });
+  return { wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined };
+}
+
+/** The YAML rules of all sources, read and not yet judged. Throws POLICY_INVALID. */
+export async function readRules(parts: PolicyParts): Promise<readonly RuleDocument[]> {
+  return [...parts.rules, ...(await readRuleFiles(parts))];
 }
 
 async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> {
