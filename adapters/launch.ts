@@ -1,6 +1,7 @@
 /** Owns the start of a server's process at the isolation that it asks for; refuses to start what cannot be isolated as asked. */
 import { spawn } from 'node:child_process';
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
+import { TollgateError } from '../catalogs/errors.ts';
 import { signalGroup } from './process-group.ts';
 import type { ServerSettings } from './settings.ts';
 
@@ -44,12 +45,26 @@ export interface LaunchHost {
 /** What a program needs to run at all; everything else of our environment could be a secret of another server. */
 const INHERITED = ['PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'TZ', 'TMPDIR', 'USER', 'LOGNAME'];
 
-/** Starts a server. Throws SANDBOX_UNAVAILABLE when its isolation cannot be had; a program that is missing shows as `error` of the child. */
+/**
+ * Starts a server and resolves once its process exists: nobody has to wait for `spawn` or `error` of the child any more.
+ * Throws INIT_FAILED when its program or folder is missing, and SANDBOX_UNAVAILABLE when its isolation cannot be had.
+ */
 export async function launch(settings: ServerSettings, host: LaunchHost): Promise<Launched> {
   void host;
   const { command = '', args, cwd } = settings;
   const child = spawn(command, [...args], { cwd, env: { ...inherited(), ...settings.env }, detached: true, shell: false, stdio: 'pipe' });
+  await started(child, settings.name);
   return { child, signal: (signal) => signalGroup(child, signal), kill: () => void signalGroup(child, 'SIGKILL'), release: () => Promise.resolve() };
+}
+
+function started(child: ChildProcessWithoutNullStreams, name: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    child.once('spawn', resolve);
+    child.once('error', (cause: NodeJS.ErrnoException) => {
+      const why = cause.code === 'ENOENT' ? 'its command or its folder was not found' : `it could not be started (${cause.code ?? 'unknown'})`;
+      reject(new TollgateError('INIT_FAILED', { detail: `Server "${name}" did not start: ${why}.`, cause }));
+    });
+  });
 }
 
 function inherited(): Record<string, string> {

@@ -27,7 +27,7 @@ export interface SandboxSettings {
   readonly filesystem: {
     /** Beside the programs of the system and the server's own folder. Default: none. */
     readonly allowRead: readonly string[];
-    /** Default: the workspace. */
+    /** Default: none; the workspace for a server that serves primitives. */
     readonly allowWrite: readonly string[];
     /** Taken out of what the others allow. */
     readonly denyRead: readonly string[];
