@@ -1,0 +1,81 @@
+/** Owns what a rule tells the model before a call: its conditions in words, and its bounds on arguments; refuses to show what another rule could undo. */
+import type { Bound } from '../catalogs/projection/bounds.ts';
+import type { ArgumentTests, Outcome, When } from './conditions.ts';
+
+const MAX_NAMES = 3;
+const MAX_CHARS = 120;
+
+/**
+ * The conditions on a call, such as `a path is **\/.env`; undefined where the rule reads only who calls which tool. Deny and
+ * ask fire on any fact, allow asks it of every one.
+ */
+export function sayWhen(when: When, outcome: Outcome): string | undefined {
+  const [one, all] = outcome === 'allow' ? ['every', 'is under'] : ['a', 'is'];
+  const { paths, insideWorkspace, commands, opaque, hosts, labels, args } = when;
+  const words = [
+    ...(paths === undefined ? [] : [`${one} path ${all} ${some(paths)}`]),
+    ...(insideWorkspace === undefined ? [] : [`${one} path is ${insideWorkspace ? 'inside' : 'outside'} the workspace`]),
+    ...(hosts === undefined ? [] : [`${one} host is ${some(hosts)}`]),
+    ...(commands === undefined ? [] : [`${one} command begins with ${some(commands)}`]),
+    ...(opaque === undefined ? [] : [opaque ? 'the command is not plain words' : 'the command is plain words']),
+    ...(labels === undefined ? [] : [`the run holds data labelled ${some(labels)}`]),
+    ...Object.entries(args ?? {}).map(([path, tests]) => `${path} ${sayTests(tests)}`),
+  ];
+  const text = words.join(' and ');
+  return text === '' ? undefined : text.length <= MAX_CHARS ? text : `${text.slice(0, MAX_CHARS - 1)}…`;
+}
+
+/** Every test of an allow is a bound; a rule that denies bounds only where its one test alone decides. */
+export function boundsOf(when: When, outcome: Outcome): readonly Bound[] {
+  if (outcome === 'ask') return [];
+  const tests = Object.entries(when.args ?? {}).map(([dotted, one]) => ({ path: dotted.split('.'), tests: one }));
+  if (outcome === 'allow') return tests.flatMap(({ path, tests: one }) => allowed(path, one));
+  return tests.length === 1 && isAlone(when) ? tests.flatMap(({ path, tests: one }) => denied(path, one)) : [];
+}
+
+function allowed(path: readonly string[], { equals, in: among, prefix, pattern, min, max, present, ...rest }: ArgumentTests): readonly Bound[] {
+  if (Object.keys(rest).length > 0) return [];
+  return [{
+    path,
+    ...(equals === undefined ? {} : { oneOf: [equals] }),
+    ...(among === undefined || equals !== undefined ? {} : { oneOf: among }),
+    ...(prefix === undefined ? {} : { prefix }),
+    ...(pattern === undefined ? {} : { pattern }),
+    ...(min === undefined ? {} : { minimum: min }),
+    ...(max === undefined ? {} : { maximum: max }),
+    ...(present === undefined ? {} : { present }),
+  }];
+}
+
+/** The contrary of one test; of several together no single argument value is always refused. */
+function denied(path: readonly string[], tests: ArgumentTests): readonly Bound[] {
+  if (Object.keys(tests).length !== 1) return [];
+  const { equals, in: among, min, max, present } = tests;
+  if ('equals' in tests) return [{ path, noneOf: [equals] }];
+  if (among !== undefined) return [{ path, noneOf: among }];
+  if (min !== undefined) return [{ path, below: min }];
+  if (max !== undefined) return [{ path, above: max }];
+  return present === undefined ? [] : [{ path, present: !present }];
+}
+
+/** True when the rule reads nothing of the call but that one argument. */
+function isAlone({ tools: _tools, servers: _servers, verbs, args: _args, roles: _roles, groups: _groups, principals: _principals, origins: _origins, profiles: _profiles, ...rest }: When): boolean {
+  return verbs === undefined && Object.keys(rest).length === 0;
+}
+
+function sayTests({ equals, in: among, prefix, pattern, min, max, present }: ArgumentTests): string {
+  const words = [
+    ...(equals === undefined ? [] : [`is ${JSON.stringify(equals)}`]),
+    ...(among === undefined ? [] : [`is ${some(among.map((value) => JSON.stringify(value)))}`]),
+    ...(prefix === undefined ? [] : [`begins with ${JSON.stringify(prefix)}`]),
+    ...(pattern === undefined ? [] : [`matches ${pattern}`]),
+    ...(min === undefined ? [] : [`is at least ${min}`]),
+    ...(max === undefined ? [] : [`is at most ${max}`]),
+    ...(present === undefined ? [] : [present ? 'is given' : 'is not given']),
+  ];
+  return words.join(' and ');
+}
+
+function some(names: readonly string[]): string {
+  return names.length <= MAX_NAMES ? names.join(' or ') : `${names.slice(0, MAX_NAMES).join(' or ')} or ${names.length - MAX_NAMES} more`;
+}
