@@ -58,7 +58,7 @@ function parseText(text: string): JsonDoc {
 }
 
 /** A pin wins over every spelling of its argument: case and compatibility variants are dropped, not passed beside it. */
-function applyPins(args: Readonly<Record<string, unknown>>, pins: Readonly<Record<string, unknown>>): { args: Readonly<Record<string, unknown>>; changed: boolean } {
+export function applyPins(args: Readonly<Record<string, unknown>>, pins: Readonly<Record<string, unknown>>): { args: Readonly<Record<string, unknown>>; changed: boolean } {
   const names = Object.keys(pins);
   if (names.length === 0) return { args, changed: false };
   const taken = new Set(names.map(fold));

@@ -1,7 +1,7 @@
 /** Owns the shape of a wired facade, so that commands can use one without knowing what it is made of. */
 import type { Principal } from '../policies/port.ts';
 import type { Deps } from './call.ts';
-import type { Catalog } from './catalog.ts';
+import type { Catalog, Served } from './catalog.ts';
 import type { Config } from './config/config.ts';
 import type { Gateway } from './gateway.ts';
 
@@ -27,6 +27,9 @@ export interface Checked {
   readonly revision: string;
   readonly rules: number;
 }
+
+/** The servers of a configuration by name, none of them started: what their tools mean, for calls that are only written down. */
+export type ServeOffline = (config: Config) => ReadonlyMap<string, Served>;
 
 /** Compiles the policy of a configuration without starting or writing anything. Throws as `Assemble`. */
 export type Check = (config: Config, options: { readonly opa?: string }) => Promise<Checked>;

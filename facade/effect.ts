@@ -1,7 +1,7 @@
 /** Owns the lowering of a call to its canonical effect: the same facts for the same doing, whichever exposure it came through. */
 import { locate } from '../catalogs/paths.ts';
 import type { Semantics, Verb } from '../catalogs/tool.ts';
-import type { Effect, PathFact, UrlFact } from '../policies/port.ts';
+import type { Effect, ListTool, PathFact, UrlFact } from '../policies/port.ts';
 import { commandFact } from './shell.ts';
 
 /** What will be called, and with what. */
@@ -24,6 +24,11 @@ export function effectOf(doing: Doing, workspace: string): Effect {
     urls: semantics.urls === undefined ? [] : semantics.urls.flatMap((argument) => strings(args[argument]).map((url) => urlFact(argument, url))),
     ...(typeof command === 'string' ? { command: commandFact(command) } : {}),
   };
+}
+
+/** All verbs that a call of the tool may have: a list must not promise what one of them would be denied. */
+export function verbsOf({ verb, byArgument }: Semantics): Pick<ListTool, 'verb' | 'verbs'> {
+  return byArgument === undefined ? { verb } : { verb, verbs: [...new Set([verb, ...Object.values(byArgument.verbs)])] };
 }
 
 /** A value of the deciding argument that the catalog does not know keeps the tool's own, graver verb. */

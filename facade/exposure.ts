@@ -5,11 +5,12 @@ import { exposedNames, findExposed, shownName, type NameCollision } from '../cat
 import { normalise } from '../catalogs/primitives/arguments.ts';
 import { withoutPinned } from '../catalogs/projection/project.ts';
 import { toolDescription } from '../catalogs/text.ts';
-import type { RawTool, Semantics } from '../catalogs/tool.ts';
+import type { RawTool } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
 import type { Exposure, ListDecision, ListTool, Policy, Principal } from '../policies/port.ts';
 import type { ArgsShape } from './args.ts';
 import { Catalog, type Served, type ToolEntry } from './catalog.ts';
+import { verbsOf } from './effect.ts';
 
 const DESCRIPTION_CHARS = 1024;
 const RISK_WORDS = { approval: 'asks a person first', writes: 'writes', network: 'uses the network', executes: 'runs code' } as const;
@@ -153,11 +154,6 @@ interface Candidate {
   readonly entry?: ToolEntry;
   readonly primitive?: Primitive;
   readonly asked: ListTool;
-}
-
-/** All verbs that a call of the tool may have: a list must not promise what one of them would be denied. */
-function verbsOf({ verb, byArgument }: Semantics): Pick<ListTool, 'verb' | 'verbs'> {
-  return byArgument === undefined ? { verb } : { verb, verbs: [...new Set([verb, ...Object.values(byArgument.verbs)])] };
 }
 
 interface Shown {

@@ -7,8 +7,9 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
 import { createMapped } from '../adapters/mapped/backend.ts';
+import type { LaunchHost } from '../adapters/launch.ts';
 import { ServerPool } from '../adapters/pool.ts';
-import { asTollgateError } from '../catalogs/errors.ts';
+import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import { loadMapping } from '../catalogs/primitives/mapping.ts';
 import { loadPolicy } from '../policies/engine.ts';
 import type { Assemble, Assembled, Checked } from './assembled.ts';
@@ -17,7 +18,7 @@ import { createDigest, readAuditKey } from './audit/key.ts';
 import { createBudgets, createGate, type Gate } from './budget.ts';
 import type { Deps } from './call.ts';
 import { Catalog, type Listed, type Served } from './catalog.ts';
-import { runCli } from './cli/program.ts';
+import { runCli, type Wiring } from './cli/program.ts';
 import { processIo } from './cli/process.ts';
 import type { CapsConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
@@ -36,6 +37,9 @@ import type { OpenSession } from './session.ts';
 
 /** What authors use; loaded when it is asked for. */
 export const authoring: Authoring = {};
+
+/** What the commands are given. */
+export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline };
 
 /** Servers whose processes must not outlive this one, however it ends. */
 const pools = new Set<ServerPool>();
@@ -69,7 +73,7 @@ async function wire(config: Config, options: Parameters<Assemble>[1], keep: <T e
   const policy = keep(await loadRecorded(config, { ...options, audit }));
   audit.append({ type: 'config', event: 'loaded', outcome: 'allow', revision: policy.revision });
   const workspace = createWorkspace({ root: config.workspace });
-  const pool = new ServerPool(config.limits, { onStderr: (server, line) => log.debug({ server }, line) });
+  const pool = new ServerPool(config.limits, { host: launchHost(config), onStderr: (server, line) => log.debug({ server }, line) });
   const catalog = new Catalog(serveAll(config, { pool, workspace: serveInternal(workspace) }), { onChange: () => gateway.noteChange(), onListed: (listed) => recordListing(audit, listed) });
   const serversOf = (principal: Principal): readonly string[] => serverNames(config, principal);
   const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
@@ -88,6 +92,11 @@ async function wire(config: Config, options: Parameters<Assemble>[1], keep: <T e
   pools.add(pool);
   const gateway: Gateway = new Gateway({ deps, catalog, metrics, state });
   return { config, gateway, catalog, deps, serversOf, notices: noticesOf(config), onFault: (thrown) => log.error({ err: thrown }, 'fault') };
+}
+
+/** What servers are started with. */
+function launchHost(config: Config): LaunchHost {
+  return { workspace: config.workspace, hidden: [config.state, config.audit.folder, ...config.controlFiles], secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')) };
 }
 
 /** A policy that is refused stands in the audit too: somebody tried to start with it. */
@@ -131,6 +140,12 @@ function serveAll(config: Config, parts: { pool: ServerPool; workspace: Served }
   return new Map([parts.workspace, ...external].map((served) => [served.name, served]));
 }
 
+/** Adapters without processes (see ServeOffline in facade/assembled.ts). */
+export function serveOffline(config: Config): ReadonlyMap<string, Served> {
+  const pool = new ServerPool(config.limits, { onStderr: () => undefined });
+  return serveAll(config, { pool, workspace: serveInternal(createWorkspace({ root: config.workspace })) });
+}
+
 /** Servers of a principal's profiles, and those that serve its primitives. */
 function serverNames(config: Config, principal: Principal): readonly string[] {
   const profiles = principal.profiles.flatMap((name) => config.profiles.get(name) ?? []);
@@ -155,6 +170,6 @@ function noticesOf(config: Config): readonly string[] {
 }
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
-  const code = await runCli(process.argv.slice(2), processIo(process), { assemble, check: checkPolicy, authoring });
+  const code = await runCli(process.argv.slice(2), processIo(process), WIRING);
   process.exitCode ??= code;
 }

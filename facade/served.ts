@@ -33,7 +33,7 @@ export function serveInternal(backend: PrimitiveBackend): Served {
 }
 
 /** A name, or a pattern in which `*` stands for any characters. */
-function matcher(pattern: string): (name: string) => boolean {
+export function matcher(pattern: string): (name: string) => boolean {
   if (!pattern.includes('*')) return (name) => name === pattern;
   const form = new RegExp(`^${pattern.split('*').map((part) => part.replace(/[$()+.?[\\\]^{|}]/g, '\\$&')).join('.*')}$`, 's');
   return (name) => form.test(name);

@@ -2,7 +2,7 @@
 import { Argument, Command, CommanderError, InvalidArgumentError } from 'commander';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Authoring } from '../../policies/authoring.ts';
-import type { Assemble, Check } from '../assembled.ts';
+import type { Assemble, Check, ServeOffline } from '../assembled.ts';
 import { VERSION } from '../wire/version.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
 import type { Shell } from './completion.ts';
@@ -16,6 +16,7 @@ export interface Wiring {
   readonly assemble: Assemble;
   readonly check: Check;
   readonly authoring: Authoring;
+  readonly serveOffline: ServeOffline;
 }
 
 type As = CommonOptions & { readonly as?: string };

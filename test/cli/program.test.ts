@@ -2,6 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/io.ts';
+import type { Wiring } from '../../facade/cli/program.ts';
 import { VERSION } from '../../facade/wire/version.ts';
 import { Project } from '../config/project.ts';
 import { cli, dataOf, start } from './terminal.ts';
@@ -95,7 +96,7 @@ describe('misuse is one line what and one line what next, with exit code 2', () 
 });
 
 describe('a fault of ours', () => {
-  const broken = { assemble: async () => Promise.reject(new RangeError('inside')), check: async () => Promise.reject(new RangeError('inside')), authoring: {} };
+  const broken = { assemble: async () => Promise.reject(new RangeError('inside')), check: async () => Promise.reject(new RangeError('inside')), authoring: {} } as unknown as Wiring;
 
   it('is opaque, without a stack, and says how to see more', async () => {
     project.write('tollgate.yaml', 'version: 1\n');

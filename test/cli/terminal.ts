@@ -3,7 +3,7 @@ import { PassThrough } from 'node:stream';
 import path from 'node:path';
 import type { Io } from '../../facade/cli/io.ts';
 import { runCli, type Wiring } from '../../facade/cli/program.ts';
-import { assemble, authoring, checkPolicy } from '../../facade/main.ts';
+import { WIRING } from '../../facade/main.ts';
 import type { Project } from '../config/project.ts';
 
 /** How a command ended. */
@@ -33,7 +33,7 @@ export function server(words: readonly string[], more = ''): string {
 }
 
 /** Starts a command in a project. */
-export function start(project: Project, argv: readonly string[], more: Partial<Io> = {}, wiring: Wiring = { assemble, check: checkPolicy, authoring }): Running {
+export function start(project: Project, argv: readonly string[], more: Partial<Io> = {}, wiring: Wiring = WIRING): Running {
   const [stdin, wire] = [new PassThrough(), new PassThrough()];
   const said = { out: '', err: '' };
   let stop = (): void => undefined;

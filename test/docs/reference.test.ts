@@ -8,7 +8,7 @@ import { ERRORS, type ErrorCode } from '../../catalogs/errors.ts';
 import { loadMapping } from '../../catalogs/primitives/mapping.ts';
 import { runAudit } from '../../facade/cli/audit.ts';
 import { EXIT, type Io } from '../../facade/cli/io.ts';
-import { buildProgram } from '../../facade/cli/program.ts';
+import { buildProgram, type Wiring } from '../../facade/cli/program.ts';
 import { INSTALL_LINES } from '../../policies/opa.ts';
 import { verifies } from '../verifies.ts';
 import { blocksOf, codeIn, proseOf, readPage, ROOT, rowsOf, sectionOf } from './markdown.ts';
@@ -168,7 +168,7 @@ describe('docs/cli.md', () => {
   const unused = (): never => {
     throw new Error('no command is run here');
   };
-  const commands = buildProgram(terminal(), { assemble: unused, check: unused, authoring: {} }, unused).commands;
+  const commands = buildProgram(terminal(), { assemble: unused, check: unused } as unknown as Wiring, unused).commands;
   const flagsIn = (text: string): readonly string[] => rowsOf(text).flatMap(([name]) => codeIn(name ?? '')).filter((flag) => flag.startsWith('-'));
   const common = flagsIn(sectionOf(page, '## Common options'));
   const titleOf = (command: Command): string =>

@@ -1,0 +1,89 @@
+/** Owns the facts of a call that is only written down: the same lowering as a real call, without a server; refuses names that nothing stands behind. */
+import { PRIMITIVES, type Primitive } from '../adapters/port.ts';
+import { TollgateError } from '../catalogs/errors.ts';
+import { shownName } from '../catalogs/names.ts';
+import type { CallInput, ListTool, Principal } from '../policies/port.ts';
+import { applyPins } from './args.ts';
+import type { Served } from './catalog.ts';
+import type { Config, ProfileConfig } from './config/config.ts';
+import { splitToolId, WORKSPACE } from './config/names.ts';
+import { didYouMean, quote } from './config/problems.ts';
+import { mergeProfiles } from './config/profiles.ts';
+import { effectOf, verbsOf } from './effect.ts';
+import { matcher } from './served.ts';
+
+/** A call as a person writes it. `tool` is a primitive, `server.tool`, or the name under which a tool is shown. */
+export interface WrittenCall {
+  readonly tool: string;
+  readonly args: Readonly<Record<string, unknown>>;
+}
+
+/** What calls are drafted against; the servers are those of the configuration and need not run. */
+export interface DraftWorld {
+  readonly config: Pick<Config, 'profiles' | 'workspace'>;
+  readonly served: ReadonlyMap<string, Served>;
+}
+
+/** The part of the policy's input that comes from the call itself, and what a list is asked about the tool. */
+export interface Draft extends Pick<CallInput, 'effect' | 'argsText'> {
+  readonly tools: readonly ListTool[];
+}
+
+/**
+ * What the policy would be told of a call: pins applied, the arguments of primitives checked and lowered to their backend. Arguments
+ * of other tools are taken as they are, since no server was asked for their schema. Reads the file system to resolve symlinks, and
+ * nothing else. Throws UNKNOWN_TOOL, ARGS_INVALID, NOT_SUPPORTED, and CONFIG_INVALID for a profile that is not there.
+ */
+export function draftCall(world: DraftWorld, principal: Pick<Principal, 'profiles'>, call: WrittenCall): Draft {
+  const profile = mergeProfiles(world.config, principal.profiles);
+  const primitive = PRIMITIVES.find((name) => name === call.tool || `${WORKSPACE}.${name}` === call.tool);
+  if (primitive !== undefined) return draftPrimitive(world, call, { primitive, backend: primitive === call.tool ? profile.primitives[primitive] : WORKSPACE });
+  const { served, tool, pins } = findTool(world, profile, call.tool);
+  const { args } = applyPins(call.args, pins);
+  const semantics = served.semanticsOf(tool);
+  const effect = effectOf({ server: served.name, tool, semantics, args }, world.config.workspace);
+  return { effect, argsText: JSON.stringify(args), tools: [{ server: served.name, tool, ...verbsOf(semantics) }] };
+}
+
+function draftPrimitive({ config, served }: DraftWorld, call: WrittenCall, at: { readonly primitive: Primitive; readonly backend: string | undefined }): Draft {
+  const { primitive } = at;
+  const backend = served.get(at.backend ?? '')?.backend;
+  if (backend === undefined) throw new TollgateError('UNKNOWN_TOOL', { detail: `No profile of this principal has ${primitive}.`, next: 'Write a tool that it has, or another principal.' });
+  const { tool, args, semantics } = backend.lower(primitive, call.args);
+  const effect = effectOf({ server: backend.name, tool, semantics, args }, config.workspace);
+  const tools = (backend.serves().get(primitive) ?? []).map((lowered) => ({ server: backend.name, tool: lowered.tool, ...verbsOf(lowered.semantics), primitive }));
+  return { effect, argsText: JSON.stringify(args), tools };
+}
+
+interface Found {
+  readonly served: Served;
+  readonly tool: string;
+  readonly pins: Readonly<Record<string, unknown>>;
+}
+
+function findTool({ served }: DraftWorld, { expose }: ProfileConfig, written: string): Found {
+  const shown = expose.filter(({ tool }) => !tool.includes('*')).flatMap(({ tool, name, pins }) => {
+    const id = splitToolId(tool);
+    return id === undefined ? [] : [{ ...id, pins, name: shownName({ ...id, ...(name === undefined ? {} : { wanted: name }) }) }];
+  });
+  const byName = shown.find(({ name }) => name === written);
+  const id = byName ?? splitToolId(written) ?? splitShown(written);
+  const server = id === undefined ? undefined : served.get(id.server);
+  if (id === undefined || server === undefined) {
+    const known = [...PRIMITIVES, ...shown.map(({ name }) => name), ...[...served.keys()].filter((name) => name !== WORKSPACE).map((name) => `${name}.${id?.tool ?? 'tool'}`)];
+    throw new TollgateError('UNKNOWN_TOOL', { detail: `There is no tool ${quote(written)}; ${didYouMean(written, known)}`, next: 'Write a primitive, server.tool, or a name that `tollgate tools` shows.' });
+  }
+  if (server.name === WORKSPACE) throw new TollgateError('UNKNOWN_TOOL', { detail: `The workspace has no tool ${quote(id.tool)}; ${didYouMean(id.tool, PRIMITIVES)}` });
+  return { served: server, tool: id.tool, pins: byName?.pins ?? pinsOf(expose, id) };
+}
+
+/** The name that Tollgate makes of server and tool; a server's name holds no underscore. */
+function splitShown(written: string): { readonly server: string; readonly tool: string } | undefined {
+  const found = /^([^_]+)_(.+)$/.exec(written);
+  return found === null ? undefined : { server: found[1] ?? '', tool: found[2] ?? '' };
+}
+
+/** Of the exposures of a tool without the name of one of them: the first that shows it. */
+function pinsOf(expose: ProfileConfig['expose'], { server, tool }: { readonly server: string; readonly tool: string }): Found['pins'] {
+  return expose.find(({ tool: pattern }) => matcher(pattern)(`${server}.${tool}`))?.pins ?? {};
+}
