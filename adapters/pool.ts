@@ -1,4 +1,5 @@
 /** Owns all external servers of one process and their caps; refuses more servers than are allowed. */
+import { isDeepStrictEqual } from 'node:util';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { ServerAdapter } from './port.ts';
 import { RemoteConnection } from './remote.ts';
@@ -13,12 +14,17 @@ export interface PoolLimits {
   readonly connections: number;
 }
 
+/** How long calls of a server that was changed or removed may go on. */
+const RETIRE_MS = 30_000;
+
 /** Makes adapters that share the slots; starts nothing by itself. */
 export class ServerPool {
   private readonly limits: PoolLimits;
   private readonly options: AdapterOptions;
   private readonly slots: ConnectionSlots;
   private readonly servers = new Map<string, UpstreamServer>();
+  /** Replaced or removed ones whose running calls are let end. */
+  private readonly retiring = new Map<UpstreamServer, Promise<void>>();
 
   constructor(limits: PoolLimits, options: AdapterOptions) {
     this.limits = limits;
@@ -29,14 +35,28 @@ export class ServerPool {
   /** Adds a server, not yet started. Throws CONFIG_INVALID over the cap, or when the name is taken. */
   add(settings: ServerSettings): ServerAdapter {
     const { name } = settings;
-    if (this.servers.has(name)) throw new TollgateError('CONFIG_INVALID', { detail: `Two servers are named "${name}".`, next: 'Rename one of them.' });
-    if (this.servers.size >= this.limits.servers) {
-      const detail = `Server "${name}" is one more than the ${this.limits.servers} that are allowed.`;
-      throw new TollgateError('CONFIG_INVALID', { detail, next: 'Remove a server, or raise limits.servers in tollgate.yaml.' });
-    }
+    if (this.servers.has(name)) throw nameTaken(name);
+    if (this.servers.size >= this.limits.servers) throw this.tooMany(name);
     const server = new UpstreamServer({ settings, slots: this.slots, connect: () => this.connect(settings) });
     this.servers.set(name, server);
     return server;
+  }
+
+  /**
+   * Makes the pool hold exactly these servers, and answers with all of them by name. A server whose settings are deep-equal
+   * is kept as it runs; one that was changed or removed takes no new start and ends after its running calls, at most after
+   * 30 s. Throws CONFIG_INVALID over the cap or for a name that stands twice, and then nothing has changed.
+   */
+  sync(list: readonly ServerSettings[]): ReadonlyMap<string, ServerAdapter> {
+    this.checkList(list);
+    const wanted = new Map(list.map((settings) => [settings.name, settings]));
+    for (const [name, server] of this.servers) {
+      if (isDeepStrictEqual(server.settings, wanted.get(name))) continue;
+      this.servers.delete(name);
+      this.retire(server);
+    }
+    for (const [name, settings] of wanted) if (!this.servers.has(name)) this.add(settings);
+    return new Map([...wanted.keys()].map((name) => [name, this.servers.get(name) as ServerAdapter]));
   }
 
   /** Starts all in parallel and lists their tools; a server that fails is named with its error and holds up no other. */
@@ -47,17 +67,41 @@ export class ServerPool {
 
   /** Ends every server in order, in parallel. */
   async stopAll(): Promise<void> {
-    await Promise.all([...this.servers.values()].map((server) => server.stop()));
+    await Promise.all([...this.all()].map((server) => server.stop()));
   }
 
   /** Ends every process at once, synchronously: the last resort at the exit of our own process. */
   killNow(): void {
-    for (const server of this.servers.values()) server.killNow();
+    for (const server of this.all()) server.killNow();
+  }
+
+  private all(): readonly UpstreamServer[] {
+    return [...this.servers.values(), ...this.retiring.keys()];
+  }
+
+  private retire(server: UpstreamServer): void {
+    this.retiring.set(server, server.retire(RETIRE_MS).finally(() => this.retiring.delete(server)));
+  }
+
+  private checkList(list: readonly ServerSettings[]): void {
+    const twice = list.find(({ name }, index) => list.findIndex((other) => other.name === name) !== index);
+    if (twice !== undefined) throw nameTaken(twice.name);
+    const extra = list[this.limits.servers];
+    if (extra !== undefined) throw this.tooMany(extra.name);
+  }
+
+  private tooMany(name: string): TollgateError {
+    const detail = `Server "${name}" is one more than the ${this.limits.servers} that are allowed.`;
+    return new TollgateError('CONFIG_INVALID', { detail, next: 'Remove a server, or raise limits.servers in tollgate.yaml.' });
   }
 
   private connect(settings: ServerSettings): StdioConnection | RemoteConnection {
     return settings.transport === 'stdio' ? new StdioConnection(settings, this.options) : new RemoteConnection(settings);
   }
+}
+
+function nameTaken(name: string): TollgateError {
+  return new TollgateError('CONFIG_INVALID', { detail: `Two servers are named "${name}".`, next: 'Rename one of them.' });
 }
 
 async function failureOf(work: Promise<unknown>): Promise<TollgateError | undefined> {

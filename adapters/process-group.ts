@@ -1,6 +1,7 @@
 /** Owns the end of a child and of everything it started; refuses to leave a process behind. */
 import type { ChildProcess } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Launched } from './launch.ts';
 import type { StopGrace } from './settings.ts';
 
 const POLL_MS = 10;
@@ -19,14 +20,23 @@ export function signalGroup(child: ChildProcess, signal: NodeJS.Signals | 0): bo
   }
 }
 
-/** Ordered stop (MCP 2025-11-25, lifecycle, stdio): close stdin, wait, SIGTERM, wait, SIGKILL; the signals go to the group. */
-export async function stopGroup(child: ChildProcess, grace: StopGrace): Promise<void> {
-  child.stdin?.end();
+/** Ordered stop (MCP 2025-11-25, lifecycle, stdio): close stdin, wait, SIGTERM, wait, SIGKILL; then what was made for it goes too. */
+export async function stopInOrder(launched: Launched, grace: StopGrace): Promise<void> {
+  try {
+    await stopProcess(launched, grace);
+  } finally {
+    await launched.release();
+  }
+}
+
+async function stopProcess({ child, signal, kill }: Launched, grace: StopGrace): Promise<void> {
+  child.stdin.end();
   await until(() => hasExited(child), grace.closeMs);
-  if (!signalGroup(child, 'SIGTERM')) return;
-  await until(() => !signalGroup(child, 0), grace.termMs);
-  if (!signalGroup(child, 'SIGKILL')) return;
-  await until(() => !signalGroup(child, 0), KILL_WAIT_MS);
+  if (!signal('SIGTERM')) return;
+  await until(() => !signal(0), grace.termMs);
+  if (!signal(0)) return;
+  kill();
+  await until(() => !signal(0), KILL_WAIT_MS);
 }
 
 function hasExited(child: ChildProcess): boolean {

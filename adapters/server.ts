@@ -1,4 +1,5 @@
 /** Owns one external server over its sessions: lazy start, restarts, the cached list, its health; refuses to repeat a call. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
 import { abortable } from './abortable.ts';
@@ -20,6 +21,7 @@ export interface ServerParts {
 
 /** For one page of tools/list. */
 const LIST_TIMEOUT_MS = 30_000;
+const RETIRE_POLL_MS = 50;
 
 /** A server by stdio, Streamable HTTP or SSE. After `stop` only `start` connects it again. */
 export class UpstreamServer implements ServerAdapter, SlotHolder {
@@ -67,6 +69,18 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
     } finally {
       this.parts.slots.noteIdle();
     }
+  }
+
+  get settings(): ServerSettings {
+    return this.parts.settings;
+  }
+
+  /** Takes no new start, lets running calls end, at most for so long, and then stops. */
+  async retire(graceMs: number): Promise<void> {
+    this.stopped = true;
+    const end = performance.now() + graceMs;
+    while ((this.session?.inFlight ?? 0) > 0 && performance.now() < end) await sleep(RETIRE_POLL_MS);
+    await this.stop();
   }
 
   health(): Health {

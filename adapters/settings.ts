@@ -1,5 +1,6 @@
 /** Owns what an adapter must be told of a server; refuses servers that nobody has approved as they would run. */
 import { TollgateError } from '../catalogs/errors.ts';
+import type { LaunchHost } from './launch.ts';
 
 /** One external server; the loaded configuration satisfies it. Times in milliseconds. */
 export interface ServerSettings {
@@ -59,6 +60,8 @@ export interface StopGrace {
 
 /** What every adapter shares. */
 export interface AdapterOptions {
+  /** What a start needs of the facade around it. */
+  readonly host: LaunchHost;
   /** One line of a server's stderr, for its log only: it may hold anything. At most 8 KiB a line and 200 lines a second. */
   readonly onStderr: (name: string, line: string) => void;
   /** Default 5 s and 3 s. */

@@ -1,16 +1,14 @@
 /** Owns one server process and its pipes; refuses a shell, the facade's own environment and more than one line's limit of memory. */
-import { spawn } from 'node:child_process';
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
-import { TollgateError } from '../catalogs/errors.ts';
 import { WIRE_LIMIT } from './connection.ts';
 import type { Connection, ConnectionEvents } from './connection.ts';
-import { signalGroup, stopGroup } from './process-group.ts';
+import { launch } from './launch.ts';
+import type { Launched } from './launch.ts';
+import { stopInOrder } from './process-group.ts';
 import { LineReader, oneLine } from './rpc/framing.ts';
 import { readNoisy } from './rpc/noise.ts';
 import type { AdapterOptions, ServerSettings } from './settings.ts';
 
-/** What a program needs to run at all; everything else of our environment could be a secret of another server. */
-const INHERITED = ['PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'TZ', 'TMPDIR', 'USER', 'LOGNAME'];
 const DEFAULT_GRACE = { closeMs: 5000, termMs: 3000 };
 /** What a dead server had written is read for this long, even if a grandchild still holds its stdout open. */
 const DRAIN_MS = 250;
@@ -21,7 +19,7 @@ const STDERR_LINES_PER_SECOND = 200;
 export class StdioConnection implements Connection {
   private readonly settings: ServerSettings;
   private readonly options: AdapterOptions;
-  private child: ChildProcessWithoutNullStreams | undefined;
+  private launched: Launched | undefined;
   private readonly outbox: string[] = [];
   private closing: Promise<void> | undefined;
   private ended = false;
@@ -32,33 +30,27 @@ export class StdioConnection implements Connection {
   }
 
   async start(events: ConnectionEvents): Promise<void> {
-    const { command = '', args, cwd } = this.settings;
-    const child = spawn(command, [...args], { cwd, env: this.environment(), detached: true, shell: false, stdio: 'pipe' });
-    this.child = child;
-    this.readOutput(child, events);
-    this.watchEnd(child, events);
-    await new Promise<void>((resolve, reject) => {
-      child.once('spawn', resolve);
-      child.once('error', (cause: NodeJS.ErrnoException) => {
-        const why = cause.code === 'ENOENT' ? 'its command or its folder was not found' : `it could not be started (${cause.code ?? 'unknown'})`;
-        reject(new TollgateError('INIT_FAILED', { detail: `Server "${this.settings.name}" did not start: ${why}.`, cause }));
-      });
-    });
+    const launched = await launch(this.settings, this.options.host);
+    this.launched = launched;
+    this.readOutput(launched.child, events);
+    this.watchEnd(launched, events);
+    // It was given up while its isolation was made.
+    if (this.ended) this.endNow(launched);
   }
 
   /** Messages of one turn of the event loop leave in one write, as one text: a list of buffers would cost more than joining. */
   send(text: string): void {
-    if (this.child?.stdin.writable !== true) return;
+    if (this.launched?.child.stdin.writable !== true) return;
     this.outbox.push(oneLine(text), '\n');
     if (this.outbox.length > 2) return;
     process.nextTick(() => {
       const lines = this.outbox.splice(0).join('');
-      if (this.child?.stdin.writable === true) this.child.stdin.write(lines);
+      if (this.launched?.child.stdin.writable === true) this.launched.child.stdin.write(lines);
     });
   }
 
   backlog(): number {
-    return this.child?.stdin.writableLength ?? 0;
+    return this.launched?.child.stdin.writableLength ?? 0;
   }
 
   useProtocolVersion(): void {
@@ -67,22 +59,18 @@ export class StdioConnection implements Connection {
 
   close(): Promise<void> {
     this.ended = true;
-    this.closing ??= this.child === undefined ? Promise.resolve() : stopGroup(this.child, this.options.grace ?? DEFAULT_GRACE);
+    this.closing ??= this.launched === undefined ? Promise.resolve() : stopInOrder(this.launched, this.options.grace ?? DEFAULT_GRACE);
     return this.closing;
   }
 
   killNow(): void {
     this.ended = true;
-    if (this.child !== undefined) signalGroup(this.child, 'SIGKILL');
+    if (this.launched !== undefined) this.endNow(this.launched);
   }
 
-  private environment(): Record<string, string> {
-    const env: Record<string, string> = {};
-    for (const key of INHERITED) {
-      const value = process.env[key];
-      if (value !== undefined) env[key] = value;
-    }
-    return { ...env, ...this.settings.env };
+  private endNow(launched: Launched): void {
+    launched.kill();
+    void launched.release();
   }
 
   private readOutput(child: ChildProcessWithoutNullStreams, events: ConnectionEvents): void {
@@ -104,11 +92,12 @@ export class StdioConnection implements Connection {
   }
 
   /** A server is gone when it exits, and also when it closes one of its pipes: no call could end then. */
-  private watchEnd(child: ChildProcessWithoutNullStreams, events: ConnectionEvents): void {
+  private watchEnd(launched: Launched, events: ConnectionEvents): void {
+    const { child } = launched;
     const finish = (why: string): void => {
       if (this.ended) return;
       this.ended = true;
-      signalGroup(child, 'SIGKILL');
+      this.endNow(launched);
       events.onClosed(why);
     };
     child.on('exit', (code, signal) => {

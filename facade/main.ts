@@ -13,7 +13,7 @@ import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import { loadMapping } from '../catalogs/primitives/mapping.ts';
 import { loadPolicy } from '../policies/engine.ts';
 import type { Assemble, Assembled, Checked } from './assembled.ts';
-import { openAudit, type AuditLog } from './audit/log.ts';
+import { openAudit, type AuditEntry, type AuditLog } from './audit/log.ts';
 import { createDigest, readAuditKey } from './audit/key.ts';
 import { createBudgets, createGate, type Gate } from './budget.ts';
 import type { Deps } from './call.ts';
@@ -29,6 +29,7 @@ import { Metrics } from './metrics.ts';
 import { Redactor } from './output/redact.ts';
 import { Spills } from './output/spills.ts';
 import { controlRule, policyParts } from './policy-parts.ts';
+import { openRecorder } from './recording/writer.ts';
 import { serveExternal, serveInternal } from './served.ts';
 import { openState } from './state/sqlite.ts';
 import type { Authoring } from '../policies/authoring.ts';
@@ -81,9 +82,13 @@ async function wire(config: Config, options: Parameters<Assemble>[1], keep: <T e
   const metrics = new Metrics();
   const exposures = new Exposures({ catalog, policy: () => policy, primitives: await workspace.listTools(), serversOf, maxArgBytes: (principal) => capsOf(principal).argBytes });
   const budgets = createBudgets(state);
+  const recorder = openRecorder({ state: config.state, settings: config.recording, now: Date.now, onFault: (error) => {
+    log.error({ err: error.cause }, error.message);
+    appendQuietly(audit, { type: 'config', event: 'unrecorded', outcome: 'error', code: error.code });
+  } });
   const deps: Deps = {
     workspace: config.workspace, exposures, policy: () => policy, budgets, gateOf: perObject((session: OpenSession): Gate => createGate(capsOf(session.principal).concurrent)), audit, digest: createDigest(readAuditKey(config.state)),
-    spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+    spills, redactor, capsOf, now: Date.now, newId: randomUUID, ...(recorder === undefined ? {} : { recorder }),
     onEnd: (trace, error) => {
       metrics.onEnd(trace, error);
       if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, err: error.cause ?? error }, error.code);
@@ -109,10 +114,14 @@ async function loadRecorded(config: Config, options: { readonly opa?: string; re
   }
 }
 
-/** A record that cannot be written does not stop a listing: the next call is refused for the same reason. */
 function recordListing(audit: AuditLog, { server, tools, code }: Listed): void {
+  appendQuietly(audit, { type: 'server', server, event: code === undefined ? 'listed' : 'failed', outcome: code === undefined ? 'allow' : 'error', ...(tools === undefined ? {} : { tools }), ...(code === undefined ? {} : { code }) });
+}
+
+/** A record beside a call that cannot be written stops nothing: the next call is refused for the same reason. */
+function appendQuietly(audit: AuditLog, entry: AuditEntry): void {
   try {
-    audit.append({ type: 'server', server, event: code === undefined ? 'listed' : 'failed', outcome: code === undefined ? 'allow' : 'error', ...(tools === undefined ? {} : { tools }), ...(code === undefined ? {} : { code }) });
+    audit.append(entry);
   } catch (thrown) {
     if (asTollgateError(thrown).code !== 'AUDIT_FAILED') throw thrown;
   }
@@ -142,7 +151,7 @@ function serveAll(config: Config, parts: { pool: ServerPool; workspace: Served }
 
 /** Adapters without processes (see ServeOffline in facade/assembled.ts). */
 export function serveOffline(config: Config): ReadonlyMap<string, Served> {
-  const pool = new ServerPool(config.limits, { onStderr: () => undefined });
+  const pool = new ServerPool(config.limits, { host: launchHost(config), onStderr: () => undefined });
   return serveAll(config, { pool, workspace: serveInternal(createWorkspace({ root: config.workspace })) });
 }
 
@@ -166,7 +175,8 @@ function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
 function noticesOf(config: Config): readonly string[] {
   const direct = [...config.servers.values()].filter((server) => server.approved && server.isolation === 'direct' && server.transport === 'stdio').map(({ name }) => name);
   const rights = direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
-  return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights];
+  const kept = config.recording.mode === 'off' ? [] : [`Recording is ${config.recording.mode}: the arguments of calls are kept, encrypted, in the state folder.`];
+  return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights, ...kept];
 }
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {

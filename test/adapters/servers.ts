@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors.ts';
+import type { LaunchHost } from '../../adapters/launch.ts';
 import { UpstreamError } from '../../adapters/port.ts';
 import type { ServerAdapter, UpstreamCall } from '../../adapters/port.ts';
 import { ServerPool } from '../../adapters/pool.ts';
@@ -12,6 +13,9 @@ import type { ServerSettings } from '../../adapters/settings.ts';
 const CHAOS = resolve(import.meta.dirname, '../fixtures/chaos.mjs');
 
 export const FAST = { closeMs: 400, termMs: 300 };
+
+/** A facade around that keeps no secrets. */
+export const HOST: LaunchHost = { workspace: tmpdir(), hidden: [], secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')) };
 
 /** Settings of the misbehaving server in one of its modes. */
 export function chaos(mode = 'ok', more: Partial<ServerSettings> = {}): ServerSettings {
@@ -30,7 +34,7 @@ export interface Bench {
 /** A pool with one server. */
 export function serve(settings: ServerSettings): Bench {
   const stderr: string[] = [];
-  const pool = new ServerPool({ servers: 20, connections: 5 }, { onStderr: (_name, line) => stderr.push(line), grace: FAST });
+  const pool = new ServerPool({ servers: 20, connections: 5 }, { host: HOST, onStderr: (_name, line) => stderr.push(line), grace: FAST });
   return { pool, server: pool.add(settings), stderr };
 }
 

@@ -4,9 +4,10 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ServerPool } from '../../adapters/pool.ts';
+import type { UpstreamServer } from '../../adapters/server.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, chaos, codeOf, FAST, isGone, refusalOf, serve, temporaryFolder, textOf } from './servers.ts';
+import { callOf, chaos, codeOf, FAST, HOST, isGone, refusalOf, serve, temporaryFolder, textOf } from './servers.ts';
 import type { Bench } from './servers.ts';
 
 const open: ServerPool[] = [];
@@ -304,7 +305,7 @@ describe('the pool', () => {
   const named = (name: string, mode?: string): ServerSettings => chaos(mode, { name });
 
   it('refuses more servers than allowed, and names twice' + verifies('HA-05'), () => {
-    const pool = new ServerPool({ servers: 2, connections: 5 }, { onStderr: () => {} });
+    const pool = new ServerPool({ servers: 2, connections: 5 }, { host: HOST, onStderr: () => {} });
     pool.add(named('a'));
     expect(() => pool.add(named('a'))).toThrow(/named "a"/);
     pool.add(named('b'));
@@ -312,7 +313,7 @@ describe('the pool', () => {
   });
 
   it('never has more connections than allowed: the idle one longest unused yields' + verifies('HA-05'), async () => {
-    const pool = new ServerPool({ servers: 20, connections: 2 }, { onStderr: () => {}, grace: FAST });
+    const pool = new ServerPool({ servers: 20, connections: 2 }, { host: HOST, onStderr: () => {}, grace: FAST });
     open.push(pool);
     const [a, b, c] = ['a', 'b', 'c'].map((name) => pool.add(named(name)));
     if (a === undefined || b === undefined || c === undefined) throw new Error('no servers');
@@ -329,7 +330,7 @@ describe('the pool', () => {
   });
 
   it('makes a start wait while all connections work, and gives up in time' + verifies('HA-05'), async () => {
-    const pool = new ServerPool({ servers: 20, connections: 1 }, { onStderr: () => {}, grace: FAST });
+    const pool = new ServerPool({ servers: 20, connections: 1 }, { host: HOST, onStderr: () => {}, grace: FAST });
     open.push(pool);
     const busy = pool.add(named('busy'));
     const waiting = pool.add({ ...named('waiting'), connectTimeoutMs: 2000 });
@@ -342,10 +343,36 @@ describe('the pool', () => {
   });
 
   it('starts all in parallel, and one that fails holds up no other', async () => {
-    const pool = new ServerPool({ servers: 20, connections: 5 }, { onStderr: () => {}, grace: FAST });
+    const pool = new ServerPool({ servers: 20, connections: 5 }, { host: HOST, onStderr: () => {}, grace: FAST });
     open.push(pool);
     for (const [name, mode] of [['a', 'ok'], ['b', 'crash-at-start'], ['c', 'ok']] as const) pool.add(named(name, mode));
     const outcomes = await pool.startAll();
     expect([...outcomes].map(([name, error]) => [name, error?.code])).toEqual([['a', undefined], ['b', 'INIT_FAILED'], ['c', undefined]]);
+  });
+});
+
+describe('a list of servers that changes', () => {
+  const pool = new ServerPool({ servers: 2, connections: 5 }, { host: HOST, onStderr: () => {}, grace: FAST });
+  afterEach(() => pool.stopAll());
+
+  it('keeps a server whose settings are the same, and ends one that was changed or removed after its running calls', async () => {
+    const [kept, gone] = [chaos('ok', { name: 'kept' }), chaos('ok', { name: 'gone' })];
+    const before = pool.sync([kept, gone]);
+    const processes = await Promise.all([...before.values()].map(async (server) => (JSON.parse(await textOf(server, callOf('env'))) as { pid: number }).pid));
+    const running = before.get('gone')?.call(callOf('slow', { ms: 300 }));
+    const after = pool.sync([{ ...kept }, chaos('ok', { name: 'new' })]);
+    expect(after.get('kept')).toBe(before.get('kept'));
+    expect(after.has('gone')).toBe(false);
+    expect((await running)?.value.content?.[0]?.text).toBe('slow');
+    expect(await isGone(processes[1] as number)).toBe(true);
+    expect(await codeOf((before.get('gone') as UpstreamServer).call(callOf('echo')))).toBe('SERVER_UNAVAILABLE');
+    expect((JSON.parse(await textOf(after.get('kept') as UpstreamServer, callOf('env'))) as { pid: number }).pid).toBe(processes[0]);
+  });
+
+  it('refuses a list over the cap, or with a name twice, and changes nothing', () => {
+    const before = pool.sync([chaos('ok', { name: 'a' })]);
+    expect(() => pool.sync(['b', 'c', 'd'].map((name) => chaos('ok', { name })))).toThrow(/one more than the 2/);
+    expect(() => pool.sync(['b', 'b'].map((name) => chaos('ok', { name })))).toThrow(/Two servers/);
+    expect(pool.sync([chaos('ok', { name: 'a' })]).get('a')).toBe(before.get('a'));
   });
 });

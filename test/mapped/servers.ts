@@ -8,6 +8,7 @@ import { createMapped } from '../../adapters/mapped/backend.ts';
 import { ServerPool } from '../../adapters/pool.ts';
 import type { PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
 import { loadMapping } from '../../catalogs/primitives/mapping.ts';
+import { HOST } from '../adapters/servers.ts';
 
 export type BackendName = 'workspace' | 'desktop-commander' | 'server-filesystem';
 
@@ -41,7 +42,7 @@ export async function openBackend(name: BackendName): Promise<Opened> {
   mkdirSync(path.join(home, '.claude-server-commander'), { recursive: true });
   const config = { telemetryEnabled: false, allowedDirectories: [root], blockedCommands: ['sudo'] };
   writeFileSync(path.join(home, '.claude-server-commander', 'config.json'), JSON.stringify(config));
-  const pool = new ServerPool({ servers: 1, connections: 1 }, { onStderr: () => undefined, grace: { closeMs: 500, termMs: 2000 } });
+  const pool = new ServerPool({ servers: 1, connections: 1 }, { host: HOST, onStderr: () => undefined, grace: { closeMs: 500, termMs: 2000 } });
   const inner = pool.add({
     name, transport: 'stdio', command: process.execPath, args: [path.join(MODULES, PROGRAMS[name]), ...(name === 'server-filesystem' ? [root] : [])],
     env: { HOME: home }, headers: {}, isolation: 'direct', approved: true, connectTimeoutMs: 60_000, maxRetries: 0, reconnectBackoffMs: 100,
