@@ -6,6 +6,7 @@ type Record_ = Readonly<Record<string, unknown>>;
 
 const SCOPES = ['run', 'session', 'principal', 'server', 'tool', 'origin'] as const;
 const OUTCOMES = ['allow', 'ask', 'deny'] as const;
+const BESIDE = ['warn', 'shadow'] as const;
 const VERDICTS = ['always', 'maybe', 'never'] as const;
 const VALIDATION = ['off', 'warn', 'strict'] as const;
 const LIMITS = ['window', 'calls', 'argBytes', 'outputBytes', 'wallMs', 'concurrent'] as const;
@@ -16,7 +17,7 @@ export function readCallDecision(value: Record_): CallDecision {
   const outcome = oneOf(OUTCOMES, value['outcome'], 'outcome');
   const reasons = list(value['reasons'], 'reasons').map(readReason);
   requireThat(reasons.length > 0, 'reasons');
-  const shadow = list(value['shadow'], 'shadow').map((entry): ShadowReason => ({ ...readReason(entry), would: oneOf(OUTCOMES, record(entry, 'shadow')['would'], 'would') }));
+  const shadow = list(value['shadow'], 'shadow').map(readShadow);
   return { outcome, reasons, obligations: readObligations(record(value['obligations'], 'obligations')), shadow };
 }
 
@@ -60,6 +61,11 @@ function readBudget(value: unknown): BudgetObligation {
 function readExposure(value: unknown): Exposure {
   const exposure = record(value, 'expose');
   return { ...exposure, pins: record(exposure['pins'], 'pins') };
+}
+
+function readShadow(value: unknown): ShadowReason {
+  const { would, mode } = record(value, 'shadow');
+  return { ...readReason(value), would: oneOf(OUTCOMES, would, 'would'), mode: oneOf(BESIDE, mode, 'mode') };
 }
 
 function readReason(value: unknown): Reason {

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../catalogs/errors.ts';
 import { readBundle, type Bundle } from './bundle.ts';
 import { compileRego } from './compile.ts';
@@ -9,20 +10,19 @@ import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-pol
 import { ConditionError } from './conditions.ts';
 import { ENTRYPOINTS, readLibrary } from './library.ts';
 import { findOpa } from './opa.ts';
+import { compileMode, mayBe, type ModeData, type ModeSettings } from './modes.ts';
 import { PatternError } from './patterns.ts';
 import { refuseProblems, type Problem } from './problems.ts';
 import type { RegoFacts } from './rego.ts';
-import type { Mode } from './rule-schema.ts';
 import { compileRules, findDangling, type CompiledRules, type RuleDocument } from './rules.ts';
 import { compileSettings, type Settings } from './settings.ts';
 import { WasmPolicy } from './wasm.ts';
 import { WorkerEvaluator } from './workers.ts';
 
 /** Where policy comes from: a YAML rules file, Rego (a folder or a file), or a built bundle. `path` is absolute. */
-export interface SourceSettings {
+export interface SourceSettings extends ModeSettings {
   readonly path: string;
   readonly kind: 'yaml' | 'rego' | 'bundle';
-  readonly mode: Mode;
 }
 
 /** YAML as plain values that know their place; the facade's own reader fits. */
@@ -114,29 +114,30 @@ async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> 
   return workers;
 }
 
-type UserPolicy = Bundle & { readonly modes: Readonly<Record<string, Mode>>; readonly mode: Mode; readonly places: RegoFacts['places']; readonly sets: RegoFacts['sets'] };
+type UserPolicy = Bundle & { readonly modes: Readonly<Record<string, ModeData>>; readonly mode: ModeData; readonly places: RegoFacts['places']; readonly sets: RegoFacts['sets'] };
 
 /** User Rego or a bundle; two modules cannot be folded into one decision. */
 async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
-  const active = parts.sources.filter(({ mode }) => mode !== 'off');
+  const active = parts.sources.filter((source) => compileMode(source) !== 'off');
   const rego = active.filter(({ kind }) => kind === 'rego');
   const [bundle, ...others] = active.filter(({ kind }) => kind === 'bundle');
   if (bundle === undefined) return rego.length === 0 ? undefined : buildUser(rego, parts);
   if (rego.length > 0 || others.length > 0) throw new TollgateError('POLICY_INVALID', { detail: 'A bundle stands alone: build all Rego into one bundle.' });
-  const enforced = bundle.mode === 'enforce';
-  return { ...(await readBundle(bundle.path, showName(bundle, parts))), modes: {}, mode: bundle.mode, places: {}, sets: { deny: enforced, ask: enforced, allow: enforced } };
+  const mode = compileMode(bundle);
+  const enforced = mayBe('enforce', mode);
+  return { ...(await readBundle(bundle.path, showName(bundle, parts))), modes: {}, mode, places: {}, sets: { deny: enforced, ask: enforced, allow: enforced } };
 }
 
 async function buildUser(rego: readonly SourceSettings[], parts: PolicyParts): Promise<UserPolicy> {
   const opa = await findOpa(parts.opa);
   const compiled = await compileRego(rego.map((source) => ({ path: source.path, shown: showName(source, parts) })), { opa, cache: parts.cache });
-  const modes: Record<string, Mode> = {};
+  const modes: Record<string, ModeData> = {};
   for (const { name, source } of compiled.facts.packages) {
-    const mode = rego[source]?.mode ?? 'enforce';
-    if ((modes[name] ?? mode) !== mode) throw new TollgateError('POLICY_INVALID', { detail: `The package policy.${name} stands in two sources of different modes.` });
+    const mode = compileMode(rego[source] ?? { mode: 'enforce' });
+    if (!isDeepStrictEqual(modes[name] ?? mode, mode)) throw new TollgateError('POLICY_INVALID', { detail: `The package policy.${name} stands in two sources of different modes.` });
     modes[name] = mode;
   }
-  const enforced = Object.values(modes).includes('enforce');
+  const enforced = Object.values(modes).some((mode) => mayBe('enforce', mode));
   return { ...compiled, modes, mode: 'enforce', places: compiled.facts.places, sets: enforced ? compiled.facts.sets : NO_SETS };
 }
 
@@ -149,7 +150,7 @@ async function readRuleFiles(parts: PolicyParts): Promise<readonly RuleDocument[
     });
     const document = parts.readYaml(file, text);
     refuseProblems(document.problems);
-    return { file, mode: source.mode, value: document.value, placeOf: (at, part) => document.placeOf(at, part) };
+    return { file, mode: source.mode, ...(source.modes === undefined ? {} : { modes: source.modes }), value: document.value, placeOf: (at, part) => document.placeOf(at, part) };
   }));
 }
 

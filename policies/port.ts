@@ -1,6 +1,9 @@
 /** Owns the port to the policy: what it is told, what it answers; refuses to know how it is evaluated. */
 import type { Verb } from '../catalogs/tool.ts';
 
+/** Version of the input document that a decision is made from; recordings of another one cannot be decided anew. */
+export const INPUT_VERSION = 1;
+
 /** Who calls. Frozen at identification; never taken from clientInfo, `_meta` or arguments (design §9). */
 export interface Principal {
   readonly id: string;
@@ -67,9 +70,16 @@ export interface Reason {
   readonly line?: number;
 }
 
-/** What a policy in mode warn or shadow would have said. */
+/** How much a rule counts: only `enforce` changes decisions; `warn` tells the caller too what it would have said. */
+export type Mode = 'enforce' | 'warn' | 'shadow' | 'off';
+
+/** Modes as people write them: `deny` and `dryrun` are Gatekeeper's names. */
+export const MODE_NAMES = { enforce: 'enforce', warn: 'warn', shadow: 'shadow', off: 'off', deny: 'enforce', dryrun: 'shadow' } as const satisfies Readonly<Record<string, Mode>>;
+
+/** What a rule in mode warn or shadow would have said. */
 export interface ShadowReason extends Reason {
   readonly would: 'allow' | 'ask' | 'deny';
+  readonly mode: 'warn' | 'shadow';
 }
 
 /** A budget that applies to this call (design §4, obligations). Absent limits do not bind. */

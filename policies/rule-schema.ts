@@ -4,18 +4,16 @@ import { createRequire } from 'node:module';
 import type { ErrorObject, ValidateFunction } from 'ajv';
 import { suggest } from './problems.ts';
 import type { Outcome, When } from './conditions.ts';
+import type { MODE_NAMES } from './port.ts';
 
 const { Ajv } = createRequire(import.meta.url)('ajv') as typeof import('ajv');
-
-/** How much a rule counts: only `enforce` changes decisions. */
-export type Mode = 'enforce' | 'warn' | 'shadow' | 'off';
 
 /** One rule as it stands in YAML. */
 export interface YamlRule {
   readonly id: string;
   readonly outcome: Outcome;
   readonly message?: string;
-  readonly mode?: Mode;
+  readonly mode?: keyof typeof MODE_NAMES;
   readonly when: When;
   readonly obligations?: { readonly caps?: { readonly bytes?: number; readonly lines?: number }; readonly timeoutMs?: number; readonly labels?: readonly string[] };
 }

@@ -3,14 +3,13 @@ import { compileWhen, ConditionError, type Condition, type When } from './condit
 import type { Problem } from './problems.ts';
 import { suggest } from './problems.ts';
 import { nullMap } from './patterns.ts';
-import { findSchemaFaults, type Mode, type YamlRule } from './rule-schema.ts';
+import { compileMode, type ModeData, type ModeSettings } from './modes.ts';
+import { findSchemaFaults, type YamlRule } from './rule-schema.ts';
 
 /** A document of YAML rules that has been read: `{rules: [...]}`, and where its values stand. */
-export interface RuleDocument {
+export interface RuleDocument extends ModeSettings {
   /** As messages name it; never a host path. */
   readonly file: string;
-  /** The mode of all its rules, where theirs is not weaker still. */
-  readonly mode: Mode;
   readonly value: unknown;
   placeOf(path: readonly (string | number)[], part: 'key' | 'value'): { readonly line: number; readonly column: number };
 }
@@ -18,7 +17,7 @@ export interface RuleDocument {
 /** A rule as lib/rules.rego and lib/list.rego read it. */
 export interface RuleData {
   readonly outcome: string;
-  readonly mode: Mode;
+  readonly mode: ModeData;
   readonly reason: { readonly id: string; readonly message: string; readonly file: string; readonly line: number };
   readonly principal: readonly Condition[];
   readonly target: readonly Condition[];
@@ -51,7 +50,6 @@ export interface CompiledRules {
 
 /** Reasons of the library itself; a rule of the same id would make refusals ambiguous. */
 const RESERVED = new Set(['default-deny', 'profile', 'server-tools', 'pin', 'spill', 'policy-shape', 'rego']);
-const STRENGTH: readonly Mode[] = ['off', 'shadow', 'warn', 'enforce'];
 
 /** Compiles all documents together: ids are unique across them. `workspace` is absolute, symlinks resolved. */
 export function compileRules(documents: readonly RuleDocument[], workspace: string): CompiledRules {
@@ -99,7 +97,7 @@ class Compiler implements CompiledRules {
     this.#places.set(rule.id, { ...at(['id']), message: '' });
     this.#mention(rule.when, (path) => at(['when', ...path]));
     try {
-      const mode = weaker(document.mode, rule.mode ?? 'enforce');
+      const mode = compileMode(document, rule.mode);
       const { file, line } = at([]);
       const data: RuleData = {
         outcome: rule.outcome,
@@ -142,8 +140,4 @@ class Compiler implements CompiledRules {
 function serversOf(tools: readonly string[]): readonly string[] | undefined {
   const servers = tools.map((tool) => tool.split('.', 1)[0] ?? '');
   return servers.some((server) => server.includes('*')) ? undefined : servers;
-}
-
-function weaker(a: Mode, b: Mode): Mode {
-  return STRENGTH[Math.min(STRENGTH.indexOf(a), STRENGTH.indexOf(b))] ?? 'enforce';
 }

@@ -58,7 +58,7 @@ reasons(rules) := [rule.reason | some rule in array.slice(rules, 0, 5)]
 # Enforced rules that this principal can meet, by number; read once for the whole list.
 live := {number |
 	some number, rule in data.config.rules.list
-	rule.mode == "enforce"
+	data.tollgate.modes.of(rule.mode) == "enforce"
 	every condition in rule.principal {
 		principal.holds(condition)
 	}

@@ -52,15 +52,16 @@ constant if {
 enforced(outcome) := [rule.reason |
 	some rule in fired
 	rule.outcome == outcome
-	rule.mode == "enforce"
+	data.tollgate.modes.of(rule.mode) == "enforce"
 ]
 
-shadow := [object.union(rule.reason, {"would": rule.outcome}) |
+shadow := [object.union(rule.reason, {"would": rule.outcome, "mode": mode}) |
 	some rule in fired
-	rule.mode != "enforce"
+	mode := data.tollgate.modes.of(rule.mode)
+	mode in data.tollgate.modes.beside
 ]
 
 obligations := [rule.obligations |
 	some rule in fired
-	rule.mode == "enforce"
+	data.tollgate.modes.of(rule.mode) == "enforce"
 ]

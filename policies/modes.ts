@@ -1,0 +1,42 @@
+/** Owns how a mode is written and how it depends on the caller; which mode holds for a call is decided by lib/modes.rego. */
+import type { Condition } from './conditions.ts';
+import { setOf } from './conditions.ts';
+import { MODE_NAMES, type Mode } from './port.ts';
+
+/** The mode of a source: `modes` for some callers, the first entry that fits counts; `mode` for all others. */
+export interface ModeSettings {
+  readonly mode: Mode;
+  readonly modes?: readonly ModeFor[];
+}
+
+/** A mode for the callers of a profile, of an origin, or of both together. */
+export interface ModeFor {
+  readonly profile?: string;
+  readonly origin?: string;
+  readonly mode: Mode;
+}
+
+/** A mode as lib/modes.rego reads it: one for all, or one by the caller. */
+export type ModeData = Mode | { readonly first: readonly { readonly principal: readonly Condition[]; readonly mode: Mode }[]; readonly otherwise: Mode };
+
+const STRENGTH: readonly Mode[] = ['off', 'shadow', 'warn', 'enforce'];
+
+/** The mode of a rule, or of a package, within its source: the weaker one holds, for every caller. */
+export function compileMode(source: ModeSettings, own: keyof typeof MODE_NAMES = 'enforce'): ModeData {
+  const within = (mode: Mode): Mode => weaker(mode, MODE_NAMES[own]);
+  const first = (source.modes ?? []).map(({ profile, origin, mode }) => ({
+    principal: [...(profile === undefined ? [] : [{ of: 'profile', any: setOf([profile]) }]), ...(origin === undefined ? [] : [{ of: 'origin', any: setOf([origin]) }])],
+    mode: within(mode),
+  }));
+  const otherwise = within(source.mode);
+  return first.every(({ mode }) => mode === otherwise) ? otherwise : { first, otherwise };
+}
+
+/** Whether it is this mode for some caller. */
+export function mayBe(mode: Mode, data: ModeData): boolean {
+  return typeof data === 'string' ? data === mode : data.otherwise === mode || data.first.some((entry) => entry.mode === mode);
+}
+
+function weaker(a: Mode, b: Mode): Mode {
+  return STRENGTH[Math.min(STRENGTH.indexOf(a), STRENGTH.indexOf(b))] ?? 'enforce';
+}
