@@ -15,6 +15,7 @@ import type { Redactor } from './output/redact.ts';
 import { shape } from './output/shape.ts';
 import type { Spills } from './output/spills.ts';
 import { endRecord, intentRecord, type Trace } from './record.ts';
+import type { Recorder } from './recording/writer.ts';
 import { refusal } from './refusal.ts';
 import { identify, type OpenSession } from './session.ts';
 import { sightOf } from './sight.ts';
@@ -36,6 +37,8 @@ export interface Deps {
   readonly capsOf: (principal: Principal) => CapsConfig;
   readonly now: () => number;
   readonly newId: () => string;
+  /** Keeps decisions; absent when recording is off. */
+  readonly recorder?: Recorder;
   /** Told of every end, for metrics and the log of the process. Never throws. */
   readonly onEnd: (trace: Trace, error: TollgateError | undefined) => void;
 }
@@ -60,7 +63,7 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     const owner = { principal: caller.principal.id, run: caller.run };
     const place = { workspace: deps.workspace, spills: deps.spills, owner };
     const target = (trace.target = aim(exposed, bound, place));
-    const input = { principal: caller.principal, run: caller.run, labels: [...(session.labels.get(caller.run) ?? [])], time: new Date(trace.startedAt).toISOString() };
+    const input = (trace.input = { principal: caller.principal, run: caller.run, labels: [...(session.labels.get(caller.run) ?? [])], time: new Date(trace.startedAt).toISOString() });
     const decision = (trace.decision = await policy.call({ ...input, effect: target.effect, argsText: target.argsText })); // 4 decide
     enforce(decision, target.args, trace.id);
     const caps = deps.capsOf(caller.principal);
@@ -107,6 +110,7 @@ function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: Tollgate
     failure = new TollgateError(trace.executed === 'no' ? 'AUDIT_FAILED' : 'OUTCOME_UNRECORDED', { cause, data: { executed: trace.executed !== 'no' } });
     reply = refusal(failure, { id: trace.id, redactor: deps.redactor });
   }
+  deps.recorder?.note(trace, failure);
   deps.onEnd(trace, failure);
   return reply;
 }

@@ -80,11 +80,11 @@ export class Gateway implements Facade {
   /** Ends sessions, servers, spills and the log, in this order, so that the last records are written. */
   async close(): Promise<void> {
     clearTimeout(this.#timer);
-    const { spills, policy, audit } = this.#deps;
+    const { spills, policy, audit, recorder } = this.#deps;
     await endAll([
       () => together([...this.#sessions].map((session) => this.closeSession(session))),
       () => together([...this.#catalog.servers.values()].map(({ adapter }) => adapter.stop())),
-      () => spills.close(), () => policy().close(), () => audit.close(), () => this.#state.close(),
+      () => spills.close(), () => policy().close(), () => recorder?.close(), () => audit.close(), () => this.#state.close(),
     ]);
   }
 

@@ -1,6 +1,6 @@
 /** Owns what is written down of a call: intent before, outcome after, the decision alone where nothing ran; never a payload. */
 import type { TollgateError } from '../catalogs/errors.ts';
-import type { CallDecision, Effect, Principal, Reason } from '../policies/port.ts';
+import type { CallDecision, CallInput, Effect, Principal, Reason } from '../policies/port.ts';
 import type { AuditObligations, AuditReason, BudgetEntry, CallFacts, DecisionEntry, IntentEntry, OutcomeEntry } from './audit/entry.ts';
 import type { Shaped } from './output/shape.ts';
 import type { Exposed } from './exposure.ts';
@@ -19,6 +19,8 @@ export interface Trace {
   caller?: Caller;
   exposed?: Exposed;
   target?: Target;
+  /** What the policy is told beside the target. */
+  input?: Omit<CallInput, 'effect' | 'argsText'>;
   decision?: CallDecision;
   facts?: CallFacts;
   intended?: boolean;

@@ -131,7 +131,7 @@ export interface ServerEntry {
 /** A configuration or policy that was loaded or refused. */
 export interface ConfigEntry {
   readonly type: 'config';
-  readonly event: 'loaded' | 'reloaded' | 'refused';
+  readonly event: 'loaded' | 'reloaded' | 'refused' | 'unrecorded';
   readonly outcome: 'allow' | 'error';
   readonly code?: ErrorCode;
   /** SHA-256 of the configuration as loaded. */

@@ -1,4 +1,4 @@
-/** Owns the key of the audit's digests, made once per state folder; refuses a key that is not whole. */
+/** Owns the key files of a state folder, each made once: that of the audit's digests, and others; refuses a key that is not whole. */
 import { createHmac, hash as hashOnce, randomBytes } from 'node:crypto';
 import { linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,20 +8,30 @@ const KEY_BYTES = 32;
 /** Of SHA-256; the key is shorter, as RFC 2104 asks of keys that are not hashed first. */
 const BLOCK_BYTES = 64;
 
-/**
- * Reads `<folder>/audit.key` (0600), or makes it. Processes that start together agree on one key: it is linked into place
- * whole, and only once. Throws STATE_FAILED.
- */
+/** The key of the audit's digests: `audit.key`. Throws STATE_FAILED. */
 export function readAuditKey(folder: string): Buffer {
-  const path = join(folder, 'audit.key');
+  return readKey(folder, 'audit.key');
+}
+
+/**
+ * Reads `<folder>/<name>` (0600, 32 random bytes), or makes it. Processes that start together agree on one key: it is linked
+ * into place whole, and only once. Throws STATE_FAILED.
+ */
+export function readKey(folder: string, name: string): Buffer {
+  const path = join(folder, name);
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     const key = readIfThere(path) ?? create(path);
-    if (key.length !== KEY_BYTES) throw new Error(`audit.key has ${key.length} bytes`);
+    if (key.length !== KEY_BYTES) throw new Error(`${name} has ${key.length} bytes`);
     return key;
   } catch (cause) {
-    throw new TollgateError('STATE_FAILED', { detail: `audit.key is not a file of ${KEY_BYTES} bytes that can be read or made.`, cause });
+    throw new TollgateError('STATE_FAILED', { detail: `${name} is not a file of ${KEY_BYTES} bytes that can be read or made.`, cause });
   }
+}
+
+/** The key where there is one: who only reads makes none. Throws STATE_FAILED. */
+export function findKey(folder: string, name: string): Buffer | undefined {
+  return readIfThere(join(folder, name)) === undefined ? undefined : readKey(folder, name);
 }
 
 /**

@@ -101,6 +101,16 @@ export interface AuditConfig {
   readonly rotateBytes: number;
 }
 
+/** What is kept of decisions so that they can be explained and replayed (docs/policies.md). */
+export interface RecordingConfig {
+  /** Default `off`. `last` keeps a quarter of an hour, whatever `keepMs` says. */
+  readonly mode: 'off' | 'last' | 'on';
+  /** Milliseconds after which a recording is removed; default seven days. */
+  readonly keepMs: number;
+  /** Bytes of all recordings, above which the oldest go; default 256 MiB. */
+  readonly maxBytes: number;
+}
+
 /** The HTTP front. */
 export interface ListenConfig {
   /** Default 127.0.0.1. */
@@ -160,6 +170,7 @@ export interface Config {
   readonly budgets: readonly BudgetConfig[];
   readonly caps: CapsConfig;
   readonly audit: AuditConfig;
+  readonly recording: RecordingConfig;
   readonly listen: ListenConfig;
   readonly limits: { readonly servers: number; readonly connections: number };
   readonly schemaProfile: string;

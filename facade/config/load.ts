@@ -14,6 +14,7 @@ import { buildPrincipals } from './principals.ts';
 import { quote, Report } from './problems.ts';
 import type { Path } from './problems.ts';
 import { buildBudget, buildProfiles } from './profiles.ts';
+import { buildRecording } from './recording.ts';
 import { checkReferences } from './references.ts';
 import { checkShape } from './schema.ts';
 import { buildServers } from './servers.ts';
@@ -98,6 +99,7 @@ class Loader {
       budgets: (written.budgets ?? []).map(buildBudget),
       caps: { ...CAPS, ...written.caps },
       audit: { folder: places.auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },
+      recording: buildRecording(written.recording),
       listen,
       limits: { ...LIMITS, ...written.limits },
       schemaProfile: written.schemaProfile ?? 'portable',
