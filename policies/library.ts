@@ -9,8 +9,8 @@ import { unpack } from './bundle.ts';
 import { makeCapabilities } from './capabilities.ts';
 import { findOpa, packageRoot, runOpa, type Opa } from './opa.ts';
 
-/** What the wasm answers: one call, one list, and whether patterns compile. */
-export const ENTRYPOINTS = { call: 'tollgate/call/decision', list: 'tollgate/list/decisions', patterns: 'tollgate/patterns/check' } as const;
+/** What the wasm answers: one call, one list, whether patterns compile, and which conditions of rules hold. */
+export const ENTRYPOINTS = { call: 'tollgate/call/decision', list: 'tollgate/list/decisions', patterns: 'tollgate/patterns/check', why: 'tollgate/why/explain' } as const;
 
 /** This folder, in the sources or in dist/. */
 const HERE = path.dirname(fileURLToPath(import.meta.url));
@@ -57,7 +57,7 @@ export async function buildLibrary(opa: Opa): Promise<Uint8Array> {
   try {
     const out = path.join(folder, 'library.tar.gz');
     const capabilities = path.join('policies', 'capabilities.json');
-    const { code, stderr } = await runOpa(opa, [...buildFlags(opa), '--capabilities', capabilities, '-o', out, path.join('policies', 'lib')], packageRoot());
+    const { code, stderr } = await runOpa(opa, [...buildFlags(opa), '-e', ENTRYPOINTS.why, '--capabilities', capabilities, '-o', out, path.join('policies', 'lib')], packageRoot());
     const wasm = code === 0 ? unpack(await readFile(out)).get('policy.wasm') : undefined;
     if (wasm === undefined) throw new Error(`the library does not build:\n${stderr}`);
     return wasm;
