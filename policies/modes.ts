@@ -1,20 +1,7 @@
 /** Owns how a mode is written and how it depends on the caller; which mode holds for a call is decided by lib/modes.rego. */
 import type { Condition } from './conditions.ts';
 import { setOf } from './conditions.ts';
-import { MODE_NAMES, type Mode } from './port.ts';
-
-/** The mode of a source: `modes` for some callers, the first entry that fits counts; `mode` for all others. */
-export interface ModeSettings {
-  readonly mode: Mode;
-  readonly modes?: readonly ModeFor[];
-}
-
-/** A mode for the callers of a profile, of an origin, or of both together. */
-export interface ModeFor {
-  readonly profile?: string;
-  readonly origin?: string;
-  readonly mode: Mode;
-}
+import { MODE_NAMES, type Mode, type ModeSettings } from './port.ts';
 
 /** A mode as lib/modes.rego reads it: one for all, or one by the caller. */
 export type ModeData = Mode | { readonly first: readonly { readonly principal: readonly Condition[]; readonly mode: Mode }[]; readonly otherwise: Mode };

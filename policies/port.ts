@@ -11,6 +11,8 @@ export interface Principal {
   readonly groups: readonly string[];
   readonly profiles: readonly string[];
   readonly origin: string;
+  /** May approve and change grants; absent: no. */
+  readonly owner?: boolean;
 }
 
 /** A path that a call touches: `path` relative to the workspace when inside, else absolute; symlinks resolved. */
@@ -25,6 +27,8 @@ export interface UrlFact {
   readonly argument: string;
   readonly url: string;
   readonly host: string;
+  /** `scheme://host:port/path` in one spelling (catalogs/urls.ts); `''` when it may be read in two ways, absent likewise. */
+  readonly address?: string;
 }
 
 /** A shell command: `words` of each simple command when all of it reduces to literal words, else `opaque`. */
@@ -60,7 +64,12 @@ export interface CallInput {
   readonly labels: readonly string[];
   /** RFC 3339, UTC. */
   readonly time: string;
+  /** Where the plan of this run stands, for principals in plan mode (CY-27); absent: `none`. */
+  readonly plan?: PlanState;
 }
+
+/** `pending` until an owner approves what the agent presented; `none` outside of plan mode. */
+export type PlanState = 'none' | 'pending' | 'approved';
 
 /** Why: the rule, its message, where it stands. */
 export interface Reason {
@@ -75,6 +84,33 @@ export type Mode = 'enforce' | 'warn' | 'shadow' | 'off';
 
 /** Modes as people write them: `deny` and `dryrun` are Gatekeeper's names. */
 export const MODE_NAMES = { enforce: 'enforce', warn: 'warn', shadow: 'shadow', off: 'off', deny: 'enforce', dryrun: 'shadow' } as const satisfies Readonly<Record<string, Mode>>;
+
+/** The mode of a source: `modes` for some callers, the first entry that fits counts; `mode` for all others. */
+export interface ModeSettings {
+  readonly mode: Mode;
+  readonly modes?: readonly ModeFor[];
+}
+
+/** A mode for the callers of a profile, of an origin, or of both together. */
+export interface ModeFor {
+  readonly profile?: string;
+  readonly origin?: string;
+  readonly mode: Mode;
+}
+
+/** Where a bundle is fetched from, so that many machines share one policy. */
+export interface BundleServer {
+  /** https, or http on the loopback address; holds no user and no password. */
+  readonly url: string;
+  /** Milliseconds between two questions for a newer one. */
+  readonly pollMs: number;
+  /** Sent as bearer token; a secret. */
+  readonly token?: string;
+  /** Files of public keys (PEM), absolute. Given: a bundle that none of them signed is refused. */
+  readonly keys?: readonly string[];
+  /** The scope that the signature must name. */
+  readonly scope?: string;
+}
 
 /** What a rule in mode warn or shadow would have said. */
 export interface ShadowReason extends Reason {
@@ -122,6 +158,8 @@ export interface ListTool {
   readonly verb: Verb;
   /** Every verb that a call may have, where an argument decides it (Semantics.byArgument); absent: `verb` is the only one. */
   readonly verbs?: readonly Verb[];
+  /** What a call can carry that rules read, from the semantics of the tool; absent: any of them. */
+  readonly facts?: readonly ('paths' | 'urls' | 'command')[];
   /** Set when the tool is one of those that serve this primitive on a backend; see adapters/port.ts, PrimitiveBackend. */
   readonly primitive?: 'read' | 'write' | 'edit' | 'bash';
 }

@@ -1,6 +1,6 @@
 /** Owns the shape of a loaded configuration: complete, frozen, every default filled in. */
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
-import type { BudgetObligation } from '../../policies/port.ts';
+import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 
 /** One server behind the facade, internal ones excepted. */
 export interface ServerConfig {
@@ -128,10 +128,11 @@ export interface ListenConfig {
 }
 
 /** Where policy comes from: a YAML rules file, a folder of Rego, or a built bundle. */
-export interface PolicySource {
+export interface PolicySource extends ModeSettings {
+  /** Absolute; the address of a bundle that is fetched. */
   readonly path: string;
   readonly kind: 'yaml' | 'rego' | 'bundle';
-  readonly mode: 'enforce' | 'warn' | 'shadow' | 'off';
+  readonly server?: BundleServer;
 }
 
 /** One fault of a configuration, as `file:line:col: seen, why, do`. */

@@ -13,6 +13,9 @@ const FILLED: readonly Path[] = [
   ['include', '*'],
   ['policies', '*'],
   ['policies', '*', 'path'],
+  ['policies', '*', 'url'],
+  ['policies', '*', 'token'],
+  ['policies', '*', 'verify', 'keys', '*'],
   ['audit', 'folder'],
   ['listen', 'host'],
   ['principals', '*', 'token'],
@@ -27,7 +30,7 @@ const FILLED: readonly Path[] = [
 ];
 
 /** Texts whose variables hold secrets. */
-const SECRET: readonly Path[] = [['principals', '*', 'token'], ['servers', '*', 'env', '*'], ['servers', '*', 'headers', '*']];
+const SECRET: readonly Path[] = [['principals', '*', 'token'], ['policies', '*', 'token'], ['servers', '*', 'env', '*'], ['servers', '*', 'headers', '*']];
 
 /** What filling in needs. Values of variables in secret places are added to `secrets`. */
 export interface FillContext {

@@ -8,7 +8,8 @@ import { readText, realPath } from './files.ts';
 import { fill } from './fill.ts';
 import { freezeDeep, FrozenMap } from './freeze.ts';
 import { addAbsent, includeServers } from './include.ts';
-import { placePolicies, placeState, placeWorkspace, resolver } from './places.ts';
+import { placeState, placeWorkspace, resolver } from './places.ts';
+import { controlFilesOf, placePolicies } from './policies.ts';
 import type { World } from './places.ts';
 import { buildPrincipals } from './principals.ts';
 import { quote, Report } from './problems.ts';
@@ -74,7 +75,7 @@ class Loader {
     const written = checkShape(this.#fill(this.#raw, [], variables), this.#raw, this.#report) as Written;
     const workspace = variables.folders.get('workspaceFolder');
     const principals = buildPrincipals(written.principals, this.#raw, this.#report);
-    const policies = placePolicies(written.policies, this.#resolve, this.#report);
+    const policies = placePolicies(written.policies, { raw: this.#raw, resolve: this.#resolve, report: this.#report });
     const { servers, warnings } = this.#servers(written, variables);
     const places = placeState(written, { ...this.#world, folder: this.#folder, resolve: this.#resolve, report: this.#report, ...(workspace !== undefined && { workspace }) });
     const serverNames = new Set(this.#keysOf('servers'));
@@ -95,7 +96,7 @@ class Loader {
       policies,
       rules,
       ruleDocument: { file: this.#yaml.file, value: { rules }, placeOf: this.#yaml.placeOf },
-      controlFiles: [this.#file, ...(written.include ?? []).map(this.#resolve), ...policies.map((policy) => policy.path)],
+      controlFiles: [this.#file, ...(written.include ?? []).map(this.#resolve), ...policies.flatMap(controlFilesOf)],
       budgets: (written.budgets ?? []).map(buildBudget),
       caps: { ...CAPS, ...written.caps },
       audit: { folder: places.auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { statSync } from 'node:fs';
 import path from 'node:path';
-import type { Config, PolicySource } from './config.ts';
+import type { Config } from './config.ts';
 import { isWithin, realPath } from './files.ts';
 import { toSlug } from './names.ts';
 import type { Report } from './problems.ts';
@@ -65,31 +65,8 @@ function defaultState({ env, home, folder }: StateContext): string {
   return path.join(base, 'tollgate', `${toSlug(path.basename(folder))}-${digest}`);
 }
 
-/** The policies with absolute paths and their kinds. */
-export function placePolicies(written: Written['policies'], resolve: (written: string) => string, report: Report): readonly PolicySource[] {
-  const sources: PolicySource[] = [];
-  (written ?? []).forEach((entry, index) => {
-    const { path: shown, mode = 'enforce' } = typeof entry === 'string' ? { path: entry } : entry;
-    const at = typeof entry === 'string' ? ['policies', index] : ['policies', index, 'path'];
-    const absolute = resolve(shown);
-    const found = kindOf(absolute);
-    const kind = policyKind(shown, found);
-    if (found === undefined) report.refuse(at, `the policy does not exist: its rules would be missing in silence; correct the path, or remove it`);
-    else if (kind === undefined) report.refuse(at, `the policy is none of: a .yaml file of rules, a .rego file, a folder of Rego, a .tar.gz bundle; correct the path`);
-    else if (sources.some((source) => source.path === absolute)) report.refuse(at, `the policy stands twice; remove one`);
-    else sources.push({ path: absolute, kind, mode });
-  });
-  return sources;
-}
-
-function policyKind(name: string, found: 'file' | 'folder' | undefined): PolicySource['kind'] | undefined {
-  if (found === 'folder') return 'rego';
-  if (/\.ya?ml$/.test(name)) return 'yaml';
-  if (/\.rego$/.test(name)) return 'rego';
-  return /\.(tar\.gz|tgz)$/.test(name) ? 'bundle' : undefined;
-}
-
-function kindOf(file: string): 'file' | 'folder' | undefined {
+/** What stands at a path; undefined when nothing does. */
+export function kindOf(file: string): 'file' | 'folder' | undefined {
   try {
     return statSync(file).isDirectory() ? 'folder' : 'file';
   } catch {

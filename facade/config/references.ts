@@ -27,6 +27,7 @@ const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(['read', 'write', 'edit', '
 export function checkReferences(written: Written, context: ReferenceContext): void {
   const checker = new ReferenceChecker(written, context);
   checker.principals();
+  checker.policies();
   checker.profiles();
   checker.budgets(written.budgets, ['budgets']);
   if (written.expose !== undefined) checker.expose(written.expose, ['expose']);
@@ -51,6 +52,15 @@ class ReferenceChecker {
     this.#written.principals?.forEach(({ profiles = [] }, index) =>
       profiles.forEach((name, at) => this.#profile(name, ['principals', index, 'profiles', at])),
     );
+  }
+
+  policies(): void {
+    this.#written.policies?.forEach((policy, index) => {
+      const modes = typeof policy === 'string' ? [] : (policy.modes ?? []);
+      modes.forEach(({ profile }, at) => {
+        if (profile !== undefined) this.#profile(profile, ['policies', index, 'modes', at, 'profile']);
+      });
+    });
   }
 
   profiles(): void {

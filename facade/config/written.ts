@@ -1,5 +1,6 @@
 /** Owns the shape of tollgate.yaml as people write it, after its variables are filled in; what is absent here gets its default in the loader. */
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
+import type { MODE_NAMES } from '../../policies/port.ts';
 import type { BudgetConfig, CapsConfig, ListenConfig } from './config.ts';
 
 /** The whole file, as tollgate.schema.json admits it. Lists have holes where an entry was refused, so that places keep their index. */
@@ -84,8 +85,15 @@ export interface WrittenExposed {
 /** A budget; `when` may be absent. */
 export type WrittenBudget = Omit<BudgetConfig, 'when'> & { readonly when?: BudgetConfig['when'] };
 
-/** A policy with a mode. */
+/** A policy with a mode; it has either a path or a url. */
 export interface WrittenPolicy {
-  readonly path: string;
-  readonly mode?: 'enforce' | 'warn' | 'shadow' | 'off';
+  readonly path?: string;
+  readonly url?: string;
+  readonly mode?: WrittenMode;
+  readonly modes?: readonly { readonly profile?: string; readonly origin?: string; readonly mode: WrittenMode }[];
+  readonly poll?: string;
+  readonly token?: string;
+  readonly verify?: { readonly keys: readonly string[]; readonly scope?: string };
 }
+
+type WrittenMode = keyof typeof MODE_NAMES;
