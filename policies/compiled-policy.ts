@@ -43,23 +43,34 @@ export class CompiledPolicy implements Policy {
   readonly rules: number;
   readonly #evaluator: Evaluator;
   readonly #deadlineMs: number;
+  readonly #zones: readonly string[];
   /** By principal, then by verb and tool: decisions in which nothing of the call had a part. */
   readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
-  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number }) {
+  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[] }) {
     this.#evaluator = evaluator;
     this.revision = options.revision;
     this.rules = options.rules;
     this.#deadlineMs = options.deadlineMs;
+    this.#zones = options.zones ?? [];
   }
 
   call(input: CallInput): CallDecision | Promise<CallDecision> {
     const known = this.#constants.get(input.principal)?.get(callKey(input.effect));
     if (known !== undefined && input.effect.spill !== true) return known;
-    const text = callInputText(input, { project: this.#evaluator.projects });
-    const deadlineMs = this.#deadlineMs + text.length / CHARS_A_MS;
-    const result = this.#evaluator.evaluate({ entrypoint: ENTRYPOINTS.call, input: text, time: input.time, deadlineMs });
+    const result = this.#ask(ENTRYPOINTS.call, input);
     return result instanceof Promise ? result.then(readCallDecision) : this.#keep(input, result);
+  }
+
+  /** What lib/why.rego tells of this call; only the shipped module has it. Throws POLICY_FAILED. */
+  explain(input: CallInput): Result | Promise<Result> {
+    return this.#ask(ENTRYPOINTS.why, input);
+  }
+
+  #ask(entrypoint: string, input: CallInput): Result | Promise<Result> {
+    const text = callInputText(input, { project: this.#evaluator.projects, zones: this.#zones });
+    const deadlineMs = this.#deadlineMs + text.length / CHARS_A_MS;
+    return this.#evaluator.evaluate({ entrypoint, input: text, time: input.time, deadlineMs });
   }
 
   /** Keeps what the library says it would answer to every such call; bounded by the tools that the servers have. */

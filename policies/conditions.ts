@@ -1,37 +1,37 @@
-/** Owns the translation of a rule's `when` into the conditions that lib/*.rego judges; refuses patterns that mislead and combinations that can never hold. */
+/** Owns the translation of a rule's `when` into the conditions that lib/*.rego judges; refuses patterns that mislead, each at its place. */
 import type { Verb } from '../catalogs/tool.ts';
-import { addHost, addPath, addText, nullMap, PatternError, splitTool, type Forms, type PathForms } from './patterns.ts';
+import { compileArguments, type ArgumentTests } from './arguments.ts';
+import { addHost, addPath, addText, addUrl, nullMap, PatternError, splitTool, type Forms, type PathForms } from './patterns.ts';
+import { compileTime, type TimeWindow } from './time.ts';
+
+export type { ArgumentTests };
 
 /** The outcomes of rules, gravest first. */
 export type Outcome = 'deny' | 'ask' | 'allow';
 
-/** Tests on one argument; all that are given must hold. Absent values pass no test but `present: false`. */
-export interface ArgumentTests {
-  readonly equals?: unknown;
-  readonly in?: readonly unknown[];
-  readonly prefix?: string;
-  readonly pattern?: string;
-  readonly min?: number;
-  readonly max?: number;
-  readonly present?: boolean;
-}
+/** Whether a server ships with Tollgate (CY-01). */
+export type Trust = 'internal' | 'external';
 
 /** `when` of a rule, as policies/schemas/rules.json describes it. All fields must hold; one entry of a list suffices. */
 export interface When {
   readonly tools?: readonly string[];
   readonly servers?: readonly string[];
+  readonly trust?: readonly Trust[];
   readonly verbs?: readonly Verb[];
   readonly roles?: readonly string[];
   readonly groups?: readonly string[];
   readonly principals?: readonly string[];
   readonly origins?: readonly string[];
   readonly profiles?: readonly string[];
+  readonly owner?: boolean;
   readonly labels?: readonly string[];
   readonly paths?: readonly string[];
   readonly insideWorkspace?: boolean;
   readonly commands?: readonly string[];
   readonly opaque?: boolean;
   readonly hosts?: readonly string[];
+  readonly urls?: readonly string[];
+  readonly time?: TimeWindow;
   readonly args?: Readonly<Record<string, ArgumentTests>>;
 }
 
@@ -45,127 +45,121 @@ export interface Conditions {
   readonly call: readonly Condition[];
 }
 
-/** Tells which part of `when` a fault lies in. */
-export class ConditionError extends Error {
-  readonly path: readonly (string | number)[];
+/** Takes a fault: which part of `when` it lies in, and what to write instead. */
+export type Refuse = (path: readonly (string | number)[], message: string) => void;
 
-  constructor(path: readonly (string | number)[], message: string) {
-    super(message);
-    this.path = path;
-  }
+/** What a rule is compiled for. `workspace` is absolute. */
+export interface RuleContext {
+  readonly outcome: Outcome;
+  readonly workspace: string;
+  readonly refuse: Refuse;
+}
+
+/** How a rule takes what it reads: to deny or ask any fact suffices, to allow every one is needed. See lib/facts.rego. */
+interface Reading extends RuleContext {
+  readonly strict: boolean;
+  readonly need: 'any' | 'every';
 }
 
 const SUBJECTS = [['roles', 'role'], ['groups', 'group'], ['principals', 'principal'], ['origins', 'origin'], ['profiles', 'profile']] as const;
 
-/** Compiles `when` for a rule with this outcome. `workspace` is absolute. Throws ConditionError. */
-export function compileWhen(when: When, outcome: Outcome, workspace: string): Conditions {
-  const strict = outcome !== 'allow';
-  const need = strict ? 'any' : 'every';
-  return {
-    principal: SUBJECTS.flatMap(([key, of]) => (when[key] === undefined ? [] : [{ of, any: setOf(when[key]) }])),
-    target: compileTarget(when),
-    call: [
-      ...compilePaths(when, { strict, workspace }),
-      ...(when.hosts === undefined ? [] : [{ over: 'hosts', need, hosts: each('hosts', when.hosts, addHost) }]),
-      ...(when.commands === undefined ? [] : [{ over: 'commands', need, first: compileCommands(when.commands) }]),
-      ...(when.opaque === undefined ? [] : [{ opaque: when.opaque }]),
-      ...(when.labels === undefined ? [] : [{ over: 'labels', need, labels: setOf(when.labels) }]),
-      ...Object.entries(when.args ?? {}).flatMap(([path, tests]) => compileArgument(path, tests, strict)),
-    ],
-  };
+/** Compiles `when`. What is refused is left out of the conditions, so the result counts only when nothing was. */
+export function compileWhen(when: When, context: RuleContext): Conditions {
+  const strict = context.outcome !== 'allow';
+  const reading: Reading = { ...context, strict, need: strict ? 'any' : 'every' };
+  return { principal: compilePrincipal(when), target: compileTarget(when, context.refuse), call: compileCall(when, reading) };
 }
 
-/** Conditions on server, tool and verb; budgets use them too. */
-export function compileTarget(when: Pick<When, 'tools' | 'servers' | 'verbs'>): readonly Condition[] {
-  const { tools, servers, verbs } = when;
+function compilePrincipal(when: When): readonly Condition[] {
   return [
-    ...(servers === undefined ? [] : [{ servers: setOf(servers) }]),
-    ...(verbs === undefined ? [] : [{ verbs: setOf(verbs) }]),
-    ...(tools === undefined ? [] : [compileTools(tools, servers)]),
+    ...SUBJECTS.flatMap(([key, of]) => (when[key] === undefined ? [] : [{ of, any: setOf(when[key]) }])),
+    ...(when.owner === undefined ? [] : [{ owner: when.owner }]),
   ];
 }
 
-function compileTools(tools: readonly string[], servers: readonly string[] | undefined): Condition {
+/** Conditions on server, tool and verb; budgets use them too. */
+export function compileTarget({ tools, servers, trust, verbs }: Pick<When, 'tools' | 'servers' | 'trust' | 'verbs'>, refuse: Refuse): readonly Condition[] {
+  return [
+    ...(servers === undefined ? [] : [{ servers: setOf(servers) }]),
+    ...(trust === undefined ? [] : [{ trust: setOf(trust) }]),
+    ...(verbs === undefined ? [] : [{ verbs: setOf(verbs) }]),
+    ...(tools === undefined ? [] : [compileTools(tools, refuse)]),
+  ];
+}
+
+function compileTools(tools: readonly string[], refuse: Refuse): Condition {
   const exact: string[] = [];
   const patterns: { server: Forms; tool: Forms }[] = [];
-  for (const [index, pattern] of tools.entries()) {
-    const [server, tool] = at(['tools', index], () => splitTool(pattern));
-    if (servers !== undefined && !server.includes('*') && !servers.includes(server)) {
-      throw new ConditionError(['tools', index], `"${pattern}" can never match: \`servers\` of this rule does not name ${server}`);
-    }
+  eachOf({ field: 'tools', patterns: tools, refuse }, (pattern) => {
+    const [server, tool] = splitTool(pattern);
     if (!pattern.includes('*')) exact.push(pattern);
     else patterns.push({ server: formsOf(server, addText), tool: formsOf(tool, addText) });
-  }
+  });
   return { exact: setOf(exact), patterns };
 }
 
+function compileCall(when: When, reading: Reading): readonly Condition[] {
+  const { strict, need, refuse } = reading;
+  return [
+    ...compilePaths(when, reading),
+    ...(when.hosts === undefined ? [] : [{ over: 'hosts', need, hosts: allOf('hosts', when.hosts, { refuse, add: addHost }) }]),
+    ...(when.urls === undefined ? [] : [{ over: 'urls', need, urls: allOf('urls', when.urls, { refuse, add: addUrl }) }]),
+    ...(when.commands === undefined ? [] : [{ over: 'commands', need, first: compileCommands(when.commands, refuse) }]),
+    ...(when.opaque === undefined ? [] : [{ opaque: when.opaque }]),
+    ...(when.labels === undefined ? [] : [{ over: 'labels', need, labels: setOf(when.labels) }]),
+    ...(when.time === undefined ? [] : [{ need, ...compileTime(when.time, (path, message) => refuse(['time', ...path], message)) }]),
+    ...compileArguments(when.args ?? {}, { strict, refuse: (path, message) => refuse(['args', ...path], message) }),
+  ];
+}
+
 /** `insideWorkspace` narrows the side on which the globs are looked for: the same path must meet both. */
-function compilePaths(when: When, options: { strict: boolean; workspace: string }): readonly Condition[] {
-  const { paths, insideWorkspace } = when;
+function compilePaths({ paths, insideWorkspace }: When, { strict, need, workspace, refuse }: Reading): readonly Condition[] {
   if (paths === undefined && insideWorkspace === undefined) return [];
   const forms: PathForms = { inside: {}, outside: {} };
-  for (const [index, glob] of (paths ?? []).entries()) at(['paths', index], () => addPath(forms, glob, options));
+  eachOf({ field: 'paths', patterns: paths ?? [], refuse }, (glob) => {
+    const own: PathForms = { inside: {}, outside: {} };
+    addPath(own, glob, { strict, workspace });
+    if (insideWorkspace === true && isEmpty(own.inside)) throw new PatternError(`"${glob}" can never match: it lies outside the workspace, and insideWorkspace is true; write it relative to the workspace`);
+    if (insideWorkspace === false && isEmpty(own.outside)) throw new PatternError(`"${glob}" can never match: it lies in the workspace, and insideWorkspace is false; write an absolute path`);
+    addPath(forms, glob, { strict, workspace });
+  });
   const all: PathForms = paths === undefined ? { inside: { all: true }, outside: { all: true } } : forms;
-  return [{
-    over: 'paths',
-    need: options.strict ? 'any' : 'every',
-    inside: insideWorkspace === false ? {} : all.inside,
-    outside: insideWorkspace === true ? {} : all.outside,
-  }];
+  return [{ over: 'paths', need, inside: insideWorkspace === false ? {} : all.inside, outside: insideWorkspace === true ? {} : all.outside }];
+}
+
+function isEmpty(forms: Forms): boolean {
+  return Object.keys(forms).length === 0;
 }
 
 /** By first word, the words that must follow it. */
-function compileCommands(commands: readonly string[]): Record<string, string[][]> {
+function compileCommands(commands: readonly string[], refuse: Refuse): Record<string, string[][]> {
   const first = nullMap<string[][]>();
-  for (const [index, command] of commands.entries()) {
+  eachOf({ field: 'commands', patterns: commands, refuse }, (command) => {
     const [head, ...rest] = command.trim().split(/\s+/);
     if (head === undefined || head === '' || /[*|;&<>$`"']/.test(command)) {
-      throw new ConditionError(['commands', index], `"${command}" is no list of literal words: write how the command begins, such as git or git push`);
+      throw new PatternError(`"${command}" is no list of literal words: write how the command begins, such as git or git push`);
     }
     (first[head] ??= []).push(rest);
-  }
+  });
   return first;
 }
 
-function compileArgument(dotted: string, tests: ArgumentTests, strict: boolean): readonly Condition[] {
-  const path = dotted.split('.');
-  if (path.includes('')) throw new ConditionError(['args', dotted], `"${dotted}" is no path of argument names joined by dots`);
-  const { present, ...others } = tests;
-  const conditions: Condition[] = [];
-  if (present !== undefined) conditions.push({ path, present: strict ? (present ? 'somewhere' : 'not plainly') : (present ? 'plainly' : 'nowhere') });
-  if (Object.keys(others).length > 0) conditions.push({ over: 'argument', need: strict ? 'any' : 'every', path, ...compileTests(dotted, others, strict) });
-  return conditions;
-}
-
-function compileTests(dotted: string, tests: Omit<ArgumentTests, 'present'>, strict: boolean): Condition {
-  const { pattern, min, max } = tests;
-  const numeric = min !== undefined || max !== undefined;
-  const textual = tests.prefix !== undefined || pattern !== undefined;
-  const where = ['args', dotted];
-  if (numeric && textual) throw new ConditionError(where, 'a value cannot be both a number (min, max) and a text (prefix, pattern): remove one of them');
-  if (min !== undefined && max !== undefined && min > max) throw new ConditionError(where, `no number is at least ${min} and at most ${max}`);
-  if (pattern !== undefined && !strict && !(pattern.startsWith('^') && pattern.endsWith('$'))) {
-    throw new ConditionError([...where, 'pattern'], 'a pattern that allows must describe the whole value: begin it with ^ and end it with $');
-  }
-  return {
-    ...(numeric ? { reads: 'number' } : {}),
-    ...(textual ? { reads: 'string' } : {}),
-    tests: [
-      ...('equals' in tests ? [{ equals: tests.equals }] : []),
-      ...(tests.in === undefined ? [] : [{ among: tests.in }]),
-      ...(tests.prefix === undefined ? [] : [{ prefix: tests.prefix }]),
-      // The group keeps `^a|b$` from allowing whatever begins with a or ends with b.
-      ...(pattern === undefined ? [] : [{ pattern: strict ? pattern : `\\A(?:${pattern})\\z` }]),
-      ...(min === undefined ? [] : [{ min }]),
-      ...(max === undefined ? [] : [{ max }]),
-    ],
-  };
-}
-
-function each(field: string, patterns: readonly string[], add: (forms: Forms, pattern: string) => void): Forms {
+function allOf(field: string, patterns: readonly string[], { refuse, add }: { refuse: Refuse; add: (forms: Forms, pattern: string) => void }): Forms {
   const forms: Forms = {};
-  for (const [index, pattern] of patterns.entries()) at([field, index], () => add(forms, pattern));
+  eachOf({ field, patterns, refuse }, (pattern) => add(forms, pattern));
   return forms;
+}
+
+/** Every entry of a list by itself, so that all of its faults come at once. */
+function eachOf({ field, patterns, refuse }: { field: string; patterns: readonly string[]; refuse: Refuse }, take: (pattern: string) => void): void {
+  for (const [index, pattern] of patterns.entries()) {
+    try {
+      take(pattern);
+    } catch (thrown) {
+      if (!(thrown instanceof PatternError)) throw thrown;
+      refuse([field, index], thrown.message);
+    }
+  }
 }
 
 /** One pattern as forms. Throws PatternError. */
@@ -180,13 +174,4 @@ export function setOf(values: readonly string[]): Record<string, true> {
   const set = nullMap<true>();
   for (const value of values) set[value] = true;
   return set;
-}
-
-function at<T>(path: readonly (string | number)[], run: () => T): T {
-  try {
-    return run();
-  } catch (thrown) {
-    if (thrown instanceof PatternError) throw new ConditionError(path, thrown.message);
-    throw thrown;
-  }
 }

@@ -7,22 +7,25 @@ import { TollgateError } from '../catalogs/errors.ts';
 import { readBundle, type Bundle } from './bundle.ts';
 import { compileRego } from './compile.ts';
 import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-policy.ts';
-import { ConditionError } from './conditions.ts';
 import { ENTRYPOINTS, readLibrary } from './library.ts';
 import { findOpa } from './opa.ts';
-import { compileMode, mayBe, type ModeData, type ModeSettings } from './modes.ts';
+import { compileMode, mayBe, type ModeData } from './modes.ts';
 import { PatternError } from './patterns.ts';
+import type { BundleServer, ModeSettings } from './port.ts';
 import { refuseProblems, type Problem } from './problems.ts';
-import type { RegoFacts } from './rego.ts';
+import type { RegoFacts, RegoRule } from './rego.ts';
 import { compileRules, findDangling, type CompiledRules, type RuleDocument } from './rules.ts';
-import { compileSettings, type Settings } from './settings.ts';
+import { compileSettings, INTERNAL_SERVERS, type Settings } from './settings.ts';
 import { WasmPolicy } from './wasm.ts';
 import { WorkerEvaluator } from './workers.ts';
 
-/** Where policy comes from: a YAML rules file, Rego (a folder or a file), or a built bundle. `path` is absolute. */
+/** Where policy comes from: a YAML rules file, Rego (a folder or a file), or a built bundle. */
 export interface SourceSettings extends ModeSettings {
+  /** Absolute; the address of a bundle that is fetched. */
   readonly path: string;
   readonly kind: 'yaml' | 'rego' | 'bundle';
+  /** Given for a bundle that is fetched. */
+  readonly server?: BundleServer;
 }
 
 /** YAML as plain values that know their place; the facade's own reader fits. */
@@ -54,9 +57,9 @@ export interface PolicyParts {
 const DEADLINE_MS = 50;
 /** User Rego sees arguments whole, so its input may be larger than that of the library alone. */
 const WORKER_LIMITS = { inputBytes: 2 * 1024 * 1024, memoryBytes: 256 * 1024 * 1024 } as const;
-/** Servers of Tollgate itself, which no configuration lists. */
-const INTERNAL_SERVERS = ['workspace'] as const;
 const NO_SETS: RegoFacts['sets'] = { deny: false, ask: false, allow: false };
+/** A bundle that does not say may define any. */
+const ALL_SETS: RegoFacts['sets'] = { deny: true, ask: true, allow: true };
 
 /** All that a decision is made of, before anything runs. */
 export interface CompiledParts {
@@ -80,7 +83,7 @@ export async function loadPolicy(parts: PolicyParts): Promise<CompiledPolicy> {
 export async function startPolicy({ wasm, data, rules, foreign }: CompiledParts, deadlineMs = DEADLINE_MS): Promise<CompiledPolicy> {
   const revision = createHash('sha256').update(wasm).update(data).digest('hex');
   const evaluator = foreign ? await startWorkers(wasm, data) : new LibraryEvaluator(wasm, data);
-  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs });
+  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs, zones: rules.zones });
 }
 
 /** Reads and compiles all sources. Throws as `loadPolicy`. */
@@ -97,7 +100,8 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     rules: { list: rules.list, index: rules.index },
     modes: user?.modes ?? {},
     mode: user?.mode ?? 'enforce',
-    places: user?.places ?? {},
+    places: user?.facts?.places ?? {},
+    regoRules: Object.fromEntries((user?.facts?.rules ?? []).map(reasonFacts).entries()),
     rego: user?.sets ?? NO_SETS,
   };
   return { wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined };
@@ -138,7 +142,12 @@ async function buildUser(rego: readonly SourceSettings[], parts: PolicyParts): P
     modes[name] = mode;
   }
   const enforced = Object.values(modes).some((mode) => mayBe('enforce', mode));
-  return { ...compiled, modes, mode: 'enforce', places: compiled.facts.places, sets: enforced ? compiled.facts.sets : NO_SETS };
+  return { ...compiled, modes, mode: 'enforce', sets: enforced ? compiled.facts.sets : NO_SETS };
+}
+
+/** What a reason says of its rule. */
+function reasonFacts({ id, file, line, severity, remediation }: RegoRule): Partial<RegoRule> {
+  return { ...(id === undefined ? {} : { id }), file, line, ...(severity === undefined ? {} : { severity }), ...(remediation === undefined ? {} : { remediation }) };
 }
 
 async function readRuleFiles(parts: PolicyParts): Promise<readonly RuleDocument[]> {
@@ -170,7 +179,7 @@ function settingsData(settings: Settings): Readonly<Record<string, unknown>> {
   try {
     return compileSettings(settings);
   } catch (thrown) {
-    if (thrown instanceof PatternError || thrown instanceof ConditionError) throw new TollgateError('POLICY_INVALID', { detail: `${thrown.message}.`, cause: thrown });
+    if (thrown instanceof PatternError) throw new TollgateError('POLICY_INVALID', { detail: `${thrown.message}.`, cause: thrown });
     throw thrown;
   }
 }

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { CallInput, ListTool, Principal } from './port.ts';
+import { readClocks } from './time.ts';
 
 /** Arguments above this many characters are projected. */
 const PROJECT_ABOVE = 64 * 1024;
@@ -14,27 +15,28 @@ const HEAD = 1024;
  * The input of a call, as policies/schemas/input.json describes it. With `project`, arguments of more than 64 KiB have
  * their texts over 4 KiB replaced by `{tollgate_long: true, bytes, sha256, head}`; the library takes such a value as
  * unreadable: it fires rules that deny or ask and satisfies none that allows. Throws POLICY_FAILED when the arguments are
- * not one JSON object.
+ * not one JSON object. `zones` are those whose clocks the rules read: wasm knows no zones.
  */
-export function callInputText(input: CallInput, options: { readonly project: boolean }): string {
-  const { principal, run, effect, labels, time, argsText } = input;
+export function callInputText(input: CallInput, options: { readonly project: boolean; readonly zones?: readonly string[] }): string {
+  const { principal, run, effect, labels, time, argsText, plan = 'none' } = input;
   const { verb, server, tool, paths, urls, command, spill } = effect;
   requireObject(argsText);
   const args = options.project && argsText.length > PROJECT_ABOVE ? projectLongTexts(argsText) : argsText;
-  const around = { version: 1, phase: 'call', principal: pickPrincipal(principal), run, labels, time };
+  const around = { version: 1, phase: 'call', principal: pickPrincipal(principal), run, labels, time, clock: readClocks(options.zones ?? [], time), plan };
   const facts = { verb, server, tool, paths, urls, ...(command === undefined ? {} : { command }), ...(spill === true ? { spill } : {}) };
   return `${JSON.stringify(around).slice(0, -1)},"effect":${JSON.stringify(facts).slice(0, -1)},"arguments":${args}}}`;
 }
 
 /** The input of a list decision. */
 export function listInputText(principal: Principal, tools: readonly ListTool[]): string {
-  const asked = tools.map(({ server, tool, verb, verbs, primitive }) => ({ server, tool, verbs: verbs ?? [verb], ...(primitive === undefined ? {} : { primitive }) }));
+  const asked = tools.map(({ server, tool, verb, verbs, facts, primitive }) =>
+    ({ server, tool, verbs: verbs ?? [verb], ...(facts === undefined ? {} : { facts }), ...(primitive === undefined ? {} : { primitive }) }));
   return JSON.stringify({ version: 1, phase: 'list', principal: pickPrincipal(principal), tools: asked });
 }
 
 /** Keys that nobody declared stay out: a policy might come to trust them. */
-function pickPrincipal({ id, role, groups, profiles, origin }: Principal): Principal {
-  return { id, role, groups, profiles, origin };
+function pickPrincipal({ id, role, groups, profiles, origin, owner = false }: Principal): Principal {
+  return { id, role, groups, profiles, origin, owner };
 }
 
 /** Arguments such as `{}},"principal":{…` would else write their own principal. */

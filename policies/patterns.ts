@@ -1,4 +1,5 @@
 /** Owns the patterns of YAML rules: compiles each to the cheapest form that wasm matches exactly; refuses patterns that say less or more than they mean. */
+import { canonicalPath, portOf } from '../catalogs/urls.ts';
 
 /** What lib/match.rego matches. A text matches when any of the forms does; absent forms match nothing. */
 export interface Forms {
@@ -48,6 +49,33 @@ export function addHost(forms: Forms, pattern: string): void {
   }
   if (bare === pattern) (forms.equal ??= nullMap())[bare] = true;
   else (forms.suffix ??= []).push(`.${bare}`);
+}
+
+/** Adds `scheme://host[:port][/path]` over addresses of catalogs/urls.ts. Absent port: the scheme's own; absent path: any. */
+export function addUrl(forms: Forms, pattern: string): void {
+  const [, scheme, host = '', port, path] = /^([a-z][a-z0-9+.-]*):\/\/(\[[0-9a-f:.]+\]|[^/:@?#]+)(?::(\d{1,5}|\*))?(\/[^#]*)?$/.exec(pattern) ?? [];
+  if (scheme === undefined) throw new PatternError(`"${pattern}" is no URL: write scheme://host/path, such as https://api.example.org/v1/**`);
+  addHost({}, host);
+  const rest = urlPath(pattern, path);
+  if (!host.includes('*') && port !== '*') return addAddress(forms, `${scheme}://${host}:${port ?? portOf(scheme)}`, rest);
+  const start = `${quoteRegex(scheme)}://${quoteRegex(host).replace('\\*', '[^/]*')}:${port === '*' ? '[0-9]+' : port ?? portOf(scheme)}/`;
+  (forms.regex ??= []).push(`^${start}${pathRegex(rest)}$`);
+}
+
+/** The segments of the path; none for `/` itself. */
+function urlPath(pattern: string, path: string | undefined): readonly string[] {
+  if (path === undefined) return ['**'];
+  if (path === '/') return [];
+  if (path !== canonicalPath(path)) throw new PatternError(`"${pattern}" can match no path: write it as ${canonicalPath(path)}`);
+  return splitPath(path);
+}
+
+function addAddress(forms: Forms, base: string, path: readonly string[]): void {
+  const text = [base, ...path].join('/');
+  if (path.length === 0) (forms.equal ??= nullMap())[`${base}/`] = true;
+  else if (path.length === 1 && path[0] === '**') (forms.prefix ??= []).push(`${base}/`);
+  else if (!text.includes('*')) (forms.equal ??= nullMap())[text] = true;
+  else if (!/^[^*]+\/\*\*$/.test(text) || !addCommonPath(forms, text)) (forms.regex ??= []).push(`^${quoteRegex(base)}/${pathRegex(path)}$`);
 }
 
 /** Forms for paths inside the workspace (relative) and outside of it (absolute); see PathFact. */

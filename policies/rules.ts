@@ -1,9 +1,10 @@
 /** Owns the way from YAML rules to the data of the library: list and index; refuses faulty rules, all of them at once, each at its place. */
-import { compileWhen, ConditionError, type Condition, type When } from './conditions.ts';
+import { compileWhen, type Condition, type When } from './conditions.ts';
 import type { Problem } from './problems.ts';
 import { suggest } from './problems.ts';
 import { nullMap } from './patterns.ts';
-import { compileMode, type ModeData, type ModeSettings } from './modes.ts';
+import { compileMode, type ModeData } from './modes.ts';
+import type { ModeSettings } from './port.ts';
 import { findSchemaFaults, type YamlRule } from './rule-schema.ts';
 
 /** A document of YAML rules that has been read: `{rules: [...]}`, and where its values stand. */
@@ -40,16 +41,28 @@ export interface Mention {
   readonly place: Omit<Problem, 'message'>;
 }
 
-/** All rules as data, what they mention, and every fault that was found. */
+/** A rule that is well formed by itself, with the way to the places of its parts. */
+export interface LocatedRule {
+  readonly rule: YamlRule;
+  readonly mode: ModeData;
+  /** The place of a part; the path begins within the rule. */
+  readonly at: (path: readonly (string | number)[], part?: 'key' | 'value') => Omit<Problem, 'message'>;
+}
+
+/** All rules as data, what they mention, and every fault that was found in one of them alone. */
 export interface CompiledRules {
   readonly list: readonly RuleData[];
   readonly index: RuleIndex;
   readonly mentions: readonly Mention[];
   readonly problems: readonly Problem[];
+  /** Those without problems, the ones that are off included; see policies/lint.ts. */
+  readonly rules: readonly LocatedRule[];
+  /** Time zones whose clocks the rules read. */
+  readonly zones: readonly string[];
 }
 
 /** Reasons of the library itself; a rule of the same id would make refusals ambiguous. */
-const RESERVED = new Set(['default-deny', 'profile', 'server-tools', 'pin', 'spill', 'policy-shape', 'rego']);
+export const RESERVED = new Set(['default-deny', 'profile', 'server-tools', 'pin', 'plan-mode', 'spill', 'policy-shape', 'rego']);
 
 /** Compiles all documents together: ids are unique across them. `workspace` is absolute, symlinks resolved. */
 export function compileRules(documents: readonly RuleDocument[], workspace: string): CompiledRules {
@@ -72,6 +85,8 @@ class Compiler implements CompiledRules {
   readonly index: RuleIndex = { tool: nullMap(), server: nullMap(), verb: nullMap(), any: [] };
   readonly mentions: Mention[] = [];
   readonly problems: Problem[] = [];
+  readonly rules: LocatedRule[] = [];
+  readonly #zones = new Set<string>();
   readonly #workspace: string;
   readonly #places = new Map<string, Problem>();
 
@@ -79,16 +94,23 @@ class Compiler implements CompiledRules {
     this.#workspace = workspace;
   }
 
+  get zones(): readonly string[] {
+    return [...this.#zones].sort();
+  }
+
+  /** A rule with a fault of its form is left out; the others are judged all the same. */
   add(document: RuleDocument): void {
     const faults = findSchemaFaults(document.value);
     for (const { path, part, message } of faults) this.problems.push({ file: document.file, ...document.placeOf(path, part), message });
-    if (faults.length > 0) return;
-    const { rules } = document.value as { readonly rules: readonly YamlRule[] };
-    for (const [number, rule] of rules.entries()) this.#addRule(rule, number, document);
+    const faulty = new Set(faults.map(({ path }) => (path[0] === 'rules' ? path[1] : path[0])));
+    const { rules } = (document.value ?? {}) as { readonly rules?: readonly YamlRule[] };
+    if (!Array.isArray(rules)) return;
+    for (const [number, rule] of (rules as readonly YamlRule[]).entries()) if (!faulty.has(number)) this.#addRule(rule, number, document);
   }
 
   #addRule(rule: YamlRule, number: number, document: RuleDocument): void {
-    const at = (path: readonly (string | number)[]): Omit<Problem, 'message'> => ({ file: document.file, ...document.placeOf(['rules', number, ...path], 'value') });
+    const at: LocatedRule['at'] = (path, part = 'value') => ({ file: document.file, ...document.placeOf(['rules', number, ...path], part) });
+    const known = this.problems.length;
     const refuse = (path: readonly (string | number)[], message: string): void => void this.problems.push({ ...at(path), message });
     const before = this.#places.get(rule.id);
     if (before !== undefined) refuse(['id'], `the id "${rule.id}" stands at ${before.file}:${before.line} already; ids are unique`);
@@ -96,21 +118,19 @@ class Compiler implements CompiledRules {
     if (rule.outcome === 'deny' && rule.obligations !== undefined) refuse(['obligations'], 'a rule that denies leaves nothing to obey; remove the obligations');
     this.#places.set(rule.id, { ...at(['id']), message: '' });
     this.#mention(rule.when, (path) => at(['when', ...path]));
-    try {
-      const mode = compileMode(document, rule.mode);
-      const { file, line } = at([]);
-      const data: RuleData = {
-        outcome: rule.outcome,
-        mode,
-        reason: { id: rule.id, message: rule.message ?? `Rule ${rule.id} says ${rule.outcome}.`, file, line },
-        ...compileWhen(rule.when, rule.outcome, this.#workspace),
-        obligations: rule.obligations ?? {},
-      };
-      if (mode !== 'off') this.#enter(data, rule.when);
-    } catch (thrown) {
-      if (!(thrown instanceof ConditionError)) throw thrown;
-      refuse(['when', ...thrown.path], thrown.message);
-    }
+    const mode = compileMode(document, rule.mode);
+    const { file, line } = at([]);
+    const data: RuleData = {
+      outcome: rule.outcome,
+      mode,
+      reason: { id: rule.id, message: rule.message ?? `Rule ${rule.id} says ${rule.outcome}.`, file, line },
+      ...compileWhen(rule.when, { outcome: rule.outcome, workspace: this.#workspace, refuse: (path, message) => refuse(['when', ...path], message) }),
+      obligations: rule.obligations ?? {},
+    };
+    if (this.problems.length > known) return;
+    this.rules.push({ rule, mode, at });
+    if (mode !== 'off') this.#enter(data, rule.when);
+    if (mode !== 'off' && rule.when.time !== undefined) this.#zones.add(rule.when.time.zone);
   }
 
   /** Under the narrowest thing that every call of the rule has in common. */

@@ -1,8 +1,11 @@
 /** Owns the way from the configuration's plain data to the data of the library; knows nothing of rules or of files. */
 import type { Verb } from '../catalogs/tool.ts';
-import { compileTarget, formsOf, setOf, type Condition } from './conditions.ts';
+import { compileTarget, formsOf, setOf, type Condition, type Trust } from './conditions.ts';
 import { addText, nullMap, PatternError, splitTool, type Forms } from './patterns.ts';
 import type { BudgetObligation, Exposure } from './port.ts';
+
+/** Servers of Tollgate itself, which no configuration lists. */
+export const INTERNAL_SERVERS = ['workspace'] as const;
 
 /** What the policy needs of a server's entry in the configuration. */
 export interface ServerSettings {
@@ -10,6 +13,8 @@ export interface ServerSettings {
   readonly tools?: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
   readonly labels?: readonly string[];
   readonly validateOutput?: 'off' | 'warn' | 'strict';
+  /** Default external. */
+  readonly trust?: Trust;
 }
 
 /** `server.tool`, where the tool part may hold `*`; the rest is how the tool is shown. */
@@ -38,6 +43,8 @@ export interface ProfileSettings {
   readonly budgets: readonly BudgetSettings[];
   readonly caps: CapsSettings;
   readonly schemaProfile?: string;
+  /** Only reading runs until the plan of the run is approved (CY-27). */
+  readonly plan?: boolean;
 }
 
 /** The part of the configuration that becomes data. */
@@ -55,14 +62,15 @@ export function compileSettings(settings: Settings): Readonly<Record<string, unk
     caps: pickCaps(settings.caps),
     schemaProfile: settings.schemaProfile,
     budgets: settings.budgets.map(compileBudget),
-    servers: byName(settings.servers, compileServer),
+    servers: byName([...INTERNAL_SERVERS.map((name) => ({ name, trust: 'internal' as const })), ...settings.servers], compileServer),
     profiles: byName(settings.profiles, compileProfile),
   };
 }
 
-function compileServer({ tools, labels, validateOutput }: ServerSettings): unknown {
+function compileServer({ tools, labels, validateOutput, trust }: ServerSettings): unknown {
   return {
     labels: labels ?? [],
+    ...(trust === undefined ? {} : { trust }),
     ...(tools?.allow === undefined ? {} : { allow: textForms(tools.allow) }),
     ...(tools?.deny === undefined ? {} : { deny: textForms(tools.deny) }),
     ...(validateOutput === undefined ? {} : { validateOutput }),
@@ -77,6 +85,7 @@ function compileProfile(profile: ProfileSettings): unknown {
     budgets: profile.budgets.map(compileBudget),
     expose: compileExposures(profile.expose),
     ...(profile.schemaProfile === undefined ? {} : { schemaProfile: profile.schemaProfile }),
+    ...(profile.plan === true ? { plan: true } : {}),
   };
 }
 
@@ -102,6 +111,8 @@ function compileBudget({ when, ...limit }: BudgetSettings): unknown {
     ...(server === undefined ? {} : { servers: [server] }),
     ...(verb === undefined ? {} : { verbs: [verb] }),
     ...(tool === undefined || tool === '*' ? {} : { tools: [tool.includes('.') ? tool : `*.${tool}`] }),
+  }, (_path, message) => {
+    throw new PatternError(message);
   });
   return { limit, principal, target };
 }

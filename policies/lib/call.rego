@@ -5,6 +5,7 @@
 package tollgate.call
 
 import data.tollgate.exposure
+import data.tollgate.plan
 import data.tollgate.principal
 import data.tollgate.rules
 import data.tollgate.user
@@ -30,6 +31,7 @@ default constant := false
 
 constant if {
 	not input.effect.spill
+	not plan.waits
 	rules.constant
 	every show in exposure.rules(rules.target) {
 		count(show.pins) == 0
@@ -62,7 +64,7 @@ spill := [{"id": "spill", "message": "Reads on in the result of an allowed call.
 
 # What the configuration itself refuses.
 own := array.concat(
-	[reason | reason := data.tollgate.servers.refusal(rules.target)],
+	array.concat([reason | reason := data.tollgate.servers.refusal(rules.target)], [reason | reason := plan.refusal]),
 	[{"id": "pin", "message": "An argument that is pinned has another value."} | exposure.unpinned],
 )
 

@@ -31,6 +31,20 @@ holds(condition) if {
 holds(condition) if condition.opaque == input.effect.command.opaque
 
 holds(condition) if {
+	minute := input.clock[condition.zone]
+	some span in condition.spans
+	span[0] <= minute
+	minute < span[1]
+}
+
+# Without a clock no window is known to be closed, nor to be open.
+holds(condition) if {
+	condition.need == "any"
+	condition.zone
+	not input.clock[condition.zone]
+}
+
+holds(condition) if {
 	condition.present == "somewhere"
 	count(anywhere(condition.path)) > 0
 }
@@ -52,7 +66,7 @@ holds(condition) if {
 
 items(condition) := input.effect.paths if condition.over == "paths"
 
-items(condition) := input.effect.urls if condition.over == "hosts"
+items(condition) := input.effect.urls if condition.over in {"hosts", "urls"}
 
 items(condition) := input.labels if condition.over == "labels"
 
@@ -100,6 +114,11 @@ unreadable(condition, item) if {
 }
 
 unreadable(condition, item) if {
+	condition.over == "urls"
+	object.get(item, "address", "") == ""
+}
+
+unreadable(condition, item) if {
 	condition.over == "argument"
 	item.tollgate_long
 }
@@ -133,6 +152,11 @@ suits(condition, item) if {
 suits(condition, item) if {
 	condition.over == "hosts"
 	data.tollgate.match.text(condition.hosts, item.host)
+}
+
+suits(condition, item) if {
+	condition.over == "urls"
+	data.tollgate.match.text(condition.urls, item.address)
 }
 
 suits(condition, item) if {

@@ -7,6 +7,7 @@ package tollgate.list
 
 import data.tollgate.exposure
 import data.tollgate.match
+import data.tollgate.plan
 import data.tollgate.principal
 import data.tollgate.servers
 
@@ -45,10 +46,11 @@ weigh(target, found) := {"verdict": "never", "reasons": reasons(sure), "expose":
 	count(found.deny) + count(found.ask) == 0
 	not data.config.rego.deny
 	not data.config.rego.ask
+	not plan.condition(target)
 	sure := certain(target, found.allow)
 	count(sure) > 0
 } else := {"verdict": "maybe", "reasons": reasons(conditions), "expose": expose(target)} if {
-	conditions := array.concat(found.deny, found.ask)
+	conditions := array.concat([{"reason": reason} | reason := plan.condition(target)], array.concat(found.deny, found.ask))
 	count(conditions) > 0
 } else := {"verdict": "maybe", "reasons": reasons(found.allow), "expose": expose(target)}
 
@@ -87,7 +89,21 @@ possible(target) := [rule |
 	every condition in rule.target {
 		match.aims(condition, target)
 	}
+	every condition in rule.call {
+		reaches(condition, target)
+	}
 ]
+
+# Could a call of this tool carry what the condition reads? Without `facts` nothing is known of the tool.
+reaches(_, target) if not target.facts
+
+reaches(condition, _) if not reads(condition)
+
+reaches(condition, target) if reads(condition) in target.facts
+
+reads(condition) := {"paths": "paths", "hosts": "urls", "urls": "urls", "commands": "command"}[condition.over]
+
+reads(condition) := "command" if is_boolean(condition.opaque)
 
 certain(target, rules) := [rule |
 	some rule in rules

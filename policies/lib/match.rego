@@ -32,6 +32,8 @@ text(forms, value) if {
 # Could a call of this tool meet the condition? `target` is {id, server, tool, verbs}: all verbs that a call may have.
 aims(condition, target) if condition.servers[target.server]
 
+aims(condition, target) if condition.trust[data.tollgate.servers.trust(target.server)]
+
 aims(condition, target) if {
 	some verb in target.verbs
 	condition.verbs[verb]

@@ -16,6 +16,14 @@ primitives := object.union_n([profile.primitives | some profile in profiles])
 # A backend of a primitive counts as a server of the profile: the effect is the same whichever way a call came in.
 servers := {name | some profile in profiles; some name in profile.servers} | {name | some name in primitives}
 
+# One profile in plan mode suffices: a later one cannot lift it.
+default plans := false
+
+plans if {
+	some profile in profiles
+	profile.plan
+}
+
 caps := object.union_n(array.concat([data.config.caps], [profile.caps | some profile in profiles]))
 
 default schema_profile := "portable"
@@ -46,3 +54,9 @@ holds(condition) if {
 	some value in subjects[condition.of]
 	condition.any[value]
 }
+
+holds(condition) if condition.owner == owner
+
+default owner := false
+
+owner if input.principal.owner

@@ -23,6 +23,9 @@ closed(target) if {
 	not match.text(open, target.tool)
 }
 
+# Whoever is not said to be internal is external.
+trust(name) := object.get(data.config.servers, [name, "trust"], "external")
+
 labels(name) := {label | some label in data.config.servers[name].labels}
 
 # The server's own setting is nearer than that of a profile.
