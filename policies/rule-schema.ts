@@ -34,7 +34,8 @@ export function findSchemaFaults(value: unknown): readonly SchemaFault[] {
   return compiled(value) ? [] : (compiled.errors ?? []).map(toFault);
 }
 
-function toFault(error: ErrorObject): SchemaFault {
+/** A fault as ajv tells it (`allErrors`, `verbose`), in our words. */
+export function toFault(error: ErrorObject): SchemaFault {
   const path = error.instancePath.split('/').slice(1).map(unescapePointer);
   const params = error.params as Readonly<Record<string, unknown>>;
   if (error.keyword === 'additionalProperties') {
