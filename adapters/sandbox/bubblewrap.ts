@@ -1,0 +1,127 @@
+/** Owns the arguments of bubblewrap for a jail; refuses to put anything of the jail's environment where a process list shows it. */
+import { existsSync, lstatSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import { HOME } from './jail.ts';
+import type { Identity, Jail } from './jail.ts';
+import { filesOf, findProgram, isOfSystem, SYSTEM } from './programs.ts';
+import type { Tools } from './tools.ts';
+
+/** Descriptors that bubblewrap is started with, beside the three of the program. */
+export const FDS = { gate: 3, args: 4, seccomp: 5, status: 6, passwd: 7, group: 8, hosts: 9, names: 10 } as const;
+
+/** Pieces of /etc that libraries read; no account, no key, no setting of a service. */
+const ETC = ['alternatives', 'ca-certificates', 'crypto-policies', 'fonts', 'ld.so.cache', 'ld.so.conf', 'ld.so.conf.d', 'localtime', 'mime.types', 'pki/ca-trust', 'pki/tls/certs', 'protocols', 'services', 'ssl/certs', 'ssl/openssl.cnf', 'timezone'];
+
+/** Files of /proc that tell of the host or, to its owner, command it. */
+const PROC = ['cmdline', 'config.gz', 'kallsyms', 'kcore', 'key-users', 'keys', 'kmsg', 'sched_debug', 'sysrq-trigger', 'timer_list', 'vmallocinfo'];
+
+const SHM_BYTES = 64 * 1024 * 1024;
+const RUN_BYTES = 1024 * 1024;
+const EGRESS_SOCKET = '/run/tollgate/egress.sock';
+
+/** A folder or file of the host at its own path in the sandbox. */
+export interface Mount {
+  readonly from: string;
+  readonly to: string;
+  readonly writable: boolean;
+}
+
+/** What a jail comes to on this machine: `program` is absolute. */
+export interface Plan {
+  readonly program: string;
+  readonly mounts: readonly Mount[];
+  readonly masks: readonly string[];
+}
+
+/** Looks at the files of this machine; undefined when the program is not there. */
+export function planJail(jail: Jail): Plan | undefined {
+  const program = findProgram(jail.command, jail.cwd);
+  if (program === undefined) return undefined;
+  const files = filesOf(program, jail.args, jail.cwd).map((file) => ({ from: file, to: file, writable: false }));
+  const read = jail.read.filter((file) => existsSync(file)).map((file) => mountOf(file, false));
+  const write = jail.write.filter((file) => existsSync(file)).map((file) => mountOf(file, true));
+  const ways = jail.egress === undefined ? [] : [{ from: jail.egress.socket, to: EGRESS_SOCKET, writable: false }, ...jail.egress.mounts.map((mount) => ({ ...mount, writable: false }))];
+  const mounts = unite([...write, ...read, ...files, ...ways]);
+  const hidden = [...new Set(jail.hidden.filter((file) => existsSync(file)).map((file) => realpathSync(file)))];
+  return { program, mounts, masks: hidden.filter((file) => isOfSystem(file) || mounts.some(({ to }) => isWithin(file, to))) };
+}
+
+function mountOf(file: string, writable: boolean): Mount {
+  const real = realpathSync(file);
+  return { from: real, to: real, writable };
+}
+
+/** One mount for each place, the last word counts; outer folders come first, so that what lies in them shows. */
+function unite(mounts: readonly Mount[]): readonly Mount[] {
+  return [...new Map(mounts.map((mount) => [mount.to, mount])).values()].sort((one, other) => one.to.split('/').length - other.to.split('/').length);
+}
+
+function isWithin(file: string, folder: string): boolean {
+  return file === folder || file.startsWith(`${folder}/`);
+}
+
+/** The options, for `--args`: they hold the environment, so they must never stand in an argument list. */
+export function optionsOf(jail: Jail, plan: Plan, identity: Identity): readonly string[] {
+  return [
+    '--unshare-user', '--uid', `${identity.uid}`, '--gid', `${identity.gid}`, '--unshare-net', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try',
+    '--hostname', 'sandbox', '--cap-drop', 'ALL', '--new-session', '--die-with-parent', '--seccomp', `${FDS.seccomp}`, '--json-status-fd', `${FDS.status}`,
+    ...systemOptions(),
+    ...memoryOptions(jail.limits.fileMb * 1024 * 1024),
+    ...plan.mounts.flatMap(({ from, to, writable }) => [writable ? '--bind' : '--ro-bind', from, to]),
+    ...plan.masks.flatMap(maskOptions),
+    // The root and /dev are memory that the program would own: without this it could fill the machine's.
+    '--remount-ro', '/dev', '--remount-ro', '/',
+    '--chdir', jail.cwd, '--clearenv',
+    ...Object.entries(environmentOf(jail, plan)).flatMap(([name, value]) => ['--setenv', name, value]),
+  ];
+}
+
+function systemOptions(): readonly string[] {
+  const system = SYSTEM.filter((folder) => existsSync(folder)).flatMap((folder) =>
+    lstatSync(folder).isSymbolicLink() ? ['--symlink', readlinkSync(folder), folder] : ['--ro-bind', folder, folder]);
+  const etc = ETC.map((name) => `/etc/${name}`).filter((file) => existsSync(file)).flatMap((file) => ['--ro-bind', realpathSync(file), file]);
+  const made = [['passwd', FDS.passwd], ['group', FDS.group], ['hosts', FDS.hosts], ['nsswitch.conf', FDS.names]] as const;
+  const proc = PROC.map((name) => `/proc/${name}`).filter((file) => existsSync(file)).flatMap((file) => ['--ro-bind', '/dev/null', file]);
+  return [...system, ...etc, ...made.flatMap(([name, fd]) => ['--perms', '0444', '--file', `${fd}`, `/etc/${name}`]), '--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys', ...proc, '--dev', '/dev'];
+}
+
+/** Every place that takes files without a folder of the host behind it, with an end to it. */
+function memoryOptions(bytes: number): readonly string[] {
+  return ['--size', `${SHM_BYTES}`, '--tmpfs', '/dev/shm', '--size', `${bytes}`, '--tmpfs', '/tmp', '--dir', HOME, '--size', `${RUN_BYTES}`, '--tmpfs', '/run'];
+}
+
+function maskOptions(file: string): readonly string[] {
+  return statSync(file).isDirectory() ? ['--perms', '0000', '--size', '4096', '--tmpfs', file, '--remount-ro', file] : ['--ro-bind', '/dev/null', file];
+}
+
+/** Only what a program needs to run, and what its settings name. */
+function environmentOf(jail: Jail, { mounts }: Plan): Readonly<Record<string, string>> {
+  const search = (process.env['PATH'] ?? '').split(':').filter((folder) => isOfSystem(folder) || mounts.some(({ to }) => isWithin(folder, to)));
+  return { PATH: search.length > 0 ? search.join(':') : '/usr/bin:/bin', HOME, TMPDIR: '/tmp', USER: 'user', LOGNAME: 'user', ...jail.env, ...jail.egress?.env };
+}
+
+/** What stands in the descriptors after `seccomp`: accounts that name this one user, and names that resolve without a network. */
+export function madeFiles({ uid, gid }: Identity): ReadonlyMap<number, string> {
+  return new Map([
+    [FDS.passwd, `user:x:${uid}:${gid}::${HOME}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n`],
+    [FDS.group, `user:x:${gid}:\nnogroup:x:65534:\n`],
+    [FDS.hosts, '127.0.0.1 localhost sandbox\n'],
+    [FDS.names, 'passwd: files\ngroup: files\nhosts: files\n'],
+  ]);
+}
+
+/** Starts the way out and waits until it listens: 0C38 is its port, 3128, and 0A is listening. */
+const bridge = (socat: string): string => `${socat} TCP-LISTEN:3128,bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:${EGRESS_SOCKET} 3>&- & n=0
+while [ $n -lt 500 ]; do while read -r a b c d e; do case $b$d in *:0C380A) break 2;; esac; done </proc/net/tcp; n=$((n+1)); sleep 0.01; done
+`;
+
+/** Says that all stands, and waits to be let go, so that nobody can miss the end of a short program. */
+const GATE = 'echo ready >&3; read -r go <&3; exec "$@" 3>&-';
+
+/** What runs in the sandbox: the limits are set inside, where processes of others do not count, and then the program. */
+export function commandOf(jail: Jail, { program }: Plan, tools: Tools): readonly string[] {
+  const { memoryMb, processes, fileMb, cpuSeconds } = jail.limits;
+  const megabyte = 1024 * 1024;
+  const limits = [`--nproc=${processes}`, `--data=${memoryMb * megabyte}`, `--fsize=${fileMb * megabyte}`, '--core=0', ...(cpuSeconds === undefined ? [] : [`--cpu=${cpuSeconds}`])];
+  const way = jail.egress === undefined ? '' : bridge(tools.socat ?? 'socat');
+  return ['/bin/sh', '-c', way + GATE, 'sandbox', tools.prlimit, ...limits, '--', program, ...jail.args];
+}

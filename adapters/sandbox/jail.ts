@@ -1,0 +1,42 @@
+/** Owns the words of an isolated start: what a program is given, and what was made of it. */
+import type { ChildProcessWithoutNullStreams } from 'node:child_process';
+import type { Egress } from '../launch.ts';
+import type { SandboxLimits } from '../settings.ts';
+
+/** What a program is given in a sandbox; what is not named here does not exist for it. Paths absolute. */
+export interface Jail {
+  readonly command: string;
+  readonly args: readonly string[];
+  /** Whole; it never stands in an argument list. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Where it starts; visible to it. */
+  readonly cwd: string;
+  /** Its owner is the user that the program runs as. */
+  readonly workspace: string;
+  readonly read: readonly string[];
+  readonly write: readonly string[];
+  /** Taken out of everything else; those that do not exist are left out. */
+  readonly hidden: readonly string[];
+  readonly limits: SandboxLimits;
+  readonly egress?: Egress;
+  /** Without it, stdin is empty. */
+  readonly input: boolean;
+}
+
+/** The user that a program runs as. `drop`: we are root, and become this user before anything else. */
+export interface Identity {
+  readonly uid: number;
+  readonly gid: number;
+  readonly drop: boolean;
+}
+
+/** A started sandbox. */
+export interface Jailed {
+  readonly child: ChildProcessWithoutNullStreams;
+  /** True when something of it is left. Signal 0 only asks; the others go to every process in the sandbox. */
+  signal(signal: NodeJS.Signals | 0): boolean;
+  kill(): void;
+}
+
+/** Home of a program in a sandbox: empty, writable, gone with it. */
+export const HOME = '/tmp/home';

@@ -1,0 +1,63 @@
+/** Owns which files a program needs to run at all: itself, its package, its interpreter; refuses to give whole homes for it. */
+import { accessSync, constants, existsSync, realpathSync, statSync } from 'node:fs';
+import path from 'node:path';
+
+/** Folders of the system that every sandbox sees, read-only. */
+export const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32'] as const;
+
+const SHARED: ReadonlySet<string> = new Set(['/', '/root', '/tmp', '/var', '/var/tmp', '/opt', '/srv', '/etc', '/home']);
+
+const SCRIPT = /\.(?:[cm]?[jt]s|py|pyz|rb|pl|sh|jar|wasm)$/;
+
+/** The program's file, as the PATH of this process finds it; undefined when there is none. */
+export function findProgram(command: string, from: string): string | undefined {
+  const candidates = command.includes('/') ? [path.resolve(from, command)] : (process.env['PATH'] ?? '').split(':').filter((folder) => folder.startsWith('/')).map((folder) => path.join(folder, command));
+  return candidates.find(isProgram);
+}
+
+function isProgram(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return statSync(file).isFile();
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Files and folders beside the system's that a program needs: its own (behind links too), its package with what is
+ * installed for it, the scripts among its arguments, and the Node that runs us, which scripts may name in their first line.
+ */
+export function filesOf(program: string, args: readonly string[], cwd: string): readonly string[] {
+  const scripts = args.filter((arg) => SCRIPT.test(arg)).map((arg) => path.resolve(cwd, arg)).filter((file) => existsSync(file));
+  const wanted = [program, process.execPath, ...scripts].flatMap((file) => [file, realpathSync(file)]);
+  return [...new Set(wanted.flatMap((file) => [file, ...packageOf(file)]))].filter((file) => !isOfSystem(file));
+}
+
+/** True when the system folders hold it already. */
+export function isOfSystem(file: string): boolean {
+  return SYSTEM.some((folder) => file === folder || file.startsWith(`${folder}/`));
+}
+
+/** The folder that a file was installed with: a Node, a Python environment, a package and the packages around it. */
+function packageOf(file: string): readonly string[] {
+  const folder = path.dirname(file);
+  const prefix = path.dirname(folder);
+  if (path.basename(folder) === 'bin' && (existsSync(path.join(prefix, 'lib/node_modules')) || existsSync(path.join(prefix, 'pyvenv.cfg')))) return [prefix];
+  const parts = file.split('/');
+  const installed = parts.indexOf('node_modules');
+  if (installed > 0) return [parts.slice(0, installed + 1).join('/')];
+  const own = ancestors(folder).find((parent) => existsSync(path.join(parent, 'package.json')) || existsSync(path.join(parent, 'pyproject.toml')));
+  const around = ancestors(folder).map((parent) => path.join(parent, 'node_modules')).filter((parent) => existsSync(parent));
+  return own === undefined || isHome(own) ? around : [own, ...around];
+}
+
+function ancestors(folder: string): readonly string[] {
+  const parent = path.dirname(folder);
+  return parent === folder ? [] : [folder, ...ancestors(parent)];
+}
+
+/** A stray package.json in a home or in a folder that many share does not make it a package. */
+function isHome(folder: string): boolean {
+  return folder === process.env['HOME'] || path.dirname(folder) === '/home' || SHARED.has(folder);
+}

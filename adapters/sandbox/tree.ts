@@ -1,0 +1,34 @@
+/** Owns the processes inside a sandbox as the host sees them; refuses to signal one that is not beneath its first. */
+import { readdirSync, readFileSync } from 'node:fs';
+
+/** Every process beneath `first`, without it. Reads /proc once; a process that ends meanwhile is left out. */
+export function descendantsOf(first: number): readonly number[] {
+  const children = new Map<number, number[]>();
+  for (const entry of readdirSync('/proc')) {
+    const parent = /^\d+$/.test(entry) ? parentOf(entry) : undefined;
+    if (parent !== undefined) children.set(parent, [...(children.get(parent) ?? []), Number(entry)]);
+  }
+  const beneath = (pid: number): readonly number[] => (children.get(pid) ?? []).flatMap((child) => [child, ...beneath(child)]);
+  return beneath(first);
+}
+
+/** Fields after the name, which may hold anything up to the last `)`: state, parent. */
+function parentOf(pid: string): number | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    const [state, parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return state === 'Z' || state === 'X' ? undefined : Number(parent);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Sends a signal to one process; true when it exists. */
+export function signalOne(pid: number, signal: NodeJS.Signals | 0): boolean {
+  try {
+    process.kill(pid, signal);
+    return true;
+  } catch (thrown) {
+    return (thrown as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
