@@ -1,0 +1,64 @@
+/** Owns the connection from the proxy to the outside: one resolution, checked whole, and only its addresses dialled. */
+import { lookup as systemLookup } from 'node:dns/promises';
+import { connect, isIP } from 'node:net';
+import type { Socket } from 'node:net';
+import type { Allowlist } from './allowlist.ts';
+import type { Target } from './host.ts';
+
+/** Addresses of a name. Rejects, or resolves empty, when it has none. */
+export type Lookup = (name: string) => Promise<readonly string[]>;
+
+/** Resolves as every other program of this machine does. */
+export const lookupBySystem: Lookup = async (name) => (await systemLookup(name, { all: true, verbatim: true })).map(({ address }) => address);
+
+/** What became of an attempt to dial. */
+export type Dialled =
+  | { readonly socket: Socket }
+  | { readonly failure: 'private-address' | 'unresolved' | 'unreachable' };
+
+/** What dialling needs. Milliseconds. */
+export interface Dialling {
+  readonly allowlist: Allowlist;
+  readonly lookup: Lookup;
+  readonly connectMs: number;
+  /** Called with every socket at once, so that closing the proxy ends those that still connect. */
+  readonly onSocket: (socket: Socket) => void;
+}
+
+/**
+ * Connects to a target that the allowlist allows. One address among those found that may not be dialled refuses all of
+ * them: a name server that mixes inner addresses in is up to something. Nothing is resolved a second time (DNS rebinding).
+ */
+export async function dial(target: Target, dialling: Dialling): Promise<Dialled> {
+  const addresses = target.kind === 'name' ? await findAddresses(target.host, dialling.lookup) : [target.host];
+  if (addresses.length === 0) return { failure: 'unresolved' };
+  if (!addresses.every((address) => dialling.allowlist.admits(target, address))) return { failure: 'private-address' };
+  return openSocket(target, addresses, dialling);
+}
+
+async function findAddresses(name: string, lookup: Lookup): Promise<readonly string[]> {
+  try {
+    return await lookup(name);
+  } catch {
+    return [];
+  }
+}
+
+function openSocket(target: Target, addresses: readonly string[], { connectMs, onSocket }: Dialling): Promise<Dialled> {
+  const checked = addresses.map((address) => ({ address, family: isIP(address) }));
+  const socket = connect({ host: target.host, port: target.port, allowHalfOpen: true, autoSelectFamily: true, lookup: (_name, _options, done) => done(null, checked) });
+  onSocket(socket);
+  return new Promise((resolve) => {
+    const fail = (): void => {
+      socket.destroy();
+      resolve({ failure: 'unreachable' });
+    };
+    const timer = setTimeout(fail, connectMs);
+    socket.once('close', () => clearTimeout(timer)).once('error', fail);
+    socket.once('connect', () => {
+      clearTimeout(timer);
+      socket.off('error', fail).setNoDelay(true);
+      resolve({ socket });
+    });
+  });
+}

@@ -1,0 +1,60 @@
+/** Owns a server's way out of its sandbox: the proxy, its socket, and what the server is told of both; refuses nothing itself. */
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { EGRESS_PORT } from '../launch.ts';
+import type { Egress } from '../launch.ts';
+import { Allowlist } from './allowlist.ts';
+import type { Blocked } from './blocked.ts';
+import type { Lookup } from './dial.ts';
+import { EgressProxy } from './proxy.ts';
+import type { ProxyLimits } from './proxy.ts';
+
+/** What a server may reach, and who it is. */
+export interface EgressPlan {
+  readonly server: string;
+  /** Entries that `domainFault` accepts. */
+  readonly allowedDomains: readonly string[];
+  /** Uid that the server runs as on the host; absent: any local user can use the socket, if he finds it. */
+  readonly owner?: number;
+  readonly limits?: Partial<ProxyLimits>;
+}
+
+/** What a proxy reports to, and for tests how it resolves names. */
+export interface EgressEvents {
+  readonly onBlocked: (blocked: Blocked) => void;
+  readonly lookup?: Lookup;
+}
+
+const PRELOAD = path.join(import.meta.dirname, 'preload.cjs');
+/** Where the server sees them. */
+const INSIDE = { preload: '/run/tollgate/egress.cjs', socket: '/run/tollgate/egress.sock' } as const;
+const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';
+
+/** Opens the proxy of one server. Throws RangeError for an entry that is not a domain. */
+export async function openEgress({ server, allowedDomains, owner, limits }: EgressPlan, events: EgressEvents): Promise<Egress> {
+  const allowlist = new Allowlist(allowedDomains);
+  const proxy = new EgressProxy({ server, allowlist, ...events, ...(limits !== undefined && { limits }) });
+  const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-egress-'));
+  const socket = path.join(folder, 'proxy.sock');
+  // Others may pass through, but not look: the server runs as another user.
+  chmodSync(folder, 0o711);
+  await proxy.listen(socket, owner);
+  return {
+    socket,
+    env: envOf(allowlist),
+    mounts: [{ from: PRELOAD, to: INSIDE.preload }, { from: socket, to: INSIDE.socket }],
+    close: async () => {
+      await proxy.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Both spellings: programs read one or the other. */
+function envOf(allowlist: Allowlist): Readonly<Record<string, string>> {
+  const proxy = `http://127.0.0.1:${EGRESS_PORT}`;
+  const variables = { HTTP_PROXY: proxy, HTTPS_PROXY: proxy, ALL_PROXY: proxy, NO_PROXY: allowlist.namesLoopback ? '' : OWN_LOOPBACK };
+  const both = Object.entries(variables).flatMap(([name, value]) => [[name, value], [name.toLowerCase(), value]]);
+  return { ...(Object.fromEntries(both) as Record<string, string>), NODE_OPTIONS: `--require ${INSIDE.preload}`, TOLLGATE_EGRESS: INSIDE.socket };
+}
