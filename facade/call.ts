@@ -14,6 +14,7 @@ import type { Cap } from './output/cut.ts';
 import type { Redactor } from './output/redact.ts';
 import { shape } from './output/shape.ts';
 import type { Spills } from './output/spills.ts';
+import type { Plans } from './plan.ts';
 import { endRecord, intentRecord, type Trace } from './record.ts';
 import type { Recorder } from './recording/writer.ts';
 import { refusal } from './refusal.ts';
@@ -27,6 +28,7 @@ export interface Deps {
   readonly exposures: Exposures;
   readonly policy: () => Policy;
   readonly budgets: Budgets;
+  readonly plans: Plans;
   readonly gateOf: (session: OpenSession) => Gate;
   readonly audit: AuditLog;
   /** Keyed digest for records. */
@@ -63,7 +65,7 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     const owner = { principal: caller.principal.id, run: caller.run };
     const place = { workspace: deps.workspace, spills: deps.spills, owner };
     const target = (trace.target = aim(exposed, bound, place));
-    const input = (trace.input = { principal: caller.principal, run: caller.run, labels: [...(session.labels.get(caller.run) ?? [])], time: new Date(trace.startedAt).toISOString() });
+    const input = (trace.input = { principal: caller.principal, run: caller.run, labels: [...(session.labels.get(caller.run) ?? [])], time: new Date(trace.startedAt).toISOString(), plan: await deps.plans.of(caller.principal, caller.run) });
     const decision = (trace.decision = await policy.call({ ...input, effect: target.effect, argsText: target.argsText })); // 4 decide
     enforce(decision, target.args, trace.id);
     const caps = deps.capsOf(caller.principal);

@@ -9,7 +9,7 @@ import type { Config, ProfileConfig } from './config/config.ts';
 import { splitToolId, WORKSPACE } from './config/names.ts';
 import { didYouMean, quote } from './config/problems.ts';
 import { mergeProfiles } from './config/profiles.ts';
-import { effectOf, verbsOf } from './effect.ts';
+import { effectOf, prospectOf } from './effect.ts';
 import { matcher } from './served.ts';
 
 /** A call as a person writes it. `tool` is a primitive, `server.tool`, or the name under which a tool is shown. */
@@ -42,7 +42,7 @@ export function draftCall(world: DraftWorld, principal: Pick<Principal, 'profile
   const { args } = applyPins(call.args, pins);
   const semantics = served.semanticsOf(tool);
   const effect = effectOf({ server: served.name, tool, semantics, args }, world.config.workspace);
-  return { effect, argsText: JSON.stringify(args), tools: [{ server: served.name, tool, ...verbsOf(semantics) }] };
+  return { effect, argsText: JSON.stringify(args), tools: [{ server: served.name, tool, ...prospectOf(semantics) }] };
 }
 
 function draftPrimitive({ config, served }: DraftWorld, call: WrittenCall, at: { readonly primitive: Primitive; readonly backend: string | undefined }): Draft {
@@ -51,7 +51,7 @@ function draftPrimitive({ config, served }: DraftWorld, call: WrittenCall, at: {
   if (backend === undefined) throw new TollgateError('UNKNOWN_TOOL', { detail: `No profile of this principal has ${primitive}.`, next: 'Write a tool that it has, or another principal.' });
   const { tool, args, semantics } = backend.lower(primitive, call.args);
   const effect = effectOf({ server: backend.name, tool, semantics, args }, config.workspace);
-  const tools = (backend.serves().get(primitive) ?? []).map((lowered) => ({ server: backend.name, tool: lowered.tool, ...verbsOf(lowered.semantics), primitive }));
+  const tools = (backend.serves().get(primitive) ?? []).map((lowered) => ({ server: backend.name, tool: lowered.tool, ...prospectOf(lowered.semantics), primitive }));
   return { effect, argsText: JSON.stringify(args), tools };
 }
 

@@ -1,6 +1,7 @@
 /** Owns the lowering of a call to its canonical effect: the same facts for the same doing, whichever exposure it came through. */
 import { locate } from '../catalogs/paths.ts';
 import type { Semantics, Verb } from '../catalogs/tool.ts';
+import { readUrl } from '../catalogs/urls.ts';
 import type { Effect, ListTool, PathFact, UrlFact } from '../policies/port.ts';
 import { commandFact } from './shell.ts';
 
@@ -26,9 +27,14 @@ export function effectOf(doing: Doing, workspace: string): Effect {
   };
 }
 
-/** All verbs that a call of the tool may have: a list must not promise what one of them would be denied. */
-export function verbsOf({ verb, byArgument }: Semantics): Pick<ListTool, 'verb' | 'verbs'> {
-  return byArgument === undefined ? { verb } : { verb, verbs: [...new Set([verb, ...Object.values(byArgument.verbs)])] };
+/**
+ * What a list is told of a tool: all verbs that a call may have, because it must not promise what one of them would be denied,
+ * and the facts that a call can carry, because a rule about others never fires.
+ */
+export function prospectOf(semantics: Semantics): Pick<ListTool, 'verb' | 'verbs' | 'facts'> {
+  const { verb, byArgument } = semantics;
+  const facts = (['paths', 'urls', 'command'] as const).filter((fact) => semantics[fact] !== undefined);
+  return byArgument === undefined ? { verb, facts } : { verb, verbs: [...new Set([verb, ...Object.values(byArgument.verbs)])], facts };
 }
 
 /** A value of the deciding argument that the catalog does not know keeps the tool's own, graver verb. */
@@ -52,6 +58,5 @@ function pathFact(workspace: string, argument: string, raw: string): PathFact {
 }
 
 function urlFact(argument: string, url: string): UrlFact {
-  const host = URL.canParse(url) ? new URL(url).hostname.toLowerCase() : '';
-  return { argument, url, host };
+  return { argument, url, ...readUrl(url) };
 }

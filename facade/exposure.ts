@@ -10,7 +10,7 @@ import { createValidator, type Validator } from '../catalogs/validate.ts';
 import type { Exposure, ListDecision, ListTool, Policy, Principal } from '../policies/port.ts';
 import type { ArgsShape } from './args.ts';
 import { Catalog, type Served, type ToolEntry } from './catalog.ts';
-import { verbsOf } from './effect.ts';
+import { prospectOf } from './effect.ts';
 
 const DESCRIPTION_CHARS = 1024;
 const RISK_WORDS = { approval: 'asks a person first', writes: 'writes', network: 'uses the network', executes: 'runs code' } as const;
@@ -97,9 +97,9 @@ export class Exposures {
       const served = this.#catalog.servers.get(name);
       if (served === undefined) return [];
       const own = served.backend === served.adapter ? [] : this.#catalog.entries(name).filter((entry) => entry.quarantine === undefined);
-      const tools = own.map((entry) => ({ served, entry, asked: { server: name, tool: entry.tool.name, ...verbsOf(entry.semantics) } }));
+      const tools = own.map((entry) => ({ served, entry, asked: { server: name, tool: entry.tool.name, ...prospectOf(entry.semantics) } }));
       const primitives = [...(served.backend?.serves() ?? [])].flatMap(([primitive, lowered]) =>
-        lowered.map(({ tool, semantics }) => ({ served, primitive, asked: { server: name, tool, ...verbsOf(semantics), primitive } })));
+        lowered.map(({ tool, semantics }) => ({ served, primitive, asked: { server: name, tool, ...prospectOf(semantics), primitive } })));
       return [...tools, ...primitives];
     });
   }

@@ -42,9 +42,9 @@ export class Gateway implements Facade {
     this.#deps.spills.forget({ principal: open.principal.id, run: open.id });
     // A server that cannot be asked any more has nothing left of the session either.
     await Promise.allSettled([...this.#catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)));
-    const { budgets, audit } = this.#deps;
+    const { budgets, plans, audit } = this.#deps;
     await endAll([
-      () => budgets.end('run', open.id), () => budgets.end('session', open.id),
+      () => plans.end(open.principal, open.id), () => budgets.end('run', open.id), () => budgets.end('session', open.id),
       () => audit.append({ type: 'session', event: 'closed', outcome: 'allow', session: open.id, transport: open.transport, principal: shown(open.principal) }),
     ]);
   }
@@ -53,7 +53,8 @@ export class Gateway implements Facade {
     const profiles = session.principal.profiles.join(', ');
     return `Tollgate stands between you and your tools (profile: ${profiles}). Prefer read, write, edit and bash where they are listed. `
       + 'Each call is judged by policy; a refusal names its rule and what to do next, so do not repeat a refused call unchanged. '
-      + 'Long results are cut: the notice at the end names the exact call that reads on.';
+      + 'Long results are cut: the notice at the end names the exact call that reads on.'
+      + (this.#deps.plans.applies(session.principal) ? ' Only reading runs at first: present a plan to the user; when an owner has approved it, the rest runs too.' : '');
   }
 
   async listTools(session: Session): Promise<Reply> {

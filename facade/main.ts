@@ -28,6 +28,7 @@ import { createLog } from './log.ts';
 import { Metrics } from './metrics.ts';
 import { Redactor } from './output/redact.ts';
 import { Spills } from './output/spills.ts';
+import { createPlans } from './plan.ts';
 import { controlRule, policyParts } from './policy-parts.ts';
 import { openRecorder } from './recording/writer.ts';
 import { serveExternal, serveInternal } from './served.ts';
@@ -87,7 +88,7 @@ async function wire(config: Config, options: Parameters<Assemble>[1], keep: <T e
     appendQuietly(audit, { type: 'config', event: 'unrecorded', outcome: 'error', code: error.code });
   } });
   const deps: Deps = {
-    workspace: config.workspace, exposures, policy: () => policy, budgets, gateOf: perObject((session: OpenSession): Gate => createGate(capsOf(session.principal).concurrent)), audit, digest: createDigest(readAuditKey(config.state)),
+    workspace: config.workspace, exposures, policy: () => policy, budgets, plans: createPlans(config, state, Date.now), gateOf: perObject((session: OpenSession): Gate => createGate(capsOf(session.principal).concurrent)), audit, digest: createDigest(readAuditKey(config.state)),
     spills, redactor, capsOf, now: Date.now, newId: randomUUID, ...(recorder === undefined ? {} : { recorder }),
     onEnd: (trace, error) => {
       metrics.onEnd(trace, error);

@@ -8,6 +8,7 @@ import { AUDIT_USAGE } from './audit-usage.ts';
 import type { Shell } from './completion.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
+import { addPlan } from './plan-commands.ts';
 import { addPolicy } from './policy.ts';
 import { reportError } from './report.ts';
 
@@ -80,6 +81,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   add('servers', 'show the servers, their state and their quarantined tools')
     .action(async (options: CommonOptions) => done(await (await import('./tools.ts')).runServers(options, io, assemble)));
   addPolicy({ program, io, wiring, done });
+  addPlan({ program, io, done });
   addAudit(program, io, done);
   program.command('completion').description('print a completion script').addArgument(new Argument('<shell>').choices(SHELLS))
     .addHelpText('after', '\nExamples:\n  $ source <(tollgate completion bash)\n  $ tollgate completion fish > ~/.config/fish/completions/tollgate.fish')

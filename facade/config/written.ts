@@ -65,6 +65,7 @@ export interface WrittenProfile {
   readonly budgets?: readonly WrittenBudget[];
   readonly caps?: Partial<CapsConfig>;
   readonly schemaProfile?: string;
+  readonly plan?: boolean;
 }
 
 /** Who serves the primitives, and which tools are shown beside them. */

@@ -18,8 +18,8 @@ export interface AuthSources {
 
 /** A principal as the pipeline knows it; the origin is the token's client until a request brings a checked Origin header. */
 export function asPrincipal(config: PrincipalConfig): Principal {
-  const { id, role, groups, profiles, client } = config;
-  return Object.freeze({ id, role, groups, profiles, origin: client });
+  const { id, role, groups, profiles, client, owner } = config;
+  return Object.freeze({ id, role, groups, profiles, origin: client, owner });
 }
 
 /**

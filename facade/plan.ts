@@ -1,0 +1,88 @@
+/** Owns where the plan of each run stands (CY-27), in the shared state, so that an approval holds in every process at the next call; refuses approvals older than a day. */
+import { TollgateError } from '../catalogs/errors.ts';
+import type { PlanState, Principal } from '../policies/port.ts';
+import type { Config } from './config/config.ts';
+import type { State } from './state/state.ts';
+
+/** A run in plan mode. `since`: ms since 1970, of its first call, or of the approval. */
+export interface Plan {
+  readonly run: string;
+  readonly principal: string;
+  readonly state: Exclude<PlanState, 'none'>;
+  readonly since: number;
+  /** The owner who approved. */
+  readonly by?: string;
+}
+
+/** What a running facade needs of plans. Throws STATE_FAILED. */
+export interface Plans {
+  /** Whether the principal is in plan mode at all. */
+  applies(principal: Principal): boolean;
+  /** `none` outside of plan mode. A run becomes pending, and so can be approved, with its first call. */
+  of(principal: Principal, run: string): Promise<PlanState>;
+  /** A run has ended, and its approval with it. */
+  end(principal: Principal, run: string): Promise<void>;
+}
+
+const SPACE = 'plan';
+/** Names of runs come from hosts and may be used again: what was approved yesterday is asked anew. */
+const APPROVED_MS = 24 * 3_600_000;
+
+/** Plans of the principals of a configuration. */
+export function createPlans(config: Pick<Config, 'profiles'>, state: State, now: () => number): Plans {
+  const applies = ({ profiles }: Principal): boolean => profiles.some((name) => config.profiles.get(name)?.plan === true);
+  return {
+    applies,
+    of: async (principal, run) => {
+      if (!applies(principal)) return 'none';
+      const known = readPlan(run, await state.get(SPACE, run), now());
+      if (known?.principal === principal.id) return known.state;
+      await writePlan(state, { run, principal: principal.id, state: 'pending', since: now() });
+      return 'pending';
+    },
+    end: async (principal, run) => {
+      if (applies(principal)) await state.remove(SPACE, run);
+    },
+  };
+}
+
+/** Every run in plan mode, the newest first. Those that nobody touched for a day are forgotten. */
+export async function listPlans(state: State, now: number): Promise<readonly Plan[]> {
+  const plans: Plan[] = [];
+  for (const [run, text] of await state.list(SPACE)) {
+    const plan = readPlan(run, text, now);
+    if (plan === undefined) await state.remove(SPACE, run);
+    else plans.push(plan);
+  }
+  return plans.sort((a, b) => b.since - a.since);
+}
+
+/** What an owner decides of a run. `record` is awaited before it holds: what cannot be recorded is not approved. */
+export interface Verdict {
+  readonly run: string;
+  readonly approve: boolean;
+  readonly by: string;
+  readonly record: (plan: Plan) => Promise<void>;
+}
+
+/** Approves the plan of a run, or takes an approval back. Throws USAGE for a run that no call in plan mode was made in. */
+export async function decidePlan(state: State, { run, approve, by, record }: Verdict, now: number): Promise<Plan> {
+  const known = readPlan(run, await state.get(SPACE, run), now);
+  if (known === undefined) {
+    throw new TollgateError('USAGE', { detail: `No run ${JSON.stringify(run.slice(0, 80))} is in plan mode.`, next: '`tollgate plan list` shows the runs; a run is listed from its first call on.' });
+  }
+  const plan: Plan = { run, principal: known.principal, since: now, ...(approve ? { state: 'approved', by } : { state: 'pending' }) };
+  await record(plan);
+  await writePlan(state, plan);
+  return plan;
+}
+
+async function writePlan(state: State, { run, ...rest }: Plan): Promise<void> {
+  await state.put(SPACE, run, JSON.stringify(rest));
+}
+
+function readPlan(run: string, text: string | undefined, now: number): Plan | undefined {
+  if (text === undefined) return undefined;
+  const plan = { run, ...(JSON.parse(text) as Omit<Plan, 'run'>) };
+  return now - plan.since < APPROVED_MS ? plan : undefined;
+}
