@@ -6,7 +6,8 @@ import type { CallDecision, Reason } from '../policies/port.ts';
 /** Refuses what is not allowed. `approval` is the id that a person will be shown. */
 export function enforce(decision: CallDecision, args: Readonly<Record<string, unknown>>, approval: string): void {
   if (decision.outcome === 'deny') {
-    throw new TollgateError('DENIED', { detail: `Refused by ${explain(decision.reasons)}`, data: { reasons: publicReasons(decision.reasons) } });
+    const remediation = decision.reasons.find((reason) => reason.remediation !== undefined)?.remediation;
+    throw new TollgateError('DENIED', { detail: `Refused by ${explain(decision.reasons)}`, ...(remediation === undefined ? {} : { next: remediation }), data: { reasons: publicReasons(decision.reasons) } });
   }
   if (decision.outcome !== 'allow') {
     throw new TollgateError('APPROVAL_REQUIRED', {

@@ -1,8 +1,10 @@
-/** Owns the reading of OPA bundles, packed or as a folder; refuses archives that are not plain, and data under names of the library. */
+/** Owns the form of OPA bundles, packed or as a folder; refuses archives that are not plain, data under names of the library, and facts of another policy. */
+import { createHash } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { gunzipSync } from 'node:zlib';
+import { gunzipSync, gzipSync } from 'node:zlib';
 import { TollgateError } from '../catalogs/errors.ts';
+import type { RegoFacts } from './rego.ts';
 
 const BLOCK = 512;
 /** Most bytes that a bundle unpacks to. */
@@ -15,19 +17,67 @@ export interface Bundle {
   readonly wasm: Uint8Array;
   /** The user's own data. */
   readonly data: Readonly<Record<string, unknown>>;
+  /** What `tollgate policy build` knew of the rules; a bundle that opa alone has built has none. */
+  readonly facts?: RegoFacts;
 }
 
-/** Reads a `.tar.gz` or a folder with policy.wasm and data.json. `name` stands for it in messages. Throws POLICY_INVALID. */
+/** Files of a bundle by name. */
+export const BUNDLE_FILES = { wasm: 'policy.wasm', data: 'data.json', facts: 'tollgate.json', manifest: '.manifest', signatures: '.signatures.json' } as const;
+const FACTS_VERSION = 1;
+
+/** Reads a `.tar.gz` or a folder. `name` stands for it in messages. Throws POLICY_INVALID. */
 export async function readBundle(file: string, name: string): Promise<Bundle> {
   try {
-    const files = (await stat(file)).isDirectory() ? await readFolder(file) : unpack(await readFile(file));
-    const wasm = files.get('policy.wasm');
-    if (wasm === undefined) throw new Error('it holds no policy.wasm; build it with `opa build -t wasm` together with the library');
-    return { wasm, data: readData(files.get('data.json')) };
+    return openBundle((await stat(file)).isDirectory() ? await readFolder(file) : unpack(await readFile(file)));
   } catch (thrown) {
     const why = thrown instanceof Error && !('code' in thrown) ? thrown.message : 'it cannot be read';
     throw new TollgateError('POLICY_INVALID', { detail: `The bundle ${name} is refused: ${why}.`, cause: thrown });
   }
+}
+
+/** A bundle out of its files. Throws Error with what is wrong. */
+export function openBundle(files: ReadonlyMap<string, Uint8Array>): Bundle {
+  const wasm = files.get(BUNDLE_FILES.wasm);
+  if (wasm === undefined) throw new Error('it holds no policy.wasm; build it with `tollgate policy build`');
+  const facts = files.get(BUNDLE_FILES.facts);
+  return { wasm, data: readData(files.get(BUNDLE_FILES.data)), ...(facts === undefined ? {} : { facts: readFacts(facts, wasm) }) };
+}
+
+/** The text of tollgate.json: facts, tied to the wasm that they are true of. */
+export function factsText(wasm: Uint8Array, facts: RegoFacts): string {
+  return `${JSON.stringify({ version: FACTS_VERSION, wasm: hashOf(wasm), facts })}\n`;
+}
+
+function readFacts(bytes: Uint8Array, wasm: Uint8Array): RegoFacts {
+  const { version, wasm: hash, facts } = JSON.parse(new TextDecoder().decode(bytes)) as { version?: unknown; wasm?: unknown; facts?: RegoFacts };
+  if (version !== FACTS_VERSION || facts === undefined) throw new Error('its tollgate.json is of another version; build it anew');
+  if (hash !== hashOf(wasm)) throw new Error('its tollgate.json belongs to another policy.wasm');
+  return facts;
+}
+
+function hashOf(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex');
+}
+
+/** A gzipped tar (ustar) of plain files, in the order given. The same files give the same bytes: no time, no owner. */
+export function pack(files: ReadonlyMap<string, Uint8Array>): Buffer {
+  const entries = [...files].flatMap(([name, bytes]) => [tarHeader(name, bytes.byteLength), bytes, Buffer.alloc((BLOCK - (bytes.byteLength % BLOCK)) % BLOCK)]);
+  return gzipSync(Buffer.concat([...entries, Buffer.alloc(2 * BLOCK)]), { level: 9 });
+}
+
+function tarHeader(name: string, size: number): Buffer {
+  const header = Buffer.alloc(BLOCK);
+  const octal = (value: number, at: number, length: number): void => void header.write(`${value.toString(8).padStart(length - 1, '0')}\0`, at);
+  if (header.write(name, 0) > 99) throw new Error('names of files in a bundle are short');
+  octal(0o644, 100, 8);
+  octal(0, 108, 8);
+  octal(0, 116, 8);
+  octal(size, 124, 12);
+  octal(0, 136, 12);
+  header.write('        0', 148);
+  header.write('ustar\x0000', 257);
+  octal(header.reduce((sum, byte) => sum + byte, 0), 148, 7);
+  return header;
 }
 
 /** Files of a gzipped tar by name, without leading slash. Throws Error on anything that is not a plain file or folder. */
@@ -49,9 +99,15 @@ export function unpack(packed: Uint8Array): ReadonlyMap<string, Uint8Array> {
 }
 
 async function readFolder(folder: string): Promise<ReadonlyMap<string, Uint8Array>> {
-  const files = new Map<string, Uint8Array>([['policy.wasm', await readFile(path.join(folder, 'policy.wasm'))]]);
-  const data = await readFile(path.join(folder, 'data.json')).catch(() => undefined);
-  return data === undefined ? files : files.set('data.json', data);
+  const files = new Map<string, Uint8Array>([[BUNDLE_FILES.wasm, await readFile(path.join(folder, BUNDLE_FILES.wasm))]]);
+  for (const name of [BUNDLE_FILES.data, BUNDLE_FILES.facts]) {
+    const bytes = await readFile(path.join(folder, name)).catch((thrown: NodeJS.ErrnoException) => {
+      if (thrown.code === 'ENOENT') return undefined;
+      throw thrown;
+    });
+    if (bytes !== undefined) files.set(name, bytes);
+  }
+  return files;
 }
 
 function readData(bytes: Uint8Array | undefined): Readonly<Record<string, unknown>> {

@@ -69,12 +69,14 @@ function readShadow(value: unknown): ShadowReason {
 }
 
 function readReason(value: unknown): Reason {
-  const { id, message, file, line } = record(value, 'reasons');
+  const { id, message, file, line, severity, remediation } = record(value, 'reasons');
   return {
     id: text(id, 'id'),
     message: text(message, 'message'),
     ...(typeof file === 'string' ? { file } : {}),
     ...(typeof line === 'number' ? { line } : {}),
+    ...(typeof severity === 'string' ? { severity } : {}),
+    ...(typeof remediation === 'string' ? { remediation } : {}),
   };
 }
 

@@ -118,7 +118,7 @@ async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> 
   return workers;
 }
 
-type UserPolicy = Bundle & { readonly modes: Readonly<Record<string, ModeData>>; readonly mode: ModeData; readonly places: RegoFacts['places']; readonly sets: RegoFacts['sets'] };
+type UserPolicy = Bundle & { readonly modes: Readonly<Record<string, ModeData>>; readonly mode: ModeData; readonly sets: RegoFacts['sets'] };
 
 /** User Rego or a bundle; two modules cannot be folded into one decision. */
 async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
@@ -128,8 +128,8 @@ async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
   if (bundle === undefined) return rego.length === 0 ? undefined : buildUser(rego, parts);
   if (rego.length > 0 || others.length > 0) throw new TollgateError('POLICY_INVALID', { detail: 'A bundle stands alone: build all Rego into one bundle.' });
   const mode = compileMode(bundle);
-  const enforced = mayBe('enforce', mode);
-  return { ...(await readBundle(bundle.path, showName(bundle, parts))), modes: {}, mode, places: {}, sets: { deny: enforced, ask: enforced, allow: enforced } };
+  const read = await readBundle(bundle.path, showName(bundle, parts));
+  return { ...read, modes: {}, mode, sets: mayBe('enforce', mode) ? (read.facts?.sets ?? ALL_SETS) : NO_SETS };
 }
 
 async function buildUser(rego: readonly SourceSettings[], parts: PolicyParts): Promise<UserPolicy> {
@@ -184,7 +184,8 @@ function settingsData(settings: Settings): Readonly<Record<string, unknown>> {
   }
 }
 
-function showName(source: SourceSettings, parts: PolicyParts): string {
+/** How messages name a source. */
+export function showName(source: SourceSettings, parts: PolicyParts): string {
   const relative = path.relative(parts.folder, source.path);
   return relative.startsWith('..') ? path.basename(source.path) : relative || '.';
 }

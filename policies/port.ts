@@ -77,6 +77,10 @@ export interface Reason {
   readonly message: string;
   readonly file?: string;
   readonly line?: number;
+  /** From METADATA of Rego: low, medium, high or critical. */
+  readonly severity?: string;
+  /** From METADATA of Rego: what the caller can do instead. */
+  readonly remediation?: string;
 }
 
 /** How much a rule counts: only `enforce` changes decisions; `warn` tells the caller too what it would have said. */

@@ -1,18 +1,44 @@
-/** Owns what user Rego must look like before it is built: folded sets in packages of their own; refuses names of the library and sets that are none. */
-import { runOpa, type Opa } from './opa.ts';
+/** Owns what user Rego must look like before it is built: folded sets in packages of their own; refuses names of the library, sets that are none, and ids that are none. */
+import { aliasesOf, groundPath, packagePath, termsIn, type Annotation, type Module, type Rule } from './ast.ts';
 import type { Problem } from './problems.ts';
+import { RESERVED } from './rules.ts';
 
-const SETS = ['deny', 'ask', 'allow'] as const;
-type SetName = (typeof SETS)[number];
+/** The sets that count. */
+export const SETS = ['deny', 'ask', 'allow'] as const;
+export type SetName = (typeof SETS)[number];
 
-/** What the library needs to know of user Rego beyond its evaluation. */
+const SEVERITIES = ['low', 'medium', 'high', 'critical'] as const;
+const ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+/** A name between dots: ids and modes are spelled with dots. */
+const SEGMENT = /^[A-Za-z0-9_-]+$/;
+/** Names that the build gives to its own rules in the packages of the user. */
+const OURS = /^tollgate_/;
+
+/** What is known of one rule of a set. */
+export interface RegoRule {
+  /** Without `policy.`. */
+  readonly package: string;
+  readonly set: SetName;
+  readonly file: string;
+  readonly line: number;
+  /** From METADATA: `custom.id` of the rule, of all rules of its name, or of the package. */
+  readonly id?: string;
+  readonly title?: string;
+  readonly severity?: (typeof SEVERITIES)[number];
+  /** What the caller can do instead. */
+  readonly remediation?: string;
+}
+
+/** What the library and its readers need to know of user Rego beyond its evaluation. */
 export interface RegoFacts {
-  /** Packages `policy.<name>`, with the number of the source that each file of them came from. */
+  /** Packages below `policy`, without it, with the number of the source that each file of them came from. */
   readonly packages: readonly { readonly name: string; readonly source: number }[];
   /** Which sets are defined anywhere: a list verdict must then stay open. */
   readonly sets: Readonly<Record<SetName, boolean>>;
-  /** Where the reason with this id is written. */
+  /** Where the reason with this id is written: for members that come without the number of their rule. */
   readonly places: Readonly<Record<string, { readonly file: string; readonly line: number }>>;
+  /** By number, as members name them. */
+  readonly rules: readonly RegoRule[];
 }
 
 /** A source file in its staging folder: `staged` relative to it, `shown` for messages. */
@@ -22,65 +48,103 @@ export interface StagedFile {
   readonly source: number;
 }
 
-interface Term {
-  readonly type: string;
-  readonly value: unknown;
+/** A file that was parsed. */
+export interface ParsedFile extends StagedFile {
+  readonly module: Module;
 }
 
-interface Head {
-  readonly key?: Term;
-  readonly value?: Term;
-  readonly args?: readonly unknown[];
-  readonly ref: readonly Term[];
-  readonly location: { readonly row: number; readonly col: number };
+/** A rule of a set with its tree. Its number is its index. */
+export interface SetRule {
+  readonly file: ParsedFile;
+  readonly rule: Rule;
+  readonly facts: RegoRule;
 }
 
-interface Module {
-  readonly package: { readonly path: readonly Term[] };
-  readonly rules?: readonly { readonly head: Head }[];
+/** What was found in all files. */
+export interface Inspected {
+  readonly facts: RegoFacts;
+  readonly rules: readonly SetRule[];
+  readonly problems: readonly Problem[];
 }
 
-/** Parses each file and gathers facts and problems. Files that do not parse are left to `opa check`, which says more. */
-export async function inspectRego(opa: Opa, folder: string, files: readonly StagedFile[]): Promise<{ facts: RegoFacts; problems: readonly Problem[] }> {
+/** Gathers facts and problems of all files. */
+export function inspectRego(files: readonly ParsedFile[]): Inspected {
   const inspector = new Inspector();
-  for (const file of files) {
-    const { code, stdout } = await runOpa(opa, ['parse', ...opa.flags, '-f', 'json', '--json-include', 'locations,-comments', file.staged], folder);
-    if (code === 0) inspector.add(JSON.parse(stdout) as Module, file);
-  }
-  const { packages, sets, places, problems } = inspector;
-  return { facts: { packages, sets, places: Object.fromEntries(places) }, problems };
+  const owners = new Map(files.flatMap(({ module }) => (module.annotations ?? []).filter(({ scope }) => scope === 'package').map((annotation) => [packagePath(module).join('.'), annotation] as const)));
+  for (const file of files) inspector.add(file, owners.get(packagePath(file.module).join('.')));
+  const { packages, rules, problems } = inspector;
+  const sets = Object.fromEntries(SETS.map((set) => [set, rules.some(({ facts }) => facts.set === set)])) as RegoFacts['sets'];
+  const places = Object.fromEntries(rules.flatMap(({ rule, facts: { file, line } }) => writtenIds(rule).map((id) => [id, { file, line }])));
+  return { facts: { packages, sets, places, rules: rules.map(({ facts }) => facts) }, rules, problems };
+}
+
+/** Why a package cannot be one of the user's, or undefined. */
+function packageFault(names: readonly string[]): string | undefined {
+  const name = names.join('.');
+  const [root, ...below] = names;
+  if (root === 'tollgate' || root === 'config' || (root === 'policy' && below.length === 0)) return `the package ${name} is Tollgate's own; write \`package policy.<name>\``;
+  if (root === 'policy' && !below.every((segment) => SEGMENT.test(segment))) return `the package ${name} must be made of letters, digits, "_" and "-"`;
+  return undefined;
 }
 
 class Inspector {
   readonly packages: { name: string; source: number }[] = [];
-  readonly sets = { deny: false, ask: false, allow: false };
-  readonly places = new Map<string, { file: string; line: number }>();
+  readonly rules: SetRule[] = [];
   readonly problems: Problem[] = [];
 
-  add(module: Module, { shown: file, source }: StagedFile): void {
-    const [root, name, ...deeper] = module.package.path.slice(1).map((term) => String(term.value));
-    const refuse = (row: number, column: number, message: string): void => void this.problems.push({ file, line: row, column, message });
-    if (root === 'tollgate' || root === 'config' || (root === 'policy' && name === undefined)) {
-      refuse(1, 1, `the package ${[root, name, ...deeper].filter(Boolean).join('.')} is Tollgate's own; write \`package policy.<name>\``);
-      return;
-    }
-    const folded = root === 'policy' && name !== undefined && deeper.length === 0;
-    if (folded) this.packages.push({ name, source });
-    for (const { head } of module.rules ?? []) {
-      const set = SETS.find((known) => head.ref[0]?.value === known);
+  add(file: ParsedFile, owner: Annotation | undefined): void {
+    const names = packagePath(file.module);
+    const refuse = (at: { readonly row: number; readonly col: number }, message: string): void => void this.problems.push({ file: file.shown, line: at.row, column: at.col, message });
+    const fault = packageFault(names);
+    if (fault !== undefined) return refuse({ row: 1, col: 1 }, fault);
+    const folded = names[0] === 'policy';
+    const name = names.slice(1).join('.');
+    if (folded) this.packages.push({ name, source: file.source });
+    for (const { names: used, at } of ownNames(file.module)) refuse(at, `${used.slice(0, 2).join('.')} is Tollgate's own; a policy decides from the input and from data of its own`);
+    for (const annotation of file.module.annotations ?? []) checkCustom(annotation, (message) => refuse(annotation.location, message));
+    for (const rule of file.module.rules ?? []) {
+      const { head } = rule;
+      const defined = String(head.ref[0]?.value);
+      if (folded && OURS.test(defined)) refuse(head.location, `\`${defined}\`: names that begin with tollgate_ are kept for the build; choose another`);
+      const set = SETS.find((known) => defined === known);
       if (set === undefined || (head.args !== undefined && !folded)) continue;
-      const { row, col } = head.location;
       const partial = head.ref.length === 1 && head.key !== undefined && head.value === undefined;
-      if (!folded) refuse(row, col, `\`${set}\` counts only in a package policy.<name>; move it there, or name it otherwise`);
-      else if (!partial) refuse(row, col, `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``);
-      else this.#note(set, head, file);
+      if (!folded) refuse(head.location, `\`${set}\` counts only in a package policy.<name>; move it there, or name it otherwise`);
+      else if (!partial) refuse(head.location, `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``);
+      else this.rules.push({ file, rule, facts: { package: name, set, file: file.shown, line: rule.location.row, ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]) } });
     }
   }
+}
 
-  #note(set: SetName, head: Head, file: string): void {
-    this.sets[set] = true;
-    const pairs = head.key?.type === 'object' ? (head.key.value as readonly (readonly [Term, Term])[]) : [];
-    const id = pairs.find(([key]) => key.value === 'id')?.[1];
-    if (id?.type === 'string') this.places.set(String(id.value), { file, line: head.location.row });
-  }
+/** References to what the library keeps for itself: through them a rule could read the decision that it is part of. */
+function ownNames(module: Module): readonly { readonly names: readonly string[]; readonly at: { readonly row: number; readonly col: number } }[] {
+  const aliases = aliasesOf(module);
+  return [...termsIn(module.rules)].flatMap((term) => {
+    const names = groundPath(term, aliases)?.names ?? [];
+    return names[0] === 'data' && (names[1] === 'tollgate' || names[1] === 'config') ? [{ names, at: term.location ?? { row: 1, col: 1 } }] : [];
+  });
+}
+
+/** What METADATA says of a rule; what stands nearer to it wins. */
+function readCustom(annotations: readonly Annotation[]): Pick<RegoRule, 'id' | 'title' | 'severity' | 'remediation'> {
+  const order = ['package', 'subpackages', 'document', 'rule'];
+  const near = [...annotations].sort((a, b) => order.indexOf(a.scope) - order.indexOf(b.scope));
+  const custom = Object.assign({}, ...near.map((annotation) => annotation.custom)) as Readonly<Record<string, unknown>>;
+  const title = near.findLast((annotation) => annotation.scope !== 'package' && annotation.title !== undefined)?.title;
+  const kept = ['id', 'severity', 'remediation'].flatMap((key) => (typeof custom[key] === 'string' ? [[key, custom[key]] as const] : []));
+  return { ...Object.fromEntries(kept), ...(title === undefined ? {} : { title }) };
+}
+
+function checkCustom({ custom = {} }: Annotation, refuse: (message: string) => void): void {
+  const { id, severity, remediation } = custom;
+  if (id !== undefined && (typeof id !== 'string' || !ID.test(id))) refuse('custom.id must be a text of letters, digits, ".", "_" and "-", 64 at most');
+  if (typeof id === 'string' && RESERVED.has(id)) refuse(`"${id}" is the id of a reason of Tollgate itself; choose another`);
+  if (severity !== undefined && !SEVERITIES.some((known) => known === severity)) refuse(`custom.severity must be one of ${SEVERITIES.join(', ')}`);
+  if (remediation !== undefined && typeof remediation !== 'string') refuse('custom.remediation must be a text: what the caller can do instead');
+}
+
+/** The ids that a rule writes into its members as plain text. */
+function writtenIds({ head }: Rule): readonly string[] {
+  const pairs = head.key?.type === 'object' ? (head.key.value as readonly (readonly [{ value: unknown }, { type: string; value: unknown }])[]) : [];
+  return pairs.filter(([key, value]) => key.value === 'id' && value.type === 'string').map(([, value]) => String(value.value));
 }

@@ -1,54 +1,49 @@
 # METADATA
-# title: Policies of the user
+# title: Rego of the user
 # description: >-
-#   Folds the sets `deny`, `ask` and `allow` of every package `policy.<name>`. Members are texts or objects with `id` and
+#   Folds the sets `deny`, `ask` and `allow` of every package below `policy`. Members are texts or objects with `id` and
 #   `message`. Anything else under these names is a fault of the policy, and a fault denies.
 package tollgate.user
 
-# The three names stand here one by one: a variable in their place would make opa plan every rule of the packages, helpers
-# too, and a helper that is a function becomes wasm that does not load.
-found := array.concat(
-	[{"name": name, "outcome": "deny", "members": members} | some name; members := data.policy[name].deny],
-	array.concat(
-		[{"name": name, "outcome": "ask", "members": members} | some name; members := data.policy[name].ask],
-		[{"name": name, "outcome": "allow", "members": members} | some name; members := data.policy[name].allow],
-	),
-)
+import data.tollgate.sources
 
 enforced(outcome) := sort({reason |
-	some set in found
+	some set in sources.found
 	set.outcome == outcome
 	mode(set.name) == "enforce"
-	some member in set.members
-	reason := readable(set.name, member)
+	some pair in set.members
+	reason := readable(set.name, pair)
 })
 
-shadow := sort({object.union(reason, {"would": set.outcome}) |
-	some set in found
-	mode(set.name) in ["warn", "shadow"]
-	some member in set.members
-	reason := readable(set.name, member)
+shadow := sort({object.union(reason, {"would": set.outcome, "mode": beside}) |
+	some set in sources.found
+	beside := mode(set.name)
+	beside in data.tollgate.modes.beside
+	some pair in set.members
+	reason := readable(set.name, pair)
 })
 
-faults := sort({{"id": "policy-shape", "message": message} |
-	some set in found
+faults := sort({object.union(place(pair[0]), {"id": "policy-shape", "message": message}) |
+	some set in sources.found
 	mode(set.name) == "enforce"
-	not sound(set.members)
+	some pair in set.members
+	not readable(set.name, pair)
 	message := concat("", ["`", set.outcome, "` of package policy.", set.name, " is not a set of texts or of {id, message}."])
 })
 
-sound(members) if {
-	is_set(members)
-	every member in members {
-		readable("", member)
-	}
+mode(name) := data.tollgate.modes.of(object.get(data.config.modes, name, data.config.mode))
+
+# A text has the id of its rule's METADATA, else of its package's, else the package's name.
+readable(name, pair) := object.union({"id": concat(".", ["policy", name])}, object.union(place(pair[0]), {"message": pair[1]})) if is_string(pair[1])
+
+readable(_, pair) := object.union(known(pair), {"id": pair[1].id, "message": pair[1].message}) if {
+	is_string(pair[1].id)
+	is_string(pair[1].message)
 }
 
-mode(name) := object.get(data.config.modes, name, data.config.mode)
+known(pair) := place(pair[0]) if pair[0] != ""
 
-readable(name, member) := {"id": concat(".", ["policy", name]), "message": member} if is_string(member)
+known(pair) := object.get(data.config.places, pair[1].id, {}) if pair[0] == ""
 
-readable(_, member) := object.union({"id": member.id, "message": member.message}, object.get(data.config.places, member.id, {})) if {
-	is_string(member.id)
-	is_string(member.message)
-}
+# What is known of the rule with this number: id, file, line, severity, remediation.
+place(number) := object.get(data.config, ["regoRules", number], {})
