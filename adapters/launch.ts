@@ -1,9 +1,13 @@
 /** Owns the start of a server's process at the isolation that it asks for; refuses to start what cannot be isolated as asked. */
 import { spawn } from 'node:child_process';
-import type { ChildProcessWithoutNullStreams } from 'node:child_process';
+import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { TollgateError } from '../catalogs/errors.ts';
 import { signalGroup } from './process-group.ts';
-import type { ServerSettings } from './settings.ts';
+import { withoutForeign } from './sandbox/descriptors.ts';
+import type { Jail } from './sandbox/jail.ts';
+import { proveIsolation } from './sandbox/selftest.ts';
+import { startJailed } from './sandbox/start.ts';
+import type { SandboxSettings, ServerSettings } from './settings.ts';
 
 /** A process that was started, with all that was made for it. */
 export interface Launched {
@@ -44,20 +48,72 @@ export interface LaunchHost {
 
 /** What a program needs to run at all; everything else of our environment could be a secret of another server. */
 const INHERITED = ['PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'TZ', 'TMPDIR', 'USER', 'LOGNAME'];
+/** The part of it that names nothing of this machine. */
+const LOCALE = ['LANG', 'LC_ALL', 'LC_CTYPE', 'TZ'];
+const SECRET = /\$\{secret:([^}]*)\}/g;
+/** What a server has whose settings say nothing: no file, no network. */
+const NOTHING: SandboxSettings = { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 256 } };
 
 /**
  * Starts a server and resolves once its process exists: nobody has to wait for `spawn` or `error` of the child any more.
  * Throws INIT_FAILED when its program or folder is missing, and SANDBOX_UNAVAILABLE when its isolation cannot be had.
  */
 export async function launch(settings: ServerSettings, host: LaunchHost): Promise<Launched> {
-  void host;
-  const { command = '', args, cwd } = settings;
-  const child = spawn(command, [...args], { cwd, env: { ...inherited(), ...settings.env }, detached: true, shell: false, stdio: 'pipe' });
-  await started(child, settings.name);
-  return { child, signal: (signal) => signalGroup(child, signal), kill: () => void signalGroup(child, 'SIGKILL'), release: () => Promise.resolve() };
+  const env = await fillSecrets(settings.env, host);
+  if (settings.isolation === 'direct') return launchDirect(settings, env);
+  const egress = await openEgress(settings, host);
+  const release = releaseOnce(egress);
+  try {
+    const jail = jailOf(settings, { host, env, ...(egress !== undefined && { egress }) });
+    await proveIsolation(host.workspace);
+    return { ...(await startJailed(jail)), release };
+  } catch (thrown) {
+    await release();
+    throw thrown;
+  }
 }
 
-function started(child: ChildProcessWithoutNullStreams, name: string): Promise<void> {
+async function launchDirect(settings: ServerSettings, env: Readonly<Record<string, string>>): Promise<Launched> {
+  const { command = '', args, cwd } = settings;
+  const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(command, [...args], { cwd, env: { ...inherited(INHERITED), ...env }, detached: true, shell: false, stdio }));
+  await started(child, settings.name);
+  return { child: child as ChildProcessWithoutNullStreams, signal: (signal) => signalGroup(child, signal), kill: () => void signalGroup(child, 'SIGKILL'), release: () => Promise.resolve() };
+}
+
+/** Settings that name nothing give nothing. */
+function jailOf(settings: ServerSettings, given: { readonly host: LaunchHost; readonly env: Readonly<Record<string, string>>; readonly egress?: Egress }): Jail {
+  const { command = '', args, cwd } = settings;
+  const { filesystem, limits } = settings.sandbox ?? NOTHING;
+  const { host, env, egress } = given;
+  return {
+    command, args, cwd: cwd ?? process.cwd(), workspace: host.workspace, env: { ...inherited(LOCALE), ...env },
+    read: cwd === undefined ? filesystem.allowRead : [cwd, ...filesystem.allowRead], write: filesystem.allowWrite, hidden: [...filesystem.denyRead, ...host.hidden],
+    limits, input: true, ...(egress !== undefined && { egress }),
+  };
+}
+
+async function openEgress(settings: ServerSettings, host: LaunchHost): Promise<Egress | undefined> {
+  if ((settings.sandbox ?? NOTHING).network.allowedDomains.length === 0) return undefined;
+  if (host.openEgress !== undefined) return host.openEgress(settings);
+  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${settings.name}" has allowed domains, and nothing here can let it reach only those.`, next: 'Take `network.allowedDomains` out to start it without a network.' });
+}
+
+function releaseOnce(egress: Egress | undefined): () => Promise<void> {
+  let released: Promise<void> | undefined;
+  return () => (released ??= egress === undefined ? Promise.resolve() : egress.close());
+}
+
+/** Values enter at the start only; before it, the settings hold their names. */
+async function fillSecrets(env: Readonly<Record<string, string>>, host: LaunchHost): Promise<Readonly<Record<string, string>>> {
+  const filled = Object.entries(env).map(async ([key, value]) => {
+    const names = [...value.matchAll(SECRET)].map(([, name = '']) => name);
+    const values = new Map(await Promise.all(names.map(async (name) => [name, await host.secrets(name)] as const)));
+    return [key, value.replaceAll(SECRET, (_, name: string) => values.get(name) ?? '')] as const;
+  });
+  return Object.fromEntries(await Promise.all(filled));
+}
+
+function started(child: ChildProcess, name: string): Promise<void> {
   return new Promise((resolve, reject) => {
     child.once('spawn', resolve);
     child.once('error', (cause: NodeJS.ErrnoException) => {
@@ -67,6 +123,6 @@ function started(child: ChildProcessWithoutNullStreams, name: string): Promise<v
   });
 }
 
-function inherited(): Record<string, string> {
-  return Object.fromEntries(INHERITED.flatMap((key) => (process.env[key] === undefined ? [] : [[key, process.env[key]]])));
+function inherited(names: readonly string[]): Record<string, string> {
+  return Object.fromEntries(names.flatMap((key) => (process.env[key] === undefined ? [] : [[key, process.env[key]]])));
 }

@@ -1,5 +1,6 @@
 /** Owns what an adapter must be told of a server; refuses servers that nobody has approved as they would run. */
 import { TollgateError } from '../catalogs/errors.ts';
+import type { OnEvent } from './events.ts';
 import type { LaunchHost } from './launch.ts';
 
 /** One external server; the loaded configuration satisfies it. Times in milliseconds. */
@@ -15,6 +16,10 @@ export interface ServerSettings {
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: SandboxSettings;
   readonly approved: boolean;
+  /** `eager` starts with the facade; default `lazy`: with the first use. */
+  readonly start?: 'lazy' | 'eager';
+  /** Default `on-demand`. */
+  readonly lifetime?: Lifetime;
   readonly connectTimeoutMs: number;
   /** How often a process that ended, or did not start, is started again while this adapter lives (HA-08). */
   readonly maxRetries: number;
@@ -22,6 +27,13 @@ export interface ServerSettings {
   readonly reconnectBackoffMs: number;
   readonly unusable?: string;
 }
+
+/**
+ * How long a server stays, from short to long. `ephemeral`: until it was idle for a minute, or the sessions that used it have ended;
+ * `on-demand`: until the facade ends or another server needs its connection; `keep-alive`: always, and it comes back by itself.
+ */
+export const LIFETIMES = ['ephemeral', 'on-demand', 'keep-alive'] as const;
+export type Lifetime = (typeof LIFETIMES)[number];
 
 /** What an isolated server is given, in the words of VS Code; paths absolute. Nothing else is visible or reachable. */
 export interface SandboxSettings {
@@ -46,7 +58,7 @@ export interface SandboxLimits {
   readonly memoryMb: number;
   /** Processes and threads together; default 64. */
   readonly processes: number;
-  /** Largest file; default 1024. */
+  /** Largest file, and all that /tmp may hold; default 256. */
   readonly fileMb: number;
   /** Processor time of one process; absent: no limit. */
   readonly cpuSeconds?: number;
@@ -58,31 +70,43 @@ export interface StopGrace {
   readonly termMs: number;
 }
 
+/** The connections of all processes of one state folder. Its errors stop a start. */
+export interface SharedSlots {
+  /** One of them, or undefined when all are taken; the function gives it back. One of a process that died is free again. */
+  take(): Promise<(() => void) | undefined>;
+  /** Asks the other processes to give up an idle one. */
+  ask(): Promise<void>;
+}
+
 /** What every adapter shares. */
 export interface AdapterOptions {
   /** What a start needs of the facade around it. */
   readonly host: LaunchHost;
   /** One line of a server's stderr, for its log only: it may hold anything. At most 8 KiB a line and 200 lines a second. */
   readonly onStderr: (name: string, line: string) => void;
+  readonly onEvent?: OnEvent;
+  /** Why this server may not run now (the kill switch), asked before each start. */
+  readonly halted?: (name: string) => Promise<TollgateError | undefined>;
+  /** Absent: the cap holds for this process alone. */
+  readonly shared?: SharedSlots;
+  /** Names the facade's process in the environment of direct servers, so that a later one finds what it left behind. No `/`. */
+  readonly owner?: string;
   /** Default 5 s and 3 s. */
   readonly grace?: StopGrace;
+  /** How long an ephemeral server may be idle; default a minute. */
+  readonly idleMs?: number;
+  /** Within this time after a time-out a server must show life; default 5 s. */
+  readonly livenessMs?: number;
 }
 
-/**
- * Why a server may not start, or undefined. A process runs with all of the user's rights until it can be isolated, so
- * both words must stand in tollgate.yaml; a remote server has no process here, so its approval is enough.
- */
+/** Why a server may not start, or undefined. That somebody has looked at it must stand in tollgate.yaml, whatever its isolation. */
 export function startRefusal(settings: ServerSettings): TollgateError | undefined {
   const { name, unusable } = settings;
   if (unusable !== undefined) return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" cannot be used: ${unusable}`, next: 'Mend its entry; `tollgate check` shows it.' });
-  const missing: string[] = [];
-  if (settings.transport === 'stdio' && settings.isolation !== 'direct') missing.push('isolation: direct');
-  if (!settings.approved) missing.push('approved: true');
-  if (missing.length === 0) return undefined;
-  const lines = missing.map((line) => `\`${line}\``).join(' and ');
-  const warning = settings.transport === 'stdio' ? ' It then runs with all of your rights.' : '';
+  if (settings.approved) return undefined;
+  const rights = settings.transport === 'stdio' && settings.isolation === 'direct' ? ' It then runs with all of your rights.' : '';
   return new TollgateError('SERVER_UNAVAILABLE', {
     detail: `Server "${name}" is not started, because nobody has approved it as it would run.`,
-    next: `In tollgate.yaml write ${lines} under servers.${name}.${warning}`,
+    next: `In tollgate.yaml write \`approved: true\` under servers.${name}.${rights}`,
   });
 }

@@ -28,6 +28,7 @@ export interface Mount {
 /** What a jail comes to on this machine: `program` is absolute. */
 export interface Plan {
   readonly program: string;
+  readonly cwd: string;
   readonly mounts: readonly Mount[];
   readonly masks: readonly string[];
 }
@@ -42,7 +43,8 @@ export function planJail(jail: Jail): Plan | undefined {
   const ways = jail.egress === undefined ? [] : [{ from: jail.egress.socket, to: EGRESS_SOCKET, writable: false }, ...jail.egress.mounts.map((mount) => ({ ...mount, writable: false }))];
   const mounts = unite([...write, ...read, ...files, ...ways]);
   const hidden = [...new Set(jail.hidden.filter((file) => existsSync(file)).map((file) => realpathSync(file)))];
-  return { program, mounts, masks: hidden.filter((file) => isOfSystem(file) || mounts.some(({ to }) => isWithin(file, to))) };
+  const cwd = [jail.cwd, jail.workspace].find((folder) => mounts.some(({ to }) => isWithin(folder, to) || isWithin(to, folder))) ?? HOME;
+  return { program, cwd, mounts, masks: hidden.filter((file) => isOfSystem(file) || mounts.some(({ to }) => isWithin(file, to))) };
 }
 
 function mountOf(file: string, writable: boolean): Mount {
@@ -70,7 +72,7 @@ export function optionsOf(jail: Jail, plan: Plan, identity: Identity): readonly 
     ...plan.masks.flatMap(maskOptions),
     // The root and /dev are memory that the program would own: without this it could fill the machine's.
     '--remount-ro', '/dev', '--remount-ro', '/',
-    '--chdir', jail.cwd, '--clearenv',
+    '--chdir', plan.cwd, '--clearenv',
     ...Object.entries(environmentOf(jail, plan)).flatMap(([name, value]) => ['--setenv', name, value]),
   ];
 }

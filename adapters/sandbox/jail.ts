@@ -9,7 +9,7 @@ export interface Jail {
   readonly args: readonly string[];
   /** Whole; it never stands in an argument list. */
   readonly env: Readonly<Record<string, string>>;
-  /** Where it starts; visible to it. */
+  /** Where it starts, and what its relative paths begin at; when it cannot be seen from within: the workspace, or else an empty home. */
   readonly cwd: string;
   /** Its owner is the user that the program runs as. */
   readonly workspace: string;

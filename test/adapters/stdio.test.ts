@@ -72,10 +72,10 @@ describe('the handshake', () => {
     expect(await codeOf(server.listTools(controller.signal))).toBe('CANCELLED');
   });
 
-  it('does not start what nobody approved, and says which lines to write', async () => {
+  it('does not start what nobody approved, and says which line to write', async () => {
     const { isolation: _isolation, ...unasked } = chaos('ok', { approved: false });
     const { server } = serve(unasked);
-    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: .* In tollgate\.yaml write `isolation: direct` and `approved: true` under servers\.chaos\./);
+    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: .* In tollgate\.yaml write `approved: true` under servers\.chaos\.$/);
     expect(server.health().state).toBe('disabled');
     expect(await refusalOf(start('ok', { approved: false }).server.start())).toMatch(/write `approved: true` under servers\.chaos/);
     expect(await refusalOf(start('ok', { unusable: 'it has no command.' }).server.start())).toMatch(/SERVER_UNAVAILABLE: .*it has no command/);
