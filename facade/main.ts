@@ -38,7 +38,9 @@ import type { Policy, Principal } from '../policies/port.ts';
 import type { OpenSession } from './session.ts';
 
 /** What authors use; loaded when it is asked for. */
-export const authoring: Authoring = {};
+export const authoring: Authoring = {
+  test: async (request) => (await import('../policies/authoring/test.ts')).runTests(request),
+};
 
 /** What the commands are given. */
 export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline };

@@ -1,0 +1,48 @@
+/** Owns the way from a written case to what the policy is told; refuses principals and calls that nobody knows, at their place. */
+import { TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
+import type { CallInput, ListTool, Principal } from '../port.ts';
+import type { Problem } from '../problems.ts';
+import type { Drafting } from './test.ts';
+import type { SuiteCase, WrittenPrincipal } from './test-suite.ts';
+
+/** A case that can be asked. */
+export interface DraftedCase {
+  readonly written: SuiteCase;
+  readonly input: CallInput;
+  readonly tools: readonly ListTool[];
+}
+
+/** A Monday: rules about days and hours answer the same whenever a suite runs. */
+const NOON = '2026-01-05T12:00:00Z';
+
+/** The part of a case that a refusal of the facade is about. */
+const PLACES: Readonly<Partial<Record<ErrorCode, readonly string[]>>> = { IDENTITY: ['as'], CONFIG_INVALID: ['as'], UNKNOWN_TOOL: ['call', 'tool'], ARGS_INVALID: ['call', 'args'], NOT_SUPPORTED: ['call', 'args'] };
+
+/** The case with its facts, or its fault. */
+export function draftCase(written: SuiteCase, draft: Drafting): DraftedCase | Problem {
+  try {
+    const principal = principalOf(written.as, draft);
+    const { effect, argsText, tools } = effectOf(written, principal, draft);
+    const { run = 'run', labels = [], time = NOON, plan } = written;
+    return { written, tools, input: { principal, run, effect, argsText, labels, time: new Date(time).toISOString(), ...(plan === undefined ? {} : { plan }) } };
+  } catch (thrown) {
+    const at = thrown instanceof TollgateError ? PLACES[thrown.code] : undefined;
+    if (!(thrown instanceof TollgateError) || at === undefined) throw thrown;
+    return { ...written.placeOf(at), message: `${thrown.message} ${thrown.next}` };
+  }
+}
+
+/** One written out takes the defaults of the configuration. */
+function principalOf(as: WrittenPrincipal | undefined, draft: Drafting): Principal {
+  if (as === undefined || typeof as === 'string') return draft.principal(as);
+  const { id, role = 'user', groups = [], profiles = ['default'], origin = id, owner = false } = as;
+  return { id, role, groups, profiles, origin, owner };
+}
+
+function effectOf(written: SuiteCase, principal: Principal, draft: Drafting): ReturnType<Drafting['call']> {
+  const { call, effect } = written;
+  if (effect === undefined) return draft.call(principal, { tool: call?.tool ?? '', args: call?.args ?? {} });
+  const { args = {}, paths = [], urls = [], ...rest } = effect;
+  const named = { paths: paths.map((fact) => ({ argument: '', ...fact })), urls: urls.map((fact) => ({ argument: '', ...fact })) };
+  return { effect: { ...rest, ...named }, argsText: JSON.stringify(args), tools: [] };
+}

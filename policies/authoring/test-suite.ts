@@ -1,0 +1,102 @@
+/** Owns the reading of test suites: cases that know their place; refuses keys and values that the schema of suites does not know. */
+import { readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { PolicyParts, YamlDocument } from '../engine.ts';
+import type { CallInput, Principal } from '../port.ts';
+import type { Problem } from '../problems.ts';
+import { toFault } from '../rule-schema.ts';
+import type { TestFile } from './test-files.ts';
+
+const { Ajv } = createRequire(import.meta.url)('ajv') as typeof import('ajv');
+const SCHEMA = new URL('../schemas/suite.json', import.meta.url);
+
+/** A principal of the configuration by its id, or one written out. */
+export type WrittenPrincipal = string | (Pick<Principal, 'id'> & Partial<Principal>);
+
+/** What a case expects: the answer to a call, or the verdict of a list on its tool. */
+export type Expected = 'allow' | 'ask' | 'deny' | 'always' | 'maybe' | 'never';
+
+/** A case as it stands in YAML; suite.json says what the fields mean. */
+export interface WrittenCase {
+  readonly name: string;
+  readonly as?: WrittenPrincipal;
+  readonly call?: { readonly tool: string; readonly args?: Readonly<Record<string, unknown>> };
+  readonly effect?: Omit<CallInput['effect'], 'paths' | 'urls'> & {
+    readonly paths?: readonly { readonly argument?: string; readonly path: string; readonly inside: boolean }[];
+    readonly urls?: readonly { readonly argument?: string; readonly url: string; readonly host: string }[];
+    readonly args?: Readonly<Record<string, unknown>>;
+  };
+  readonly labels?: readonly string[];
+  readonly plan?: 'none' | 'pending' | 'approved';
+  readonly run?: string;
+  readonly time?: string;
+  readonly expect: Expected;
+  readonly reason?: string;
+  readonly message?: string;
+  readonly obligations?: Readonly<Record<string, unknown>>;
+}
+
+/** A case with what its suite says for all, and the place of every part of it. */
+export interface SuiteCase extends WrittenCase {
+  placeOf(path: readonly (string | number)[]): Omit<Problem, 'message'>;
+}
+
+interface WrittenSuite extends Pick<WrittenCase, 'as' | 'time'> {
+  readonly cases: readonly WrittenCase[];
+}
+
+/** Cases of all suites, and every fault of them. Throws POLICY_INVALID for a file that cannot be read. */
+export async function readSuites(files: readonly TestFile[], readYaml: PolicyParts['readYaml']): Promise<{ readonly cases: readonly SuiteCase[]; readonly problems: readonly Problem[] }> {
+  const cases: SuiteCase[] = [];
+  const problems: Problem[] = [];
+  const isSuite = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile<WrittenSuite>(JSON.parse(readFileSync(SCHEMA, 'utf8')) as object);
+  for (const { path, shown } of files) {
+    const text = await readFile(path, 'utf8').catch((cause: unknown) => {
+      throw new TollgateError('POLICY_INVALID', { detail: `The suite ${shown} cannot be read.`, cause });
+    });
+    const document = readYaml(shown, text);
+    problems.push(...document.problems);
+    if (document.problems.length > 0) continue;
+    if (isSuite(document.value)) cases.push(...casesOf(document.value, shown, document));
+    else problems.push(...(isSuite.errors ?? []).map(toFault).map(({ path: at, part, message }) => ({ file: shown, ...document.placeOf(at, part), message })));
+  }
+  return { cases, problems: [...problems, ...cases.flatMap(findFaults)] };
+}
+
+function casesOf({ as, time, cases }: WrittenSuite, file: string, document: YamlDocument): readonly SuiteCase[] {
+  return cases.map((one, number): SuiteCase => ({
+    ...(as === undefined ? {} : { as }),
+    ...(time === undefined ? {} : { time }),
+    ...one,
+    placeOf: (path) => ({ file, ...document.placeOf(['cases', number, ...path], 'value') }),
+  }));
+}
+
+/** What the schema cannot say. */
+function findFaults(one: SuiteCase): readonly Problem[] {
+  const { call, effect, expect, time, message, obligations } = one;
+  const faults: Problem[] = [];
+  const refuse = (path: readonly string[], text: string): void => void faults.push({ ...one.placeOf(path), message: text });
+  if ((call === undefined) === (effect === undefined)) refuse([], 'a case has either `call` or `effect`; write one of them.');
+  if (effect !== undefined && isVerdict(expect)) refuse(['expect'], `"${expect}" is what a list says of a tool; write \`call\`, or expect allow, ask or deny.`);
+  if (obligations !== undefined && expect !== 'allow' && expect !== 'ask') refuse(['obligations'], 'only a call that may run obeys something; remove the obligations.');
+  if (time !== undefined && !(/^\d{4}-\d\d-\d\d[Tt]/.test(time) && !Number.isNaN(Date.parse(time)))) refuse(['time'], `"${time.slice(0, 40)}" is no time; write it as 2026-01-05T12:00:00Z.`);
+  if (message !== undefined && !isPattern(message)) refuse(['message'], 'this is no regular expression.');
+  return faults;
+}
+
+/** Whether a case asks for the list instead of a call. */
+export function isVerdict(expect: Expected): expect is 'always' | 'maybe' | 'never' {
+  return expect === 'always' || expect === 'maybe' || expect === 'never';
+}
+
+function isPattern(text: string): boolean {
+  try {
+    new RegExp(text, 'u');
+    return true;
+  } catch {
+    return false;
+  }
+}

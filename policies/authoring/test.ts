@@ -1,0 +1,139 @@
+/** Owns a run of all tests of a policy: every case in opa and in the built wasm, and what they have covered; decides no call. */
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
+import { compileParts, showName, startPolicy, type CompiledParts, type PolicyParts } from '../engine.ts';
+import { callInputText, listInputText } from '../input.ts';
+import { compileMode } from '../modes.ts';
+import { findOpa, INSTALL_LINES, type Opa } from '../opa.ts';
+import type { CallInput, ListTool, Policy, Principal } from '../port.ts';
+import { refuseProblems } from '../problems.ts';
+import { readSources, type SourceFile } from '../stage.ts';
+import { draftCase, type DraftedCase } from './test-case.ts';
+import { ruleCoverage, type Coverage } from './test-coverage.ts';
+import { findTests, type TestFile } from './test-files.ts';
+import { judge, readAnswer, type Answer, type CaseResult } from './test-judge.ts';
+import { OpaBench, type RegoTest } from './test-opa.ts';
+import { isVerdict, readSuites } from './test-suite.ts';
+
+export type { Coverage, Uncovered } from './test-coverage.ts';
+export type { CaseResult } from './test-judge.ts';
+export type { RegoTest } from './test-opa.ts';
+
+/** What a run of tests is asked for. */
+export interface TestRequest {
+  readonly parts: PolicyParts;
+  /** Absolute: suites, Rego tests, folders of them; none: those beside the policies. */
+  readonly paths: readonly string[];
+  readonly draft: Drafting;
+  /** Rules that Tollgate itself adds: they need no case. */
+  readonly ownRules: readonly string[];
+}
+
+/** What only the facade knows of principals and calls. Both throw TollgateError, which becomes a fault of the case. */
+export interface Drafting {
+  /** The principal of this id; without one the only one that there is. */
+  principal(id: string | undefined): Principal;
+  call(principal: Principal, call: { readonly tool: string; readonly args: Readonly<Record<string, unknown>> }): Pick<CallInput, 'effect' | 'argsText'> & { readonly tools: readonly ListTool[] };
+}
+
+/** What became of all tests. */
+export interface TestReport {
+  readonly cases: readonly CaseResult[];
+  readonly rego: readonly RegoTest[];
+  /** Why opa was not asked, where it was not. */
+  readonly notCompared?: string;
+  readonly coverage: { readonly rules: Coverage; readonly rego?: Coverage };
+}
+
+/** Milliseconds for one decision here: a busy machine must not fail a case, and a runaway loop must still end. */
+const DEADLINE_MS = 2_000;
+
+/**
+ * Runs suites and Rego tests. Throws POLICY_INVALID for faults of suites, of tests and of the policy, USAGE where there is nothing to
+ * run, OPA_MISSING where there is Rego and no opa.
+ */
+export async function runTests(request: TestRequest): Promise<TestReport> {
+  const { parts } = request;
+  const files = await findTests(parts, request.paths);
+  const suites = await readSuites(files.suites, parts.readYaml);
+  const drafted = suites.cases.map((one) => draftCase(one, request.draft));
+  refuseProblems([...suites.problems, ...drafted.flatMap((one) => ('message' in one ? [one] : []))]);
+  const cases = drafted.filter((one): one is DraftedCase => !('message' in one));
+  const sources = parts.sources.filter((source) => source.kind === 'rego' && compileMode(source) !== 'off').map((source) => ({ path: source.path, shown: showName(source, parts) }));
+  const found = await lookForOpa(parts, { isNeeded: sources.length > 0 || files.rego.length > 0 });
+  const opa = typeof found === 'string' ? undefined : found;
+  const compiled = await compileParts({ ...parts, ...(opa === undefined ? {} : { opa: opa.program }) });
+  const bench = { user: await readSources(sources), tests: await readTests(files.rego), compiled };
+  const [wasm, told] = await Promise.all([askWasm(cases, compiled), opa === undefined ? undefined : askOpa(cases, opa, bench)]);
+  const results = cases.map((one, number) => judge(one, { wasm: wasm[number] ?? { failed: 'it has no answer' }, ...(told === undefined ? {} : { opa: told.answers[number] ?? { failed: 'it has no answer' } }) }));
+  const decisions = wasm.flatMap((answer) => ('decision' in answer ? [answer.decision] : []));
+  const rules = ruleCoverage(compiled.rules, decisions, (id) => request.ownRules.includes(id));
+  const rego = told === undefined || sources.length === 0 ? {} : { rego: told.coverage };
+  return { cases: results, rego: told?.rego ?? [], coverage: { rules, ...rego }, ...(typeof found === 'string' ? { notCompared: found } : {}) };
+}
+
+/** opa, or why there is none. What was named expressly and does not work is refused. */
+async function lookForOpa(parts: PolicyParts, { isNeeded }: { readonly isNeeded: boolean }): Promise<Opa | string> {
+  if (parts.sources.some(({ kind, mode }) => kind === 'bundle' && mode !== 'off')) return 'A bundle is compared with opa where it is built.';
+  try {
+    return await findOpa(parts.opa);
+  } catch (thrown) {
+    const isNamed = parts.opa !== undefined || (process.env['TOLLGATE_OPA'] ?? '') !== '';
+    if (isNeeded || isNamed || asTollgateError(thrown).code !== 'OPA_MISSING') throw thrown;
+    return `There is no opa. To get it: ${INSTALL_LINES.slice(0, 3).join('; or ')}.`;
+  }
+}
+
+async function readTests(files: readonly TestFile[]): Promise<readonly SourceFile[]> {
+  return Promise.all(files.map(async ({ path: file, shown }, number) => {
+    const bytes = await readFile(file).catch((cause: unknown) => {
+      throw new TollgateError('POLICY_INVALID', { detail: `The test ${shown} cannot be read.`, cause });
+    });
+    return { staged: path.join('tests', `${number}_${path.basename(file)}`), source: -1, shown, bytes };
+  }));
+}
+
+/** The built policy as a running facade has it. */
+async function askWasm(cases: readonly DraftedCase[], compiled: CompiledParts): Promise<readonly Answer[]> {
+  const policy = await startPolicy(compiled, DEADLINE_MS);
+  try {
+    const answers: Answer[] = [];
+    for (const one of cases) answers.push(await askOne(policy, one));
+    return answers;
+  } finally {
+    policy.close();
+  }
+}
+
+async function askOne(policy: Policy, { written, input, tools }: DraftedCase): Promise<Answer> {
+  try {
+    if (isVerdict(written.expect)) return { list: await policy.list(input.principal, tools) };
+    return { decision: await policy.call(input) };
+  } catch (thrown) {
+    return { failed: asTollgateError(thrown).message };
+  }
+}
+
+interface Bench {
+  readonly user: readonly SourceFile[];
+  readonly tests: readonly SourceFile[];
+  readonly compiled: CompiledParts;
+}
+
+async function askOpa(cases: readonly DraftedCase[], opa: Opa, { user, tests, compiled }: Bench): Promise<{ readonly answers: readonly Answer[]; readonly rego: readonly RegoTest[]; readonly coverage: Coverage }> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-test-'));
+  try {
+    const bench = await OpaBench.prepare(opa, { folder, files: user, data: compiled.data });
+    const questions = cases.map(({ written, input, tools }) => {
+      const list = isVerdict(written.expect);
+      return { list, input: list ? listInputText(input.principal, tools) : callInputText(input, { project: !compiled.foreign }), time: input.time };
+    });
+    const [values, rego] = await Promise.all([bench.answer(questions), bench.test(tests)]);
+    const answers = values.map((value, number) => readAnswer(value, cases[number]));
+    return { answers, rego, coverage: bench.coverage.result };
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
