@@ -9,7 +9,7 @@ import type { Config, ProfileConfig } from './config/config.ts';
 import { splitToolId, WORKSPACE } from './config/names.ts';
 import { didYouMean, quote } from './config/problems.ts';
 import { mergeProfiles } from './config/profiles.ts';
-import { effectOf, prospectOf } from './effect.ts';
+import { effectOf, prospectOf, type Doing } from './effect.ts';
 import { matcher } from './served.ts';
 
 /** A call as a person writes it. `tool` is a primitive, `server.tool`, or the name under which a tool is shown. */
@@ -24,10 +24,8 @@ export interface DraftWorld {
   readonly served: ReadonlyMap<string, Served>;
 }
 
-/** The part of the policy's input that comes from the call itself, and what a list is asked about the tool. */
-export interface Draft extends Pick<CallInput, 'effect' | 'argsText'> {
-  readonly tools: readonly ListTool[];
-}
+/** The part of the policy's input that comes from the call itself. */
+export type Draft = Pick<CallInput, 'effect' | 'argsText'>;
 
 /**
  * What the policy would be told of a call: pins applied, the arguments of primitives checked and lowered to their backend. Arguments
@@ -35,24 +33,39 @@ export interface Draft extends Pick<CallInput, 'effect' | 'argsText'> {
  * nothing else. Throws UNKNOWN_TOOL, ARGS_INVALID, NOT_SUPPORTED, and CONFIG_INVALID for a profile that is not there.
  */
 export function draftCall(world: DraftWorld, principal: Pick<Principal, 'profiles'>, call: WrittenCall): Draft {
-  const profile = mergeProfiles(world.config, principal.profiles);
-  const primitive = PRIMITIVES.find((name) => name === call.tool || `${WORKSPACE}.${name}` === call.tool);
-  if (primitive !== undefined) return draftPrimitive(world, call, { primitive, backend: primitive === call.tool ? profile.primitives[primitive] : WORKSPACE });
-  const { served, tool, pins } = findTool(world, profile, call.tool);
-  const { args } = applyPins(call.args, pins);
-  const semantics = served.semanticsOf(tool);
-  const effect = effectOf({ server: served.name, tool, semantics, args }, world.config.workspace);
-  return { effect, argsText: JSON.stringify(args), tools: [{ server: served.name, tool, ...prospectOf(semantics) }] };
+  const doing = nameTool(world, principal, call.tool).doing(call.args);
+  return { effect: effectOf(doing, world.config.workspace), argsText: JSON.stringify(doing.args) };
 }
 
-function draftPrimitive({ config, served }: DraftWorld, call: WrittenCall, at: { readonly primitive: Primitive; readonly backend: string | undefined }): Draft {
-  const { primitive } = at;
-  const backend = served.get(at.backend ?? '')?.backend;
+/** What a list would be asked about a tool: a primitive stands for several tools of its backend. Throws UNKNOWN_TOOL, CONFIG_INVALID. */
+export function draftTools(world: DraftWorld, principal: Pick<Principal, 'profiles'>, tool: string): readonly ListTool[] {
+  return nameTool(world, principal, tool).tools;
+}
+
+interface Named {
+  readonly tools: readonly ListTool[];
+  readonly doing: (args: WrittenCall['args']) => Doing;
+}
+
+function nameTool(world: DraftWorld, principal: Pick<Principal, 'profiles'>, written: string): Named {
+  const profile = mergeProfiles(world.config, principal.profiles);
+  const primitive = PRIMITIVES.find((name) => name === written || `${WORKSPACE}.${name}` === written);
+  if (primitive !== undefined) return namePrimitive(world, primitive, primitive === written ? profile.primitives[primitive] : WORKSPACE);
+  const { served, tool, pins } = findTool(world, profile, written);
+  const semantics = served.semanticsOf(tool);
+  return {
+    tools: [{ server: served.name, tool, ...prospectOf(semantics) }],
+    doing: (args) => ({ server: served.name, tool, semantics, args: applyPins(args, pins).args }),
+  };
+}
+
+function namePrimitive({ served }: DraftWorld, primitive: Primitive, name: string | undefined): Named {
+  const backend = served.get(name ?? '')?.backend;
   if (backend === undefined) throw new TollgateError('UNKNOWN_TOOL', { detail: `No profile of this principal has ${primitive}.`, next: 'Write a tool that it has, or another principal.' });
-  const { tool, args, semantics } = backend.lower(primitive, call.args);
-  const effect = effectOf({ server: backend.name, tool, semantics, args }, config.workspace);
-  const tools = (backend.serves().get(primitive) ?? []).map((lowered) => ({ server: backend.name, tool: lowered.tool, ...prospectOf(lowered.semantics), primitive }));
-  return { effect, argsText: JSON.stringify(args), tools };
+  return {
+    tools: (backend.serves().get(primitive) ?? []).map((lowered) => ({ server: backend.name, tool: lowered.tool, ...prospectOf(lowered.semantics), primitive })),
+    doing: (args) => ({ server: backend.name, ...backend.lower(primitive, args) }),
+  };
 }
 
 interface Found {

@@ -3,17 +3,13 @@ import { TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
 import type { CallInput, ListTool, Principal } from '../port.ts';
 import type { Problem } from '../problems.ts';
 import type { Drafting } from './test.ts';
-import type { SuiteCase, WrittenPrincipal } from './test-suite.ts';
+import { isVerdict, type SuiteCase, type WrittenPrincipal } from './test-suite.ts';
 
-/** A case that can be asked. */
-export interface DraftedCase {
-  readonly written: SuiteCase;
-  readonly input: CallInput;
-  readonly tools: readonly ListTool[];
-}
+/** A case that can be asked: about a call, or about a tool in a list. */
+export type DraftedCase = { readonly written: SuiteCase } & ({ readonly input: CallInput } | { readonly principal: Principal; readonly tools: readonly ListTool[] });
 
 /** A Monday: rules about days and hours answer the same whenever a suite runs. */
-const NOON = '2026-01-05T12:00:00Z';
+export const NOON = '2026-01-05T12:00:00Z';
 
 /** The part of a case that a refusal of the facade is about. */
 const PLACES: Readonly<Partial<Record<ErrorCode, readonly string[]>>> = { IDENTITY: ['as'], CONFIG_INVALID: ['as'], UNKNOWN_TOOL: ['call', 'tool'], ARGS_INVALID: ['call', 'args'], NOT_SUPPORTED: ['call', 'args'] };
@@ -22,13 +18,14 @@ const PLACES: Readonly<Partial<Record<ErrorCode, readonly string[]>>> = { IDENTI
 export function draftCase(written: SuiteCase, draft: Drafting): DraftedCase | Problem {
   try {
     const principal = principalOf(written.as, draft);
-    const { effect, argsText, tools } = effectOf(written, principal, draft);
+    if (isVerdict(written.expect)) return { written, principal, tools: draft.tools(principal, written.call?.tool ?? '') };
+    const { effect, argsText } = effectOf(written, principal, draft);
     const { run = 'run', labels = [], time = NOON, plan } = written;
-    return { written, tools, input: { principal, run, effect, argsText, labels, time: new Date(time).toISOString(), ...(plan === undefined ? {} : { plan }) } };
+    return { written, input: { principal, run, effect, argsText, labels, time: new Date(time).toISOString(), ...(plan === undefined ? {} : { plan }) } };
   } catch (thrown) {
     const at = thrown instanceof TollgateError ? PLACES[thrown.code] : undefined;
     if (!(thrown instanceof TollgateError) || at === undefined) throw thrown;
-    return { ...written.placeOf(at), message: `${thrown.message} ${thrown.next}` };
+    return { ...written.placeOf(at), message: thrown.next === thrown.row.next ? thrown.message : `${thrown.message} ${thrown.next}` };
   }
 }
 
@@ -44,5 +41,5 @@ function effectOf(written: SuiteCase, principal: Principal, draft: Drafting): Re
   if (effect === undefined) return draft.call(principal, { tool: call?.tool ?? '', args: call?.args ?? {} });
   const { args = {}, paths = [], urls = [], ...rest } = effect;
   const named = { paths: paths.map((fact) => ({ argument: '', ...fact })), urls: urls.map((fact) => ({ argument: '', ...fact })) };
-  return { effect: { ...rest, ...named }, argsText: JSON.stringify(args), tools: [] };
+  return { effect: { ...rest, ...named }, argsText: JSON.stringify(args) };
 }

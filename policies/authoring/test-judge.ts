@@ -4,7 +4,7 @@ import { asTollgateError } from '../../catalogs/errors.ts';
 import { readCallDecision, readListDecisions } from '../decision.ts';
 import type { CallDecision, ListDecision, Reason } from '../port.ts';
 import type { DraftedCase } from './test-case.ts';
-import { isVerdict, type Expected } from './test-suite.ts';
+import type { Expected } from './test-suite.ts';
 
 /** What an engine answers: a decision, verdicts, or why there is neither. */
 export type Answer = { readonly decision: CallDecision } | { readonly list: readonly ListDecision[] } | { readonly failed: string };
@@ -28,7 +28,7 @@ type Record_ = Readonly<Record<string, unknown>>;
 export function readAnswer(value: unknown, asked: DraftedCase | undefined): Answer {
   if (typeof value !== 'object' || value === null) return { failed: String(value) };
   try {
-    if (asked !== undefined && isVerdict(asked.written.expect)) return { list: readListDecisions(value as Record_, asked.tools.length) };
+    if (asked !== undefined && 'tools' in asked) return { list: readListDecisions(value as Record_, asked.tools.length) };
     return { decision: readCallDecision(value as Record_) };
   } catch (thrown) {
     return { failed: asTollgateError(thrown).message };

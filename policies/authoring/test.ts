@@ -10,12 +10,12 @@ import { findOpa, INSTALL_LINES, type Opa } from '../opa.ts';
 import type { CallInput, ListTool, Policy, Principal } from '../port.ts';
 import { refuseProblems } from '../problems.ts';
 import { readSources, type SourceFile } from '../stage.ts';
-import { draftCase, type DraftedCase } from './test-case.ts';
+import { draftCase, NOON, type DraftedCase } from './test-case.ts';
 import { ruleCoverage, type Coverage } from './test-coverage.ts';
 import { findTests, type TestFile } from './test-files.ts';
 import { judge, readAnswer, type Answer, type CaseResult } from './test-judge.ts';
 import { OpaBench, type RegoTest } from './test-opa.ts';
-import { isVerdict, readSuites } from './test-suite.ts';
+import { readSuites } from './test-suite.ts';
 
 export type { Coverage, Uncovered } from './test-coverage.ts';
 export type { CaseResult } from './test-judge.ts';
@@ -31,11 +31,13 @@ export interface TestRequest {
   readonly ownRules: readonly string[];
 }
 
-/** What only the facade knows of principals and calls. Both throw TollgateError, which becomes a fault of the case. */
+/** What only the facade knows of principals and calls. All throw TollgateError, which becomes a fault of the case. */
 export interface Drafting {
   /** The principal of this id; without one the only one that there is. */
   principal(id: string | undefined): Principal;
-  call(principal: Principal, call: { readonly tool: string; readonly args: Readonly<Record<string, unknown>> }): Pick<CallInput, 'effect' | 'argsText'> & { readonly tools: readonly ListTool[] };
+  call(principal: Principal, call: { readonly tool: string; readonly args: Readonly<Record<string, unknown>> }): Pick<CallInput, 'effect' | 'argsText'>;
+  /** What a list would be asked about a tool. */
+  tools(principal: Principal, tool: string): readonly ListTool[];
 }
 
 /** What became of all tests. */
@@ -107,10 +109,9 @@ async function askWasm(cases: readonly DraftedCase[], compiled: CompiledParts): 
   }
 }
 
-async function askOne(policy: Policy, { written, input, tools }: DraftedCase): Promise<Answer> {
+async function askOne(policy: Policy, asked: DraftedCase): Promise<Answer> {
   try {
-    if (isVerdict(written.expect)) return { list: await policy.list(input.principal, tools) };
-    return { decision: await policy.call(input) };
+    return 'input' in asked ? { decision: await policy.call(asked.input) } : { list: await policy.list(asked.principal, asked.tools) };
   } catch (thrown) {
     return { failed: asTollgateError(thrown).message };
   }
@@ -126,10 +127,9 @@ async function askOpa(cases: readonly DraftedCase[], opa: Opa, { user, tests, co
   const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-test-'));
   try {
     const bench = await OpaBench.prepare(opa, { folder, files: user, data: compiled.data });
-    const questions = cases.map(({ written, input, tools }) => {
-      const list = isVerdict(written.expect);
-      return { list, input: list ? listInputText(input.principal, tools) : callInputText(input, { project: !compiled.foreign }), time: input.time };
-    });
+    const questions = cases.map((one) => 'input' in one
+      ? { list: false, input: callInputText(one.input, { project: !compiled.foreign }), time: one.input.time }
+      : { list: true, input: listInputText(one.principal, one.tools), time: NOON });
     const [values, rego] = await Promise.all([bench.answer(questions), bench.test(tests)]);
     const answers = values.map((value, number) => readAnswer(value, cases[number]));
     return { answers, rego, coverage: bench.coverage.result };

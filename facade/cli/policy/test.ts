@@ -4,7 +4,7 @@ import { TollgateError } from '../../../catalogs/errors.ts';
 import type { CaseResult, Coverage, Drafting, TestReport, Uncovered } from '../../../policies/authoring.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, listNames, quote } from '../../config/problems.ts';
-import { draftCall, type DraftWorld } from '../../draft.ts';
+import { draftCall, draftTools, type DraftWorld } from '../../draft.ts';
 import { controlRule, policyParts } from '../../policy-parts.ts';
 import { asPrincipal } from '../../wire/auth.ts';
 import { EXIT, type Io } from '../io.ts';
@@ -57,6 +57,7 @@ export function drafting(config: Config, world: DraftWorld): Drafting {
       throw new TollgateError('IDENTITY', { detail, next: 'Write `as` with one of them, or a principal written out: {id, role, groups}.' });
     },
     call: (principal, call) => draftCall(world, principal, call),
+    tools: (principal, tool) => draftTools(world, principal, tool),
   };
 }
 
@@ -76,7 +77,7 @@ function readable(report: TestReport, missed: readonly string[], io: Io): string
   const skipped = rego.filter((test) => test.skipped).length;
   const counts = [`${cases.length + rego.length - failed.length - skipped} passed`, paint(io, failed.length > 0 ? 'red' : 'dim', `${failed.length} failed`), ...(skipped === 0 ? [] : [`${skipped} skipped`])];
   const parts = [...(coverage.rules.total === 0 ? [] : [`${coverage.rules.covered} of ${plural(coverage.rules.total, 'YAML rule')} decided a case`]), ...(coverage.rego === undefined ? [] : [`${coverage.rego.percent} % of Rego lines ran`])];
-  const uncovered = missed.length > 0 ? [] : [...coverage.rules.uncovered, ...(coverage.rego?.uncovered ?? [])];
+  const uncovered = missed.length > 0 || failed.length > 0 ? [] : [...coverage.rules.uncovered, ...(coverage.rego?.uncovered ?? [])];
   const more = uncovered.length > SHOWN ? `, and ${uncovered.length - SHOWN} more` : '';
   return [
     ...failed,
