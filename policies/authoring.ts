@@ -1,10 +1,25 @@
 /** Owns the port to what authors of policies use beside a running facade: check, test, build, format, explain; decides no call. */
+import type { Explanation } from './authoring/explanation.ts';
+import type { RecordedCall, Replayed } from './authoring/replay.ts';
 import type { TestReport, TestRequest } from './authoring/test.ts';
+import type { PolicyParts } from './engine.ts';
+import type { CallInput } from './port.ts';
 
+export type { Change, ConditionWhy, Explanation, ExpressionWhy, Fact, Flip, RuleWhy } from './authoring/explanation.ts';
+export type { Decided, RecordedCall, ReplayClass, Replayed } from './authoring/replay.ts';
+export type { PolicyParts } from './engine.ts';
 export type { CaseResult, Coverage, Drafting, RegoTest, TestReport, TestRequest, Uncovered } from './authoring/test.ts';
 
 /** Every tool loads its own code when it is called, so that a running facade never pays for it. See policies/authoring/. */
 export interface Authoring {
   /** Runs suites and Rego tests, every case in opa and in the built wasm. Throws POLICY_INVALID, USAGE where there is nothing to run, OPA_MISSING. */
   test(request: TestRequest): Promise<TestReport>;
+  /** Why this call is decided as it is, and what would change it. Throws as Assemble does for a policy, and POLICY_FAILED where there is no decision. */
+  explain(parts: PolicyParts, input: CallInput): Promise<Explanation>;
+  /** Names of the facts that YAML rules read, by rule id; rules that are not there are absent. Throws as `explain`. */
+  readsOf(parts: PolicyParts, ids: readonly string[]): Promise<ReadonlyMap<string, readonly string[]>>;
+  /** Decides recorded calls anew, with no input or output but the draft. Throws as `explain`, before the first. */
+  replay(parts: PolicyParts, calls: Iterable<RecordedCall>): AsyncIterable<Replayed>;
+  /** The input document of a call, as policies/schemas/input.json describes it. Throws POLICY_FAILED where the arguments are no object. */
+  inputText(input: CallInput): Promise<string>;
 }

@@ -27,6 +27,9 @@ export interface WorkerParts {
 /** What a worker answers: the result, or the public detail of the refusal. */
 export type WorkerAnswer = { readonly result: Readonly<Record<string, unknown>> } | { readonly failed: string };
 
+/** The refusal of a question that took too long: whether it does depends on the machine, too. */
+export const TIMED_OUT = 'The policy did not decide in time and was stopped.';
+
 /** Milliseconds that a worker has to load the module. */
 const START_MS = 10_000;
 /** Milliseconds more for the first question of a worker: code that has never run is compiled meanwhile. */
@@ -155,7 +158,7 @@ class Helper {
       return;
     }
     this.dead = true;
-    this.#take({ failed: 'The policy did not decide in time and was stopped.' });
+    this.#take({ failed: TIMED_OUT });
   }
 
   #take(answer: WorkerAnswer, died = false): void {

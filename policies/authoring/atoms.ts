@@ -1,0 +1,135 @@
+/** Owns single changes of facts after which a part of a rule may hold or fail: guesses, of which only those that a new decision proves are ever told. */
+import type { When } from '../conditions.ts';
+import type { CallInput, Principal } from '../port.ts';
+import { compileTime, readClocks, type TimeWindow } from '../time.ts';
+import { argumentAtoms } from './argument-atoms.ts';
+import { withCommand, withEffect, withPath, withPrincipal, withUrl, type Edit } from './edits.ts';
+import type { Change } from './explanation.ts';
+
+/** A change with the way to make it. */
+export interface Atom extends Change {
+  readonly apply: Edit;
+}
+
+/** What a guess is made for: whether the part of the rule should hold. */
+interface Wish {
+  readonly input: CallInput;
+  readonly hold: boolean;
+}
+
+const VERBS = ['read', 'write', 'destructive', 'execute'] as const;
+/** Stands for anybody and anything that no rule names. */
+const OTHER = 'example';
+const STEP_MS = 1_800_000;
+const WEEK_STEPS = 336;
+
+/** Changes after which this part may hold, or fail. None for a field that is not known here: then nothing is promised. */
+export function atomsFor(when: When, wish: Wish): readonly Atom[] {
+  return [
+    ...principalAtoms(when, wish), ...targetAtoms(when, wish), ...pathAtoms(when, wish), ...urlAtoms(when, wish), ...commandAtoms(when, wish), ...labelAtoms(when, wish),
+    ...(when.time === undefined ? [] : timeAtoms(when.time, wish)),
+    ...Object.entries(when.args ?? {}).flatMap(([name, tests]) => argumentAtoms(name, tests, wish)),
+  ];
+}
+
+function principalAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
+  const { principal } = input;
+  const one = (key: 'role' | 'id' | 'origin', wanted: readonly string[] = []): readonly Atom[] => single(`principal.${key}`, principal[key], wanted, { hold, edit: (value) => withPrincipal({ [key]: value }) });
+  const many = (key: 'groups' | 'profiles', wanted: readonly string[] = []): readonly Atom[] =>
+    among(`principal.${key}`, principal[key], wanted, { hold, edit: (values) => withPrincipal({ [key]: values } satisfies Partial<Principal>) });
+  const owner = when.owner === undefined ? [] : [{ fact: 'principal.owner', from: principal.owner ?? false, to: when.owner === hold, text: `the caller were ${when.owner === hold ? 'an' : 'no'} owner`, apply: withPrincipal({ owner: when.owner === hold }) }];
+  return [...one('role', when.roles), ...one('id', when.principals), ...one('origin', when.origins), ...many('groups', when.groups), ...many('profiles', when.profiles), ...owner];
+}
+
+function targetAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
+  const { verb, server, tool } = input.effect;
+  const verbs = when.verbs === undefined ? [] : VERBS.filter((one) => one !== verb && when.verbs?.includes(one) === hold);
+  const servers = hold ? (when.servers ?? []) : [];
+  const tools = hold ? (when.tools ?? []).filter((name) => !name.includes('*')) : [];
+  return [
+    ...verbs.map((to): Atom => ({ fact: 'verb', from: verb, to, text: `the verb were ${to}`, apply: withEffect({ verb: to }) })),
+    ...servers.map((to): Atom => ({ fact: 'server', from: server, to, text: `the server were ${to}`, apply: withEffect({ server: to }) })),
+    ...tools.map((to): Atom => ({ fact: 'tool', from: `${server}.${tool}`, to, text: `the tool were ${to}`, apply: withEffect({ server: to.slice(0, to.indexOf('.')), tool: to.slice(to.indexOf('.') + 1) }) })),
+  ];
+}
+
+/** Only for a call that has paths: one that has none cannot be given any. */
+function pathAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
+  const { paths, insideWorkspace } = when;
+  const from = input.effect.paths.map(({ path }) => path).join(', ');
+  if ((paths === undefined && insideWorkspace === undefined) || input.effect.paths.length === 0) return [];
+  const at = (to: string, text: string): Atom => ({ fact: 'path', from, to, text, apply: withPath(to, !to.startsWith('/')) });
+  const elsewhere = insideWorkspace === undefined ? [] : [insideWorkspace === hold ? at(`${OTHER}.txt`, 'the path lay in the workspace') : at(`/${OTHER}/${OTHER}.txt`, 'the path lay outside the workspace')];
+  if (paths === undefined) return elsewhere;
+  if (hold) return paths.map((glob) => at(`${insideWorkspace === false && !glob.startsWith('/') ? '/' : ''}${sample(glob)}`, `the path matched ${glob}`));
+  const folders = new Set(['', 'src/', ...input.effect.paths.filter(({ inside }) => inside).map(({ path }) => path.slice(0, path.lastIndexOf('/') + 1))]);
+  return [...elsewhere, ...[...folders].map((folder) => at(`${folder}${OTHER}.txt`, `the path did not match ${paths.join(', ')}`))];
+}
+
+function sample(glob: string): string {
+  const whole = glob.replaceAll('**/', '').replace(/\*\*$/, `${OTHER}.txt`);
+  return whole.replaceAll('*', OTHER);
+}
+
+function urlAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
+  const { urls } = input.effect;
+  if (urls.length === 0) return [];
+  const at = (url: string, text: string): Atom => ({ fact: 'url', from: urls.map(({ url: one }) => one).join(', '), to: url, text, apply: withUrl(url) });
+  const other = (field: readonly string[] | undefined, what: string): readonly Atom[] => (field === undefined ? [] : [at(`https://${OTHER}.invalid/`, `the ${what} did not match ${field.join(', ')}`)]);
+  if (!hold) return [...other(when.hosts, 'host'), ...other(when.urls, 'URL')];
+  const hosts = (when.hosts ?? []).map((pattern) => ({ pattern, host: pattern === '*' ? `${OTHER}.invalid` : pattern.replace('*', OTHER) }));
+  return [
+    ...hosts.map(({ pattern, host }) => at(`https://${host}/`, `the host matched ${pattern}`)),
+    ...(when.urls ?? []).flatMap((pattern) => {
+      const url = pattern.replaceAll(/\*+/g, OTHER);
+      return URL.canParse(url) ? [at(url, `the URL matched ${pattern}`)] : [];
+    }),
+  ];
+}
+
+function commandAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
+  const { command } = input.effect;
+  if (command === undefined) return [];
+  const at = (words: readonly string[] | 'opaque', text: string): Atom => ({ fact: 'command', from: command.text, to: words === 'opaque' ? words : words.join(' '), text, apply: withCommand(words) });
+  const begins = (when.commands ?? []).map((line) => at(line.trim().split(/\s+/), `the command began with ${line}`));
+  const named = when.commands === undefined ? [] : hold ? begins : [at(['true'], `the command were none of ${when.commands.join(', ')}`)];
+  const read = when.opaque === undefined ? [] : [when.opaque === hold ? at('opaque', 'the command could not be read') : at(['true'], 'the command could be read')];
+  return [...named, ...read];
+}
+
+function labelAtoms({ labels }: When, { input, hold }: Wish): readonly Atom[] {
+  if (labels === undefined) return [];
+  return among('labels', input.labels, labels, { hold, edit: (values) => (call) => ({ ...call, labels: values }) });
+}
+
+/** The next time at which the window is open, or closed. */
+function timeAtoms(window: TimeWindow, { input, hold }: Wish): readonly Atom[] {
+  const { spans } = compileTime(window, () => undefined) as unknown as { readonly spans: readonly (readonly [number, number])[] };
+  const { days, from, to, zone } = window;
+  const words = [...(days ?? []), ...(from === undefined ? [] : [`${from}-${to ?? ''}`]), zone].join(' ');
+  for (let step = 1; step <= WEEK_STEPS; step += 1) {
+    const time = new Date(Date.parse(input.time) + step * STEP_MS).toISOString();
+    const minute = readClocks([zone], time)[zone];
+    const open = minute !== undefined && spans.some(([start, end]) => start <= minute && minute < end);
+    if (open === hold) return [{ fact: 'time', from: input.time, to: time, text: `the call came ${hold ? 'within' : 'outside of'} ${words}`, apply: (call) => ({ ...call, time }) }];
+  }
+  return [];
+}
+
+interface Choice<T> {
+  readonly hold: boolean;
+  readonly edit: (value: T) => Edit;
+}
+
+function single(fact: string, from: string, wanted: readonly string[], { hold, edit }: Choice<string>): readonly Atom[] {
+  if (wanted.length === 0) return [];
+  if (!hold) return [{ fact, from, to: OTHER, text: `${fact} were not ${wanted.join(' or ')}`, apply: edit(OTHER) }];
+  return wanted.map((to) => ({ fact, from, to, text: `${fact} were ${to}`, apply: edit(to) }));
+}
+
+function among(fact: string, from: readonly string[], wanted: readonly string[], { hold, edit }: Choice<readonly string[]>): readonly Atom[] {
+  if (wanted.length === 0) return [];
+  const without = from.filter((one) => !wanted.includes(one));
+  if (!hold) return [{ fact, from, to: without, text: `${fact} had no ${wanted.join(' and no ')}`, apply: edit(without) }];
+  return wanted.map((one) => ({ fact, from, to: [...from, one], text: `${fact} had ${one}`, apply: edit([...from, one]) }));
+}

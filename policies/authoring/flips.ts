@@ -1,0 +1,55 @@
+/** Owns the search for the smallest change that flips a decision: fewest facts first, each proved by deciding anew; tells nothing that it did not prove. */
+import type { Outcome } from '../conditions.ts';
+import type { CallInput } from '../port.ts';
+import type { Atom } from './atoms.ts';
+import type { Flip } from './explanation.ts';
+
+/** What a search needs. `decide` answers undefined where the policy gives no decision. */
+export interface Search {
+  readonly input: CallInput;
+  readonly outcome: Outcome;
+  readonly atoms: readonly Atom[];
+  readonly decide: (input: CallInput) => Promise<Outcome | undefined>;
+  /** Most decisions. */
+  readonly budget: number;
+}
+
+const MOST_CHANGES = 3;
+const MOST_FLIPS = 3;
+/** What one would rather have. */
+const WANTED: Readonly<Record<Outcome, readonly Outcome[]>> = { deny: ['allow', 'ask'], ask: ['allow'], allow: ['deny', 'ask'] };
+
+/** The smallest flips; where these do not lead to the first outcome that one would want, also the smallest that do. */
+export async function findFlips(search: Search): Promise<readonly Flip[]> {
+  const atoms = distinct(search.atoms);
+  const wanted = WANTED[search.outcome];
+  const flips: Flip[] = [];
+  let left = search.budget;
+  for (let size = 1; size <= MOST_CHANGES; size += 1) {
+    const found: Flip[] = [];
+    for (const changes of combinations(atoms, size)) {
+      if (left <= 0 || found.filter(({ outcome }) => outcome === wanted[0]).length >= MOST_FLIPS) break;
+      left -= 1;
+      const outcome = await search.decide(changes.reduce((input, { apply }) => apply(input), search.input));
+      if (outcome !== undefined && wanted.includes(outcome)) found.push({ outcome, changes: changes.map(({ apply: _, ...change }) => change) });
+    }
+    flips.push(...wanted.flatMap((outcome) => (flips.some((flip) => flip.outcome === outcome) ? [] : found.filter((flip) => flip.outcome === outcome).slice(0, MOST_FLIPS))));
+    if (flips.some(({ outcome }) => outcome === wanted[0])) break;
+  }
+  return flips;
+}
+
+function distinct(atoms: readonly Atom[]): readonly Atom[] {
+  const real = atoms.filter(({ from, to }) => JSON.stringify(from) !== JSON.stringify(to));
+  return [...new Map(real.map((atom) => [JSON.stringify([atom.fact, atom.to]), atom])).values()];
+}
+
+/** No two changes of one fact. */
+function* combinations(atoms: readonly Atom[], size: number, from = 0): Generator<readonly Atom[]> {
+  if (size === 0) return void (yield []);
+  for (let at = from; at <= atoms.length - size; at += 1) {
+    const first = atoms[at];
+    if (first === undefined) return;
+    for (const rest of combinations(atoms, size - 1, at + 1)) if (!rest.some(({ fact }) => fact === first.fact)) yield [first, ...rest];
+  }
+}

@@ -1,0 +1,129 @@
+/** Owns the answer to "why was this call decided so": asks the engine which conditions hold, opa which expressions failed, and decides anew what it claims; refuses to guess. */
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { Outcome } from '../conditions.ts';
+import { compileParts, startPolicy, type CompiledParts, type PolicyParts } from '../engine.ts';
+import { readLibrary } from '../library.ts';
+import type { CallInput, Mode, Policy } from '../port.ts';
+import { atomsFor, type Atom } from './atoms.ts';
+import { withPrincipal } from './edits.ts';
+import type { Explanation, RuleWhy } from './explanation.ts';
+import { findFlips } from './flips.ts';
+import { factNames, factsOf, groupsOf, type Failed, type Group } from './groups.ts';
+import { regoAtoms } from './rego-atoms.ts';
+import { stageRego, type StagedRego } from './rego-why.ts';
+
+/** Rules that did not fire and are told of. */
+const NEAR = 5;
+/** Decisions that a search may take: those in this thread are cheap. */
+const BUDGET = { library: 2000, worker: 600 } as const;
+
+/** Explains the decision on a call. Throws as `loadPolicy`, and POLICY_FAILED where there is no decision. */
+export async function explainCall(parts: PolicyParts, input: CallInput): Promise<Explanation> {
+  const compiled = await compileParts(parts);
+  const policy = await startPolicy(compiled, parts.deadlineMs);
+  const rego = await readRego(parts);
+  try {
+    const decision = await policy.call(input);
+    const found = await judgeRules(compiled, parts, input);
+    const staged = typeof rego === 'object' ? rego : undefined;
+    const atoms = [...ruleAtoms(found, input, decision.outcome), ...ownAtoms(parts, input, decision.reasons.map(({ id }) => id)), ...(staged === undefined ? [] : regoAtoms(staged.files.map(({ module }) => module), input))];
+    const fired = found.filter(({ rule }) => rule.fired).map(({ rule }) => rule);
+    const near = nearest(found, decision.outcome).map(({ rule }) => rule);
+    return {
+      decision,
+      revision: policy.revision,
+      rules: [...fired, ...near],
+      others: found.length - fired.length - near.length,
+      expressions: (await staged?.failures(input, [...decision.reasons, ...decision.shadow])) ?? [],
+      ...(typeof rego === 'string' ? { unexplained: rego } : {}),
+      flips: await findFlips({ input, outcome: decision.outcome, atoms, decide: (call) => outcomeOf(policy, call), budget: compiled.foreign ? BUDGET.worker : BUDGET.library }),
+    };
+  } finally {
+    policy.close();
+    if (typeof rego === 'object') await rego.close();
+  }
+}
+
+/** Which facts each of these rules reads, by its id; those that stand in no YAML of today are absent. Throws as `loadPolicy`. */
+export async function readsOf(parts: PolicyParts, ids: readonly string[]): Promise<ReadonlyMap<string, readonly string[]>> {
+  const { rules } = (await compileParts(parts)).rules;
+  return new Map(rules.filter(({ rule }) => ids.includes(rule.id)).map(({ rule }) => [rule.id, factNames(rule.when)]));
+}
+
+/** Without opa a policy may still run from its cache or as a bundle. */
+async function readRego({ sources, opa, folder }: PolicyParts): Promise<StagedRego | Explanation['unexplained']> {
+  const active = sources.filter(({ mode }) => mode !== 'off');
+  if (active.some(({ kind }) => kind === 'bundle')) return 'bundle';
+  const rego = active.filter(({ kind }) => kind === 'rego');
+  if (rego.length === 0) return undefined;
+  try {
+    return await stageRego(rego.map(({ path }) => ({ path, shown: shownIn(folder, path) })), opa);
+  } catch (thrown) {
+    if (thrown instanceof TollgateError && thrown.code === 'OPA_MISSING') return 'opa';
+    throw thrown;
+  }
+}
+
+function shownIn(folder: string, file: string): string {
+  return file.startsWith(`${folder}/`) ? file.slice(folder.length + 1) : file;
+}
+
+/** A rule with its parts, as they hold in this call. */
+interface Judged {
+  readonly rule: RuleWhy;
+  readonly groups: readonly Group[];
+}
+
+async function judgeRules(compiled: CompiledParts, { workspace }: PolicyParts, input: CallInput): Promise<readonly Judged[]> {
+  const library = await startPolicy({ ...compiled, wasm: readLibrary().wasm, foreign: false });
+  const { rules: told } = (await library.explain(input)) as unknown as { readonly rules: readonly { readonly id: string; readonly mode: Mode; readonly failed: Failed }[] };
+  const data = new Map(compiled.rules.list.map((rule) => [rule.reason.id, rule]));
+  const located = new Map(compiled.rules.rules.map((one) => [one.rule.id, one]));
+  return told.flatMap(({ id, mode, failed }): readonly Judged[] => {
+    const [rule, where] = [data.get(id), located.get(id)];
+    if (rule === undefined || where === undefined || mode === 'off') return [];
+    const groups = groupsOf(where, rule, { failed, workspace });
+    const conditions = groups.map(({ field, written, line, holds }) => ({ field, written, line, holds, facts: factsOf(field, input) }));
+    const fired = failed.principal.length + failed.target.length + failed.call.length === 0;
+    const { message, file, line } = rule.reason;
+    return [{ groups, rule: { id, outcome: where.rule.outcome, mode, message, file, line, fired, conditions } }];
+  });
+}
+
+/** Fewest failed parts first; rules that could change the outcome before others, and none that is about another tool altogether. */
+function nearest(found: readonly Judged[], outcome: Outcome): readonly Judged[] {
+  const missing = ({ groups }: Judged): number => groups.filter(({ holds }) => !holds).length;
+  const rank = ({ rule }: Judged): number => Number(rule.outcome === outcome) + Number(rule.mode !== 'enforce');
+  const near = found.filter((one) => !one.rule.fired && missing(one) <= 2 && missing(one) < one.groups.length + Number(one.groups.length === 1));
+  return [...near].sort((a, b) => missing(a) + rank(a) - missing(b) - rank(b)).slice(0, NEAR);
+}
+
+/** What takes a rule that decided away, and what lets one fire that would decide otherwise. */
+function ruleAtoms(found: readonly Judged[], input: CallInput, outcome: Outcome): readonly Atom[] {
+  const enforced = found.filter(({ rule }) => rule.mode === 'enforce');
+  const standing = enforced.filter(({ rule }) => rule.fired && rule.outcome === outcome);
+  const wanted = nearest(enforced.filter(({ rule }) => rule.outcome !== outcome), outcome);
+  return [
+    ...standing.flatMap(({ groups }) => groups.flatMap(({ when }) => atomsFor(when, { input, hold: false }))),
+    ...wanted.flatMap(({ groups }) => groups.filter(({ holds }) => !holds).flatMap(({ when }) => atomsFor(when, { input, hold: true }))),
+  ];
+}
+
+/** What the configuration itself refuses can be lifted by facts too. */
+function ownAtoms({ settings }: PolicyParts, input: CallInput, ids: readonly string[]): readonly Atom[] {
+  const { profiles } = input.principal;
+  const having = settings.profiles.filter(({ name, servers, primitives }) => !profiles.includes(name) && [...servers, ...Object.values(primitives)].includes(input.effect.server));
+  return [
+    ...(ids.includes('profile') ? having.map(({ name }): Atom => ({ fact: 'principal.profiles', from: profiles, to: [...profiles, name], text: `principal.profiles had ${name}`, apply: withPrincipal({ profiles: [...profiles, name] }) })) : []),
+    ...(ids.includes('plan-mode') ? [{ fact: 'plan', from: input.plan ?? 'none', to: 'approved', text: 'the plan of the run were approved', apply: (call: CallInput): CallInput => ({ ...call, plan: 'approved' }) }] : []),
+  ];
+}
+
+async function outcomeOf(policy: Policy, call: CallInput): Promise<Outcome | undefined> {
+  try {
+    return (await policy.call(call)).outcome;
+  } catch (thrown) {
+    if (thrown instanceof TollgateError && thrown.code === 'POLICY_FAILED') return undefined;
+    throw thrown;
+  }
+}
