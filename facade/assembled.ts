@@ -5,7 +5,7 @@ import type { Catalog, Served } from './catalog.ts';
 import type { Config } from './config/config.ts';
 import type { Gateway } from './gateway.ts';
 
-/** Everything that one configuration became. */
+/** A running facade. `config`, `catalog`, `deps` and `serversOf` are those of the configuration that answers now. */
 export interface Assembled {
   readonly config: Config;
   readonly gateway: Gateway;
@@ -17,6 +17,12 @@ export interface Assembled {
   readonly notices: readonly string[];
   /** Logs a throw that is not ours: whole there, secrets redacted, opaque to whoever asked. */
   readonly onFault: (thrown: unknown) => void;
+  /**
+   * Reads a configuration, compiles it, and swaps it in whole; answers with what there is to say about it that is new. On a
+   * throw nothing has changed, and the audit says so. Throws as `Assemble`, and CONFIG_INVALID for what a running process
+   * cannot change: state, audit, limits, and the address while it is `listening`. Not to be called again before it has ended.
+   */
+  readonly reload: (read: () => Config, listening: boolean) => Promise<readonly string[]>;
 }
 
 /** Wires a configuration. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED. */

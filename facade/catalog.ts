@@ -96,10 +96,14 @@ export class Catalog {
   readonly #running = new Map<string, Promise<void>>();
   readonly #retryAt = new Map<string, number>();
 
-  /** `onChange` is told when a server says that its list has changed, `onListed` of every listing, for the audit. */
-  constructor(servers: ReadonlyMap<string, Served>, told: { onChange: () => void; onListed: (listed: Listed) => void }) {
+  /**
+   * `onChange` is told when a server says that its list has changed, `onListed` of every listing, for the audit. What the
+   * catalog `before` knows of the same servers is taken over; from now on it hears of no change any more.
+   */
+  constructor(servers: ReadonlyMap<string, Served>, told: { onChange: () => void; onListed: (listed: Listed) => void }, before?: Catalog) {
     this.servers = servers;
     this.#onListed = told.onListed;
+    if (before !== undefined) this.#takeOver(before);
     for (const { name, adapter } of servers.values()) {
       adapter.onToolsChanged(() => {
         this.#fresh.delete(name);
@@ -128,6 +132,20 @@ export class Catalog {
       this.#running.set(name, running);
       return running;
     }));
+  }
+
+  #takeOver(before: Catalog): void {
+    this.revision = before.revision + 1;
+    for (const [name, served] of this.servers) {
+      if (before.servers.get(name) !== served || before.#running.has(name)) continue;
+      const listing = before.#listings.get(name);
+      const problem = before.problems.get(name);
+      const retryAt = before.#retryAt.get(name);
+      if (listing !== undefined) this.#listings.set(name, listing);
+      if (problem !== undefined) this.problems.set(name, problem);
+      if (retryAt !== undefined) this.#retryAt.set(name, retryAt);
+      if (before.#fresh.has(name)) this.#fresh.add(name);
+    }
   }
 
   async #refreshOne(name: string): Promise<void> {

@@ -38,8 +38,8 @@ export interface Facade {
   instructions(session: Session): string;
   listTools(session: Session, signal: AbortSignal): Promise<Reply>;
   callTool(session: Session, request: CallRequest): Promise<Reply>;
-  /** Called, coalesced, when the list of this session's tools may have changed. */
-  onToolsChanged(listener: () => void): void;
+  /** Called, coalesced, when the list of this session's tools may have changed; without a session, when those of all may. */
+  onToolsChanged(listener: (session?: Session) => void): void;
   /** Prometheus text format; no payloads, no secrets. */
   metrics(): string;
   /** For /healthz: name → state. */

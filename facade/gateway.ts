@@ -1,50 +1,69 @@
-/** Owns the running facade behind its face: sessions, and the end of them; everything else is a stage's. */
-import { callTool, type Deps } from './call.ts';
-import type { Catalog } from './catalog.ts';
-import type { CallRequest, Facade, Reply, Session } from './facade.ts';
-import { listTools } from './list.ts';
-import type { Metrics } from './metrics.ts';
-import type { State } from './state/state.ts';
-import { openSession, type OpenSession } from './session.ts';
+/** Owns the running facade behind its face: sessions, and the generation that answers; everything else is a stage's. */
+import { isDeepStrictEqual } from 'node:util';
+import { TollgateError } from '../catalogs/errors.ts';
 import type { Principal } from '../policies/port.ts';
+import type { Backends } from './backends.ts';
+import { callTool } from './call.ts';
+import { principalAfter } from './config/identity.ts';
+import type { CallRequest, Facade, Reply, Session } from './facade.ts';
+import type { Generation } from './generation.ts';
+import { listTools } from './list.ts';
+import { appendQuietly, closeShared, type Shared } from './shared.ts';
+import { openSession, type OpenSession } from './session.ts';
 
 /** Milliseconds in which several changes of lists become one notification. */
 const CHANGES_MS = 100;
 
 /** The one implementation of Facade. Sessions are looked up by identity: an object of somebody else's is refused. */
 export class Gateway implements Facade {
-  readonly #deps: Deps;
-  readonly #catalog: Catalog;
-  readonly #metrics: Metrics;
-  readonly #state: State;
-  readonly #sessions = new Set<Session>();
-  #listener: (() => void) | undefined;
+  readonly #shared: Shared;
+  readonly #backends: Backends;
+  readonly #sessions = new Set<OpenSession>();
+  /** Generations that have been replaced and still have calls. */
+  readonly #retiring = new Set<Generation>();
+  #generation: Generation;
+  #listener: ((session?: Session) => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
+  #announcer: NodeJS.Timeout | undefined;
 
-  constructor(parts: { deps: Deps; catalog: Catalog; metrics: Metrics; state: State }) {
-    this.#state = parts.state;
-    this.#deps = parts.deps;
-    this.#catalog = parts.catalog;
-    this.#metrics = parts.metrics;
+  constructor(parts: { shared: Shared; backends: Backends; generation: Generation }) {
+    this.#shared = parts.shared;
+    this.#backends = parts.backends;
+    this.#generation = parts.generation;
   }
 
+  /** What answers now. A call reads it once. */
+  get generation(): Generation {
+    return this.#generation;
+  }
+
+  /** How many generations are in use: one, and those whose last calls run. */
+  get generations(): number {
+    return 1 + this.#retiring.size;
+  }
+
+  /** Throws IDENTITY when the principal is gone: it may have been judged by a configuration before this one. */
   openSession(principal: Principal, transport: 'stdio' | 'http'): Session {
-    const session = openSession(principal, transport);
-    this.#deps.audit.append({ type: 'session', event: 'opened', outcome: 'allow', session: session.id, transport, principal: shown(principal) });
+    const { config } = this.#generation;
+    const known = principalAfter(principal, { before: config, after: config });
+    if (known === undefined) throw gone();
+    const session = openSession(isDeepStrictEqual(known, principal) ? principal : known, transport);
+    this.#shared.audit.append({ type: 'session', event: 'opened', outcome: 'allow', session: session.id, transport, principal: shown(session.principal) });
     this.#sessions.add(session);
     return session;
   }
 
   async closeSession(session: Session): Promise<void> {
-    if (!this.#sessions.delete(session)) return;
     const open = session as OpenSession;
+    if (!this.#sessions.delete(open)) return;
     open.end.abort();
-    this.#deps.spills.forget({ principal: open.principal.id, run: open.id });
+    const { budgets, spills, audit } = this.#shared;
+    const { catalog, deps } = this.#generation;
+    spills.forget({ principal: open.principal.id, run: open.id });
     // A server that cannot be asked any more has nothing left of the session either.
-    await Promise.allSettled([...this.#catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)));
-    const { budgets, plans, audit } = this.#deps;
+    await Promise.allSettled([...catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)));
     await endAll([
-      () => plans.end(open.principal, open.id), () => budgets.end('run', open.id), () => budgets.end('session', open.id),
+      () => deps.plans.end(open.principal, open.id), () => budgets.end('run', open.id), () => budgets.end('session', open.id),
       () => audit.append({ type: 'session', event: 'closed', outcome: 'allow', session: open.id, transport: open.transport, principal: shown(open.principal) }),
     ]);
   }
@@ -54,38 +73,51 @@ export class Gateway implements Facade {
     return `Tollgate stands between you and your tools (profile: ${profiles}). Prefer read, write, edit and bash where they are listed. `
       + 'Each call is judged by policy; a refusal names its rule and what to do next, so do not repeat a refused call unchanged. '
       + 'Long results are cut: the notice at the end names the exact call that reads on.'
-      + (this.#deps.plans.applies(session.principal) ? ' Only reading runs at first: present a plan to the user; when an owner has approved it, the rest runs too.' : '');
+      + (this.#generation.deps.plans.applies(session.principal) ? ' Only reading runs at first: present a plan to the user; when an owner has approved it, the rest runs too.' : '');
   }
 
   async listTools(session: Session): Promise<Reply> {
-    return listTools(this.#deps.exposures, session as OpenSession, { redactor: this.#deps.redactor, newId: this.#deps.newId });
+    return this.#generation.within(({ exposures, redactor, newId }) => listTools(exposures, session as OpenSession, { redactor, newId }));
   }
 
   async callTool(session: Session, request: CallRequest): Promise<Reply> {
-    return callTool(this.#deps, session as OpenSession, request);
+    return this.#generation.within((deps) => callTool(deps, session as OpenSession, request));
   }
 
-  onToolsChanged(listener: () => void): void {
+  onToolsChanged(listener: (session?: Session) => void): void {
     this.#listener = listener;
   }
 
   metrics(): string {
-    const entries = [...this.#catalog.servers.values()].map(({ name, adapter }) => [name, adapter.health()] as const);
-    return this.#metrics.text(Object.fromEntries(entries), this.#deps.budgets.unsettled);
+    const entries = [...this.#generation.catalog.servers.values()].map(({ name, adapter }) => [name, adapter.health()] as const);
+    return this.#shared.metrics.text(Object.fromEntries(entries), this.#shared.budgets.unsettled);
   }
 
   health(): Readonly<Record<string, string>> {
-    return Object.fromEntries([...this.#catalog.servers.values()].map(({ name, adapter }) => [name, adapter.health().state]));
+    return Object.fromEntries([...this.#generation.catalog.servers.values()].map(({ name, adapter }) => [name, adapter.health().state]));
+  }
+
+  /** From now on every call and list is answered by `next`; what runs keeps the generation that it began with. */
+  swap(next: Generation): void {
+    const before = this.#generation;
+    this.#generation = next;
+    for (const session of this.#sessions) this.#renew(session, before, next);
+    void this.#retire(before);
+    this.#announcer ??= setTimeout(() => {
+      this.#announcer = undefined;
+      void this.#announce();
+    }, CHANGES_MS);
   }
 
   /** Ends sessions, servers, spills and the log, in this order, so that the last records are written. */
   async close(): Promise<void> {
     clearTimeout(this.#timer);
-    const { spills, policy, audit, recorder } = this.#deps;
+    clearTimeout(this.#announcer);
     await endAll([
       () => together([...this.#sessions].map((session) => this.closeSession(session))),
-      () => together([...this.#catalog.servers.values()].map(({ adapter }) => adapter.stop())),
-      () => spills.close(), () => policy().close(), () => recorder?.close(), () => audit.close(), () => this.#state.close(),
+      () => this.#backends.stop(),
+      () => together([...this.#retiring, this.#generation].map((one) => one.close())),
+      () => closeShared(this.#shared),
     ]);
   }
 
@@ -96,6 +128,43 @@ export class Gateway implements Facade {
       this.#listener?.();
     }, CHANGES_MS);
   }
+
+  #renew(session: OpenSession, before: Generation, next: Generation): void {
+    const principal = principalAfter(session.principal, { before: before.config, after: next.config });
+    if (principal !== undefined) {
+      if (!isDeepStrictEqual(principal, session.principal)) session.principal = principal;
+      return;
+    }
+    if (session.closed.aborted) return;
+    session.end.abort(gone());
+    appendQuietly(this.#shared.audit, { type: 'session', event: 'refused', outcome: 'error', code: 'IDENTITY', session: session.id, transport: session.transport, principal: shown(session.principal) });
+  }
+
+  /** Never rejects. */
+  async #retire(before: Generation): Promise<void> {
+    this.#retiring.add(before);
+    try {
+      await before.empty();
+      await before.close();
+      this.#retiring.delete(before);
+      if (this.#retiring.size === 0) await this.#backends.dropLeft();
+    } catch (thrown) {
+      this.#shared.log.error({ err: thrown }, 'fault');
+    }
+  }
+
+  /** Tells the sessions whose list has become another one than they were shown. */
+  async #announce(): Promise<void> {
+    for (const session of this.#sessions) {
+      if (session.shown === undefined || session.closed.aborted) continue;
+      const text = await this.#generation.within(({ exposures }) => exposures.tableFor(session.principal)).then((table) => table.text, () => undefined);
+      if (text !== session.shown) this.#listener?.(session);
+    }
+  }
+}
+
+function gone(): TollgateError {
+  return new TollgateError('IDENTITY', { detail: 'The principal of this session is not in the configuration any more, or proves itself in another way.', next: 'Connect anew.' });
 }
 
 /** One after the other, each whatever became of the others; then throws the first fault. */

@@ -4,14 +4,16 @@ import type { Exposures } from './exposure.ts';
 import { mapStrings } from './output/clean.ts';
 import type { Redactor } from './output/redact.ts';
 import { refusal } from './refusal.ts';
-import type { OpenSession } from './session.ts';
+import { requireOpen, type OpenSession } from './session.ts';
 
 /** Lists what the session's principal may see, and remembers what it was shown. Never throws. */
 export async function listTools(exposures: Exposures, session: OpenSession, how: { redactor: Redactor; newId: () => string }): Promise<Reply> {
   try {
+    requireOpen(session);
     const table = await exposures.tableFor(session.principal);
     session.listed.clear();
     for (const exposed of table.byName.values()) session.listed.set(exposed.name, exposed.pin);
+    session.shown = table.text;
     return { kind: 'result', text: withoutSecrets(table.text, how.redactor) };
   } catch (thrown) {
     return refusal(thrown, { id: how.newId(), redactor: how.redactor });

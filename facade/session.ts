@@ -10,6 +10,10 @@ const RUN_FORM = /^[A-Za-z0-9_.:-]{1,128}$/;
 
 /** A session with what the facade remembers of it. */
 export interface OpenSession extends Session {
+  /** Changes when a new configuration says something else of this principal; a call keeps what it began with. */
+  principal: Principal;
+  /** The list that this client was last shown. */
+  shown?: string;
   /** Exposed name → pin of the definition that this client was last shown. */
   readonly listed: Map<string, string>;
   /** Run → labels that results brought into it. */
@@ -32,12 +36,17 @@ export function openSession(principal: Principal, transport: 'stdio' | 'http'): 
   return { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal, end, listed: new Map(), labels: new Map() };
 }
 
+/** Throws IDENTITY when the session has ended, with the reason where there is one. */
+export function requireOpen({ closed }: Session): void {
+  if (closed.aborted) throw closed.reason instanceof TollgateError ? closed.reason : new TollgateError('IDENTITY', { detail: 'The session has ended.' });
+}
+
 /**
  * Stage 1. The run is the session, or the name that the host gave under `_meta["tollgate/run"]`, bound to the principal so
  * that nobody joins another's run. Throws IDENTITY when the session has ended or the run's name is malformed.
  */
 export function identify(session: OpenSession, request: CallRequest, at: { decision: string; now: number }): Caller {
-  if (session.closed.aborted) throw new TollgateError('IDENTITY', { detail: 'The session has ended.' });
+  requireOpen(session);
   const named = request.meta?.[RUN_KEY];
   if (named !== undefined && (typeof named !== 'string' || !RUN_FORM.test(named))) {
     throw new TollgateError('IDENTITY', { detail: `_meta["${RUN_KEY}"] is not a name of 1 to 128 letters, digits, _ . : -` });

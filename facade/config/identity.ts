@@ -26,6 +26,17 @@ export function principalForStdio(config: Pick<Config, 'principals'>, { as, user
   throw new TollgateError('IDENTITY', { detail: as === undefined ? 'No principal of tollgate.yaml fits the user who started this.' : `Principal ${quote(as)} is not open to this user over stdio.`, next: choice });
 }
 
+/**
+ * What becomes of a principal under a new configuration: its role, groups and profiles of now, and undefined when it is
+ * gone, or when how it proves itself has changed. An Origin header that was checked stays its origin.
+ */
+export function principalAfter(principal: Principal, { before, after }: { readonly before: Pick<Config, 'principals'>; readonly after: Pick<Config, 'principals'> }): Principal | undefined {
+  const [old, next] = [before, after].map(({ principals }) => principals.find(({ id }) => id === principal.id));
+  if (next === undefined || (old !== undefined && (old.tokenHash !== next.tokenHash || old.stdio !== next.stdio))) return undefined;
+  const renewed = asPrincipal(next);
+  return principal.origin === old?.client ? renewed : Object.freeze({ ...renewed, origin: principal.origin });
+}
+
 /** A principal with a token belongs to the token's holder, unless the OS user has its name or it says `stdio`. */
 function mayBe(principal: PrincipalConfig, user: string): boolean {
   return principal.stdio ?? (principal.tokenHash === undefined || principal.id === user);

@@ -77,7 +77,7 @@ class HttpFront {
       (request, response) => void this.#receive(request, response),
     );
     this.#server.maxConnections = MAX_CONNECTIONS;
-    facade.onToolsChanged(() => this.#sessions.toolsChanged());
+    facade.onToolsChanged((session) => this.#sessions.toolsChanged(session));
   }
 
   async listen(): Promise<string> {

@@ -118,8 +118,10 @@ export class SessionTable {
     await Promise.all([...this.#sessions.values()].map((session) => this.end(session, graceMs)));
   }
 
-  toolsChanged(): void {
-    for (const session of this.#sessions.values()) session.dispatch.toolsChanged();
+  /** Tells one session, or all. */
+  toolsChanged(only?: Session): void {
+    const concerned = only === undefined ? this.#sessions.values() : [this.#sessions.get(only.id)];
+    for (const session of concerned) session?.dispatch.toolsChanged();
   }
 
   /** To be called every few seconds: ends idle sessions, keeps streams alive. */
@@ -133,7 +135,7 @@ export class SessionTable {
   }
 
   #expired(session: HttpSession): boolean {
-    return session.idle && this.#options.now() - session.lastUsed > this.#options.idleMs;
+    return session.session.closed.aborted || (session.idle && this.#options.now() - session.lastUsed > this.#options.idleMs);
   }
 
   #drop(session: HttpSession): void {

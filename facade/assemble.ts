@@ -1,0 +1,123 @@
+/** Owns how a configuration becomes a running facade, and how the next one takes its place; knows implementations by their ports alone. */
+import path from 'node:path';
+import type { Logger } from 'pino';
+import { asTollgateError, TollgateError, type ErrorCode } from '../catalogs/errors.ts';
+import type { Policy } from '../policies/port.ts';
+import type { Assemble, Assembled } from './assembled.ts';
+import { Backends, type BackendMakers } from './backends.ts';
+import type { Config, Problem } from './config/config.ts';
+import { Gateway } from './gateway.ts';
+import { Generation } from './generation.ts';
+import { appendQuietly, closeShared, openShared, registerSecrets, type Shared } from './shared.ts';
+
+/** What facade/main.ts gives. */
+export interface Implementations {
+  readonly loadPolicy: (config: Config, options: { readonly opa?: string }) => Promise<Policy>;
+  /** `current` is the configuration of now, for what is started later. */
+  readonly openBackends: (log: Logger, current: () => Config) => BackendMakers;
+}
+
+type Options = Parameters<Assemble>[1];
+
+/** Makes `assemble` (see Assemble in facade/assembled.ts) from the implementations. */
+export function createAssemble(make: Implementations): Assemble {
+  return async (config, options) => {
+    const shared = openShared(config, options.onLog ?? (() => undefined));
+    try {
+      return await new Assembly(make, options, shared).start(config);
+    } catch (thrown) {
+      await closeShared(shared);
+      throw thrown;
+    }
+  };
+}
+
+class Assembly {
+  readonly #make: Implementations;
+  readonly #options: Options;
+  readonly #shared: Shared;
+  #backends: Backends | undefined;
+  #gateway: Gateway | undefined;
+
+  constructor(make: Implementations, options: Options, shared: Shared) {
+    this.#make = make;
+    this.#options = options;
+    this.#shared = shared;
+  }
+
+  async start(config: Config): Promise<Assembled> {
+    const backends = (this.#backends = new Backends(this.#make.openBackends(this.#shared.log, () => this.#gateway?.generation.config ?? config)));
+    const generation = await this.#generate(config, 'loaded');
+    const gateway = (this.#gateway = new Gateway({ shared: this.#shared, backends, generation }));
+    return {
+      gateway,
+      get config() { return gateway.generation.config; },
+      get catalog() { return gateway.generation.catalog; },
+      get deps() { return gateway.generation.deps; },
+      serversOf: (principal) => gateway.generation.serversOf(principal),
+      notices: noticesOf(config),
+      onFault: (thrown) => this.#shared.log.error({ err: thrown }, 'fault'),
+      reload: (read, listening) => this.#reload(gateway, read, listening),
+    };
+  }
+
+  async #reload(gateway: Gateway, read: () => Config, listening: boolean): Promise<readonly string[]> {
+    const { config: before } = gateway.generation;
+    let config: Config;
+    try {
+      config = read();
+      refuseMoved(before, config, listening);
+    } catch (thrown) {
+      this.#recordRefusal(thrown);
+      throw thrown;
+    }
+    gateway.swap(await this.#generate(config, 'reloaded', gateway.generation));
+    const known = new Set(noticesOf(before));
+    return noticesOf(config).filter((notice) => !known.has(notice));
+  }
+
+  /** A configuration that is refused stands in the audit too: somebody tried to use it. */
+  async #generate(config: Config, event: 'loaded' | 'reloaded', before?: Generation): Promise<Generation> {
+    let policy: Policy | undefined;
+    try {
+      policy = await this.#make.loadPolicy(config, this.#options);
+      const primitives = await this.#backends!.primitives(config);
+      registerSecrets(this.#shared.redactor, config);
+      // What cannot be recorded does not become active.
+      this.#shared.audit.append({ type: 'config', event, outcome: 'allow', revision: policy.revision });
+      return new Generation(this.#shared, { config, policy, serve: () => this.#backends!.serve(config), primitives, onChange: () => this.#gateway?.noteChange(), ...(before === undefined ? {} : { before }) });
+    } catch (thrown) {
+      policy?.close();
+      this.#recordRefusal(thrown);
+      throw thrown;
+    }
+  }
+
+  #recordRefusal(thrown: unknown): void {
+    const { code, data } = asTollgateError(thrown);
+    const problems = Array.isArray(data['problems']) ? { problems: data['problems'].length } : {};
+    appendQuietly(this.#shared.audit, { type: 'config', event: 'refused', outcome: 'error', code: code satisfies ErrorCode, ...problems });
+  }
+}
+
+/** Refuses what a running process cannot change: files that are open, and the address that clients know. */
+function refuseMoved(before: Config, after: Config, listening: boolean): void {
+  const problems: Problem[] = [];
+  const compare = (at: readonly string[], pick: (config: Config) => unknown): void => {
+    if (JSON.stringify(pick(before)) === JSON.stringify(pick(after))) return;
+    problems.push({ file: path.basename(after.file), ...after.ruleDocument.placeOf(at, 'key'), message: `${at.join('.')} cannot change while Tollgate runs; restart it, or put back what was there` });
+  };
+  compare(['state'], ({ state }) => state);
+  compare(['audit'], ({ audit }) => audit);
+  compare(['limits'], ({ limits }) => limits);
+  if (listening) compare(['listen'], ({ listen }) => listen);
+  if (problems.length > 0) throw new TollgateError('CONFIG_INVALID', { detail: `${path.basename(after.file)} changes what is fixed at the start.`, data: { problems } });
+}
+
+/** What a person should know of a configuration. */
+function noticesOf(config: Config): readonly string[] {
+  const direct = [...config.servers.values()].filter((server) => server.approved && server.isolation === 'direct' && server.transport === 'stdio').map(({ name }) => name);
+  const rights = direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
+  const kept = config.recording.mode === 'off' ? [] : [`Recording is ${config.recording.mode}: the arguments of calls are kept, encrypted, in the state folder.`];
+  return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights, ...kept];
+}

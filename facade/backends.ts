@@ -1,0 +1,93 @@
+/** Owns the servers of one process over its configurations: what is set as before keeps running, the rest is made anew; starts nothing itself. */
+import { isDeepStrictEqual } from 'node:util';
+import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
+import { loadMapping, type Mapping } from '../catalogs/primitives/mapping.ts';
+import type { RawTool } from '../catalogs/tool.ts';
+import type { Served } from './catalog.ts';
+import type { Config, ServerConfig } from './config/config.ts';
+import { serveExternal, serveInternal } from './served.ts';
+
+/** What the facade alone reads of a server's entry: a change of it is none of its process. */
+const FACADE_ONLY = ['tools', 'semantics', 'labels', 'validateOutput', 'mapping', 'timeoutMs', 'hardTimeoutMs', 'source'] as const;
+
+/** What an adapter is told of a server. */
+export type AdapterSettings = Omit<ServerConfig, (typeof FACADE_ONLY)[number]>;
+
+/** The implementations, which facade/main.ts knows. */
+export interface BackendMakers {
+  /** Adapters of exactly these servers; those whose settings are the same keep running. Throws CONFIG_INVALID. */
+  readonly sync: (settings: readonly AdapterSettings[]) => ReadonlyMap<string, ServerAdapter>;
+  readonly workspace: (root: string) => PrimitiveBackend;
+  readonly mapped: (parts: { inner: ServerAdapter; mapping: Mapping; root: string }) => PrimitiveBackend;
+  /** Ends all servers, those included that no configuration has any more. */
+  readonly stop: () => Promise<void>;
+}
+
+interface Kept {
+  readonly config: ServerConfig;
+  readonly root: string;
+  readonly served: Served;
+}
+
+/** All servers of a process. */
+export class Backends {
+  readonly #make: BackendMakers;
+  #kept: ReadonlyMap<string, Kept> = new Map();
+  #workspace: { readonly root: string; readonly served: Served } | undefined;
+  /** Workspaces of configurations that are gone. */
+  readonly #left = new Set<Served>();
+
+  constructor(make: BackendMakers) {
+    this.#make = make;
+  }
+
+  /** The servers of a configuration by name: the very objects of before where nothing was changed. Throws CONFIG_INVALID, and has changed nothing then. */
+  serve(config: Config): ReadonlyMap<string, Served> {
+    const adapters = this.#make.sync([...config.servers.values()].map(adapterSettings));
+    const kept = new Map<string, Kept>();
+    for (const server of config.servers.values()) kept.set(server.name, this.#keepOrMake(server, adapters.get(server.name) as ServerAdapter, config.workspace));
+    this.#kept = kept;
+    const workspace = this.#serveWorkspace(config.workspace);
+    return new Map([workspace, ...[...kept.values()].map(({ served }) => served)].map((served) => [served.name, served]));
+  }
+
+  /** Definitions of the primitives. */
+  primitives(config: Config): Promise<readonly RawTool[]> {
+    return (this.#workspace?.served.adapter ?? this.#make.workspace(config.workspace)).listTools();
+  }
+
+  /** Ends the workspaces that the configuration of now does not have; for the time when their last call has ended. */
+  async dropLeft(): Promise<void> {
+    const left = [...this.#left];
+    this.#left.clear();
+    await Promise.all(left.map(({ adapter }) => adapter.stop()));
+  }
+
+  /** Ends everything. */
+  async stop(): Promise<void> {
+    await Promise.all([this.#workspace?.served.adapter.stop(), this.dropLeft(), this.#make.stop()]);
+  }
+
+  #keepOrMake(config: ServerConfig, adapter: ServerAdapter, root: string): Kept {
+    const before = this.#kept.get(config.name);
+    if (before !== undefined && before.served.adapter === adapter && before.root === root && isDeepStrictEqual(before.config, config)) return before;
+    const mapping = config.mapping === undefined ? undefined : loadMapping(config.mapping);
+    // Its sessions and read marks are those of the process behind it.
+    const same = before?.served.backend !== undefined && before.served.adapter === adapter && before.root === root && before.config.mapping === config.mapping;
+    const backend = mapping === undefined ? undefined : same ? before.served.backend : this.#make.mapped({ inner: adapter, mapping, root });
+    const served = serveExternal(config, { adapter, ...(backend === undefined ? {} : { backend }), known: mapping?.tools ?? new Map() });
+    return { config, root, served };
+  }
+
+  #serveWorkspace(root: string): Served {
+    if (this.#workspace?.root === root) return this.#workspace.served;
+    if (this.#workspace !== undefined) this.#left.add(this.#workspace.served);
+    const served = serveInternal(this.#make.workspace(root));
+    this.#workspace = { root, served };
+    return served;
+  }
+}
+
+function adapterSettings(server: ServerConfig): AdapterSettings {
+  return Object.fromEntries(Object.entries(server).filter(([key]) => !(FACADE_ONLY as readonly string[]).includes(key))) as unknown as AdapterSettings;
+}

@@ -1,0 +1,108 @@
+/** Owns one generation: all that one configuration became, whole and unchanging, from its first call to the end of its last; refuses to mix with another. */
+import { randomUUID } from 'node:crypto';
+import type { RawTool } from '../catalogs/tool.ts';
+import type { Policy, Principal } from '../policies/port.ts';
+import type { Listed, Served } from './catalog.ts';
+import { Catalog } from './catalog.ts';
+import type { Deps } from './call.ts';
+import type { CapsConfig, Config } from './config/config.ts';
+import { mergeProfiles } from './config/profiles.ts';
+import { Exposures } from './exposure.ts';
+import { createPlans } from './plan.ts';
+import { openRecorder, type Recorder } from './recording/writer.ts';
+import { appendQuietly, type Shared } from './shared.ts';
+
+/** What a generation is made of. */
+export interface GenerationParts {
+  readonly config: Config;
+  readonly policy: Policy;
+  /** The servers of the configuration. Asked last: what it changes cannot be taken back. */
+  readonly serve: () => ReadonlyMap<string, Served>;
+  /** Definitions of the primitives. */
+  readonly primitives: readonly RawTool[];
+  /** The one before: what it knows of servers that did not change is taken over. */
+  readonly before?: Generation;
+  /** Told when a server says that its list has changed. */
+  readonly onChange: () => void;
+}
+
+/** One configuration at work. */
+export class Generation {
+  readonly config: Config;
+  readonly policy: Policy;
+  readonly catalog: Catalog;
+  readonly deps: Deps;
+  readonly #recorder: Recorder | undefined;
+  #inside = 0;
+  #onEmpty: (() => void) | undefined;
+
+  /** Throws STATE_FAILED when recordings are asked for and cannot be kept. */
+  constructor(shared: Shared, parts: GenerationParts) {
+    const { config, policy, before } = parts;
+    this.config = config;
+    this.policy = policy;
+    this.#recorder = recorderOf(config, shared);
+    this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: (listed) => recordListing(shared, listed) }, before?.catalog);
+    const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
+    const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes });
+    const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
+    this.deps = {
+      workspace: config.workspace, exposures, policy: () => policy, budgets, plans: createPlans(config, state, Date.now), audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+      gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
+      ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
+      onEnd: (trace, error) => {
+        metrics.onEnd(trace, error);
+        if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, err: error.cause ?? error }, error.code);
+      },
+    };
+  }
+
+  /** Names of the servers in a principal's profiles, and of those that serve its primitives. */
+  serversOf(principal: Principal): readonly string[] {
+    const profiles = principal.profiles.flatMap((name) => this.config.profiles.get(name) ?? []);
+    return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...Object.values(profile.primitives)]))];
+  }
+
+  /** Does work that keeps this generation alive until it has ended. */
+  async within<T>(work: (deps: Deps) => Promise<T>): Promise<T> {
+    this.#inside += 1;
+    try {
+      return await work(this.deps);
+    } finally {
+      this.#inside -= 1;
+      if (this.#inside === 0) this.#onEmpty?.();
+    }
+  }
+
+  /** Resolves when nothing works with it; for the time when another has taken its place. */
+  async empty(): Promise<void> {
+    if (this.#inside > 0) await new Promise<void>((resolve) => (this.#onEmpty = resolve));
+  }
+
+  /** Closes the policy and the recordings; idempotent. */
+  async close(): Promise<void> {
+    this.policy.close();
+    await this.#recorder?.close();
+  }
+}
+
+/** Makes something once for each object: principals and sessions live long, calls do not. */
+function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
+  const known = new WeakMap<K, V>();
+  return (key) => {
+    const value = known.get(key) ?? make(key);
+    known.set(key, value);
+    return value;
+  };
+}
+
+function recorderOf(config: Config, { log, audit }: Shared): Recorder | undefined {
+  return openRecorder({ state: config.state, settings: config.recording, now: Date.now, onFault: (error) => {
+    log.error({ err: error.cause }, error.message);
+    appendQuietly(audit, { type: 'config', event: 'unrecorded', outcome: 'error', code: error.code });
+  } });
+}
+
+function recordListing({ audit }: Shared, { server, tools, code }: Listed): void {
+  appendQuietly(audit, { type: 'server', server, event: code === undefined ? 'listed' : 'failed', outcome: code === undefined ? 'allow' : 'error', ...(tools === undefined ? {} : { tools }), ...(code === undefined ? {} : { code }) });
+}

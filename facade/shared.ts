@@ -1,0 +1,80 @@
+/** Owns what outlives a configuration: log, state, audit, budgets, spills, secrets, metrics; opened once a process, refused whole when one part fails. */
+import type { Logger } from 'pino';
+import { asTollgateError } from '../catalogs/errors.ts';
+import { createDigest, readAuditKey } from './audit/key.ts';
+import { openAudit, type AuditEntry, type AuditLog } from './audit/log.ts';
+import { createBudgets, createGate, type Budgets, type Gate } from './budget.ts';
+import type { Config } from './config/config.ts';
+import { createLog } from './log.ts';
+import { Metrics } from './metrics.ts';
+import { Redactor } from './output/redact.ts';
+import { Spills } from './output/spills.ts';
+import type { OpenSession } from './session.ts';
+import type { State } from './state/state.ts';
+import { openState } from './state/sqlite.ts';
+
+/** What every generation works with. */
+export interface Shared {
+  readonly log: Logger;
+  readonly redactor: Redactor;
+  readonly state: State;
+  readonly audit: AuditLog;
+  readonly digest: (text: string) => string;
+  readonly budgets: Budgets;
+  readonly spills: Spills;
+  readonly metrics: Metrics;
+  /** The calls at once of a session. A new limit begins a new gate; calls that wait at the old one are not lost. */
+  readonly gateOf: (session: OpenSession, limit: number) => Gate;
+}
+
+/** Opens all parts. Throws STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED; what was opened before is closed again. */
+export function openShared(config: Config, onLog: (line: string) => void): Shared {
+  const redactor = new Redactor();
+  registerSecrets(redactor, config);
+  const log = createLog(redactor, onLog, process.env['TOLLGATE_LOG']);
+  const state = openState(config.state);
+  let audit: AuditLog | undefined;
+  try {
+    audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
+    const digest = createDigest(readAuditKey(config.state));
+    return { log, redactor, state, audit, digest, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(), gateOf: createGates() };
+  } catch (thrown) {
+    void audit?.close();
+    void state.close();
+    throw thrown;
+  }
+}
+
+/** Closes what `openShared` opened, the log last, so that the last records are written. */
+export async function closeShared({ spills, audit, state }: Shared): Promise<void> {
+  try {
+    spills.close();
+  } finally {
+    await audit.close().finally(() => state.close());
+  }
+}
+
+/** Secrets are only ever added: a result may still hold one that the configuration no longer has. */
+export function registerSecrets(redactor: Redactor, config: Config): void {
+  for (const secret of config.secrets) redactor.register(secret);
+}
+
+/** Appends a record beside a call: one that cannot be written stops nothing, the next call is refused for the same reason. */
+export function appendQuietly(audit: AuditLog, entry: AuditEntry): void {
+  try {
+    audit.append(entry);
+  } catch (thrown) {
+    if (asTollgateError(thrown).code !== 'AUDIT_FAILED') throw thrown;
+  }
+}
+
+function createGates(): Shared['gateOf'] {
+  const gates = new WeakMap<OpenSession, { readonly limit: number; readonly gate: Gate }>();
+  return (session, limit) => {
+    const known = gates.get(session);
+    if (known?.limit === limit) return known.gate;
+    const gate = createGate(limit);
+    gates.set(session, { limit, gate });
+    return gate;
+  };
+}
