@@ -49,24 +49,26 @@ export class OpaBench {
   readonly #opa: Opa;
   readonly #folder: string;
   readonly #user: readonly SourceFile[];
+  readonly #tests: readonly SourceFile[];
   readonly #places: ReadonlyMap<string, Place>;
 
-  private constructor(given: { readonly opa: Opa; readonly folder: string; readonly user: readonly SourceFile[]; readonly places: ReadonlyMap<string, Place> }) {
+  private constructor(given: { readonly opa: Opa; readonly folder: string; readonly user: readonly SourceFile[]; readonly tests: readonly SourceFile[]; readonly places: ReadonlyMap<string, Place> }) {
     this.#opa = given.opa;
     this.#folder = given.folder;
     this.#user = given.user;
+    this.#tests = given.tests;
     this.#places = given.places;
   }
 
-  /** `folder` is empty and the caller's to remove; `files` what the sources hold; `data` the text of all data, the user's included. */
-  static async prepare(opa: Opa, { folder, files, data }: { readonly folder: string; readonly files: readonly SourceFile[]; readonly data: string }): Promise<OpaBench> {
+  /** `folder` is empty and the caller's to remove; `files` what the sources hold, `tests` the Rego tests; `data` the text of all data, the user's included. */
+  static async prepare(opa: Opa, { folder, files, tests, data }: { readonly folder: string; readonly files: readonly SourceFile[]; readonly tests: readonly SourceFile[]; readonly data: string }): Promise<OpaBench> {
     const user = files.filter((file) => isRego(file) && !isTest(file));
-    await stageFiles(user, folder);
+    await stageFiles([...user, ...tests], folder);
     const facts = user.length === 0 ? undefined : await prepareRego(user, { opa, staging: folder });
     await writeFile(path.join(folder, 'data.json'), data);
     await writeFile(path.join(folder, 'harness.rego'), HARNESS);
     const places = await Promise.all(user.map(async (file) => placesOf(file, await readFile(path.join(folder, file.staged), 'utf8'), facts?.rules ?? [])));
-    return new OpaBench({ opa, folder, user, places: new Map(places.flat()) });
+    return new OpaBench({ opa, folder, user, tests, places: new Map(places.flat()) });
   }
 
   /** One answer for each question; a text says why there is none. A case that stops opa is found by halving, so that it spoils no other. */
@@ -88,14 +90,16 @@ export class OpaBench {
   }
 
   /** Runs the Rego tests with library, schemas and capabilities. Throws POLICY_INVALID for tests that do not compile. */
-  async test(tests: readonly SourceFile[]): Promise<readonly RegoTest[]> {
-    if (tests.length === 0) return [];
-    await stageFiles(tests, this.#folder);
-    const all = [...tests, ...this.#user];
+  async test(): Promise<readonly RegoTest[]> {
+    if (this.#tests.length === 0) return [];
+    const all = [...this.#tests, ...this.#user];
     const shown = new Map(all.map((file) => [file.staged, file.shown]));
     const files = [STAGED_LIBRARY, 'data.json', ...shown.keys()];
-    const run = (...options: readonly string[]) => runOpa(this.#opa, ['test', ...this.#opa.flags, '--capabilities', 'capabilities.json', '--schema', 'input.json', ...options, ...files], this.#folder);
-    const [told, covered] = await Promise.all([run('--format', 'json'), run('--format', 'json', '--coverage')]);
+    const run = (...options: readonly string[]) => runOpa(this.#opa, ['test', ...this.#opa.flags, '--capabilities', 'capabilities.json', ...options, ...files], this.#folder);
+    // The library reads other inputs than calls, so the schema of calls is for the user's files alone.
+    const check = ['check', ...this.#opa.flags, '--strict', '--format', 'json', '--capabilities', 'capabilities.json', '--schema', 'input.json', ...shown.keys()];
+    const [checked, told, covered] = await Promise.all([runOpa(this.#opa, check, this.#folder), run('--format', 'json'), run('--format', 'json', '--coverage')]);
+    if (checked.code !== 0) refuseProblems(readOpaProblems(checked.stderr, all));
     const results = readResults(told.stdout);
     if (results === undefined) refuseProblems(readOpaProblems(told.stderr + told.stdout, all));
     if (covered.code === 0) this.coverage.add(JSON.parse(covered.stdout) as OpaCoverage, this.#places);

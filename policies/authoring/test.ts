@@ -126,11 +126,11 @@ interface Bench {
 async function askOpa(cases: readonly DraftedCase[], opa: Opa, { user, tests, compiled }: Bench): Promise<{ readonly answers: readonly Answer[]; readonly rego: readonly RegoTest[]; readonly coverage: Coverage }> {
   const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-test-'));
   try {
-    const bench = await OpaBench.prepare(opa, { folder, files: user, data: compiled.data });
+    const bench = await OpaBench.prepare(opa, { folder, files: user, tests, data: compiled.data });
     const questions = cases.map((one) => 'input' in one
       ? { list: false, input: callInputText(one.input, { project: !compiled.foreign }), time: one.input.time }
       : { list: true, input: listInputText(one.principal, one.tools), time: NOON });
-    const [values, rego] = await Promise.all([bench.answer(questions), bench.test(tests)]);
+    const [values, rego] = await Promise.all([bench.answer(questions), bench.test()]);
     const answers = values.map((value, number) => readAnswer(value, cases[number]));
     return { answers, rego, coverage: bench.coverage.result };
   } finally {
