@@ -19,6 +19,8 @@ export interface Bundle {
   readonly data: Readonly<Record<string, unknown>>;
   /** What `tollgate policy build` knew of the rules; a bundle that opa alone has built has none. */
   readonly facts?: RegoFacts;
+  /** Hash of the library that is built in; absent where the facts are. */
+  readonly library?: string;
 }
 
 /** Files of a bundle by name. */
@@ -40,19 +42,19 @@ export function openBundle(files: ReadonlyMap<string, Uint8Array>): Bundle {
   const wasm = files.get(BUNDLE_FILES.wasm);
   if (wasm === undefined) throw new Error('it holds no policy.wasm; build it with `tollgate policy build`');
   const facts = files.get(BUNDLE_FILES.facts);
-  return { wasm, data: readData(files.get(BUNDLE_FILES.data)), ...(facts === undefined ? {} : { facts: readFacts(facts, wasm) }) };
+  return { wasm, data: readData(files.get(BUNDLE_FILES.data)), ...(facts === undefined ? {} : readFacts(facts, wasm)) };
 }
 
-/** The text of tollgate.json: facts, tied to the wasm that they are true of. */
-export function factsText(wasm: Uint8Array, facts: RegoFacts): string {
-  return `${JSON.stringify({ version: FACTS_VERSION, wasm: hashOf(wasm), facts })}\n`;
+/** The text of tollgate.json: facts, tied to the wasm that they are true of. `library`: hash of the library in it. */
+export function factsText(wasm: Uint8Array, { facts, library }: { readonly facts: RegoFacts; readonly library: string }): string {
+  return `${JSON.stringify({ version: FACTS_VERSION, wasm: hashOf(wasm), library, facts })}\n`;
 }
 
-function readFacts(bytes: Uint8Array, wasm: Uint8Array): RegoFacts {
-  const { version, wasm: hash, facts } = JSON.parse(new TextDecoder().decode(bytes)) as { version?: unknown; wasm?: unknown; facts?: RegoFacts };
-  if (version !== FACTS_VERSION || facts === undefined) throw new Error('its tollgate.json is of another version; build it anew');
+function readFacts(bytes: Uint8Array, wasm: Uint8Array): { readonly facts: RegoFacts; readonly library: string } {
+  const { version, wasm: hash, library, facts } = JSON.parse(new TextDecoder().decode(bytes)) as { version?: unknown; wasm?: unknown; library?: unknown; facts?: RegoFacts };
+  if (version !== FACTS_VERSION || facts === undefined || typeof library !== 'string') throw new Error('its tollgate.json is of another version; build it anew');
   if (hash !== hashOf(wasm)) throw new Error('its tollgate.json belongs to another policy.wasm');
-  return facts;
+  return { facts, library };
 }
 
 function hashOf(bytes: Uint8Array): string {

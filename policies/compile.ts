@@ -41,9 +41,9 @@ export async function compileRego(sources: readonly RegoSource[], options: { rea
   } finally {
     await rm(staging, { recursive: true, force: true });
   }
-  const { facts, ...built } = await readBundle(target, 'of the cache');
-  if (facts === undefined) throw new TollgateError('POLICY_INVALID', { detail: 'The built policy could not be stored in the cache folder.' });
-  return { ...built, facts };
+  const built = await readBundle(target, 'of the cache');
+  if (built.facts === undefined) throw new TollgateError('POLICY_INVALID', { detail: 'The built policy could not be stored in the cache folder.' });
+  return { ...built, facts: built.facts };
 }
 
 function hashFiles(files: readonly SourceFile[], opa: Opa): string {
@@ -109,7 +109,7 @@ async function build(files: readonly SourceFile[], job: Job): Promise<void> {
   await mkdir(out);
   await writeFile(path.join(out, 'policy.wasm'), wasm);
   await writeFile(path.join(out, 'data.json'), unpacked.get('data.json') ?? '{}');
-  await writeFile(path.join(out, 'tollgate.json'), factsText(wasm, { packages, sets, places, rules }));
+  await writeFile(path.join(out, 'tollgate.json'), factsText(wasm, { facts: { packages, sets, places, rules }, library: hashLibrary() }));
 }
 
 /** What stands in the cache, or undefined when it is missing or damaged: it is built anew then, and judged aloud. */

@@ -7,16 +7,16 @@ import { TollgateError } from '../catalogs/errors.ts';
 import { readBundle, type Bundle } from './bundle.ts';
 import { compileRego } from './compile.ts';
 import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-policy.ts';
-import { ENTRYPOINTS, readLibrary } from './library.ts';
+import { findFaults } from './judge.ts';
+import { ENTRYPOINTS, hashLibrary, readLibrary } from './library.ts';
 import { findOpa } from './opa.ts';
 import { compileMode, mayBe, type ModeData } from './modes.ts';
 import { PatternError } from './patterns.ts';
 import type { BundleServer, ModeSettings } from './port.ts';
-import { refuseProblems, type Problem } from './problems.ts';
+import { problemsOf, refuseProblems, type Problem } from './problems.ts';
 import type { RegoFacts, RegoRule } from './rego.ts';
-import { compileRules, findDangling, type CompiledRules, type RuleDocument } from './rules.ts';
-import { compileSettings, INTERNAL_SERVERS, type Settings } from './settings.ts';
-import { WasmPolicy } from './wasm.ts';
+import { compileRules, type CompiledRules, type RuleDocument } from './rules.ts';
+import { compileSettings, type Settings } from './settings.ts';
 import { WorkerEvaluator } from './workers.ts';
 
 /** Where policy comes from: a YAML rules file, Rego (a folder or a file), or a built bundle. */
@@ -83,7 +83,7 @@ export async function loadPolicy(parts: PolicyParts): Promise<CompiledPolicy> {
 export async function startPolicy({ wasm, data, rules, foreign }: CompiledParts, deadlineMs = DEADLINE_MS): Promise<CompiledPolicy> {
   const revision = createHash('sha256').update(wasm).update(data).digest('hex');
   const evaluator = foreign ? await startWorkers(wasm, data) : new LibraryEvaluator(wasm, data);
-  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs, zones: rules.zones });
+  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs, zones: rules.zones, located: rules.rules });
 }
 
 /** Reads and compiles all sources. Throws as `loadPolicy`. */
@@ -91,9 +91,12 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
   const { settings } = parts;
   const rules = compileRules(await readRules(parts), parts.workspace);
   const library = readLibrary();
-  const known = { servers: [...INTERNAL_SERVERS, ...settings.servers.map(({ name }) => name)], profiles: settings.profiles.map(({ name }) => name) };
-  refuseProblems([...rules.problems, ...findBroken(rules, library.wasm), ...findDangling(rules.mentions, known)]);
-  const user = await loadUser(parts);
+  const faults = findFaults(rules, settings, library.wasm);
+  const user = await loadUser(parts).catch((thrown: unknown) => {
+    refuseProblems([...faults, ...problemsOf(thrown)]);
+    throw thrown;
+  });
+  refuseProblems(faults);
   const config = {
     version: 1,
     ...settingsData(settings),
@@ -129,6 +132,7 @@ async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
   if (rego.length > 0 || others.length > 0) throw new TollgateError('POLICY_INVALID', { detail: 'A bundle stands alone: build all Rego into one bundle.' });
   const mode = compileMode(bundle);
   const read = await readBundle(bundle.path, showName(bundle, parts));
+  if (read.library !== undefined && read.library !== hashLibrary()) throw new TollgateError('POLICY_INVALID', { detail: `The bundle ${showName(bundle, parts)} was built by another version of Tollgate.`, next: 'Build it anew with `tollgate policy build`.' });
   return { ...read, modes: {}, mode, sets: mayBe('enforce', mode) ? (read.facts?.sets ?? ALL_SETS) : NO_SETS };
 }
 
@@ -158,20 +162,8 @@ async function readRuleFiles(parts: PolicyParts): Promise<readonly RuleDocument[
       throw new TollgateError('POLICY_INVALID', { detail: `The rules ${file} cannot be read.`, cause });
     });
     const document = parts.readYaml(file, text);
-    refuseProblems(document.problems);
-    return { file, mode: source.mode, ...(source.modes === undefined ? {} : { modes: source.modes }), value: document.value, placeOf: (at, part) => document.placeOf(at, part) };
+    return { file, problems: document.problems, mode: source.mode, ...(source.modes === undefined ? {} : { modes: source.modes }), value: document.value, placeOf: (at, part) => document.placeOf(at, part) };
   }));
-}
-
-/** Patterns that the engine cannot compile, asked of the engine itself: in a decision they would silently match nothing. */
-function findBroken({ mentions }: CompiledRules, wasm: Uint8Array): readonly Problem[] {
-  const patterns = mentions.filter(({ kind }) => kind === 'pattern');
-  if (patterns.length === 0) return [];
-  const engine = new WasmPolicy(wasm, '{}', { entrypoints: [ENTRYPOINTS.patterns] });
-  return patterns.flatMap(({ name, place }) => {
-    const { broken } = engine.evaluate(ENTRYPOINTS.patterns, JSON.stringify({ patterns: [name] }));
-    return Array.isArray(broken) && broken.length === 0 ? [] : [{ ...place, message: `${JSON.stringify(name)} is no RE2 regular expression (no lookaround, no backreferences)` }];
-  });
 }
 
 /** A wrong pattern of the configuration is a fault of the policy that it becomes. */

@@ -1,5 +1,6 @@
 /** Owns what user Rego must look like before it is built: folded sets in packages of their own; refuses names of the library, sets that are none, and ids that are none. */
-import { aliasesOf, groundPath, packagePath, termsIn, type Annotation, type Module, type Rule } from './ast.ts';
+import { createHash } from 'node:crypto';
+import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation, type Module, type Rule } from './ast.ts';
 import type { Problem } from './problems.ts';
 import { RESERVED } from './rules.ts';
 
@@ -21,6 +22,8 @@ export interface RegoRule {
   readonly set: SetName;
   readonly file: string;
   readonly line: number;
+  /** Of the rule as it is written, so that two builds can be compared without their sources. */
+  readonly digest: string;
   /** From METADATA: `custom.id` of the rule, of all rules of its name, or of the package. */
   readonly id?: string;
   readonly title?: string;
@@ -111,7 +114,7 @@ class Inspector {
       const partial = head.ref.length === 1 && head.key !== undefined && head.value === undefined;
       if (!folded) refuse(head.location, `\`${set}\` counts only in a package policy.<name>; move it there, or name it otherwise`);
       else if (!partial) refuse(head.location, `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``);
-      else this.rules.push({ file, rule, facts: { package: name, set, file: file.shown, line: rule.location.row, ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]) } });
+      else this.rules.push({ file, rule, facts: { package: name, set, file: file.shown, line: rule.location.row, digest: digestOf(rule), ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]) } });
     }
   }
 }
@@ -141,6 +144,10 @@ function checkCustom({ custom = {} }: Annotation, refuse: (message: string) => v
   if (typeof id === 'string' && RESERVED.has(id)) refuse(`"${id}" is the id of a reason of Tollgate itself; choose another`);
   if (severity !== undefined && !SEVERITIES.some((known) => known === severity)) refuse(`custom.severity must be one of ${SEVERITIES.join(', ')}`);
   if (remediation !== undefined && typeof remediation !== 'string') refuse('custom.remediation must be a text: what the caller can do instead');
+}
+
+function digestOf(rule: Rule): string {
+  return createHash('sha256').update(sourceOf(rule.location) ?? JSON.stringify(rule)).digest('hex').slice(0, 16);
 }
 
 /** The ids that a rule writes into its members as plain text. */

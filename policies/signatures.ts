@@ -18,6 +18,18 @@ export type SigningAlgorithm = (typeof ALGORITHMS)[number];
 export interface SigningKey {
   readonly algorithm: SigningAlgorithm;
   readonly key: string;
+  /** What the bundle may be used for, as its readers ask; absent: anything. */
+  readonly scope?: string;
+}
+
+/** What a signature is verified with. */
+export interface Verifier {
+  /** PEM of public keys or certificates. */
+  readonly keys?: readonly string[];
+  /** For HMAC. */
+  readonly secrets?: readonly string[];
+  /** The scope that must be signed; absent: none may be. */
+  readonly scope?: string;
 }
 
 /** Algorithms that a kind of key verifies: a public key must never be taken for the secret of an HMAC. */
@@ -38,20 +50,20 @@ type Files = ReadonlyMap<string, Uint8Array>;
  * The text of `.signatures.json` for these files. It holds no time: with RS256 and HS256 the same files give the same text.
  * Throws Error when the key does not fit the algorithm.
  */
-export async function signFiles(files: Files, { algorithm, key }: SigningKey): Promise<string> {
+export async function signFiles(files: Files, { algorithm, key, scope }: SigningKey): Promise<string> {
   const listed = [...files].filter(([name]) => name !== SIGNATURES).map(([name, bytes]): SignedFile => ({ name: plainName(name), hash: hashFile(name, bytes), algorithm: HASH }));
-  const payload = new TextEncoder().encode(JSON.stringify({ files: listed.sort((a, b) => (a.name < b.name ? -1 : 1)) }));
+  const payload = new TextEncoder().encode(JSON.stringify({ files: listed.sort((a, b) => (a.name < b.name ? -1 : 1)), ...(scope === undefined ? {} : { scope }) }));
   const secret = algorithm === 'HS256' ? new TextEncoder().encode(key) : requireKind(createPrivateKey(key), algorithm);
   const token = await new CompactSign(payload).setProtectedHeader({ alg: algorithm }).sign(secret);
   return `${JSON.stringify({ signatures: [token] })}\n`;
 }
 
 /**
- * Verifies that one of `keys` (PEM of public keys or certificates; `secrets` for HMAC) has signed exactly these files. Throws
- * Error with what is wrong: no signature, no key that fits, a file that is changed, missing or not named.
+ * Verifies that one of the keys has signed exactly these files. Throws Error with what is wrong: no signature, no key that
+ * fits, another scope, a file that is changed, missing or not named.
  */
-export async function verifyFiles(files: Files, { keys = [], secrets = [] }: { readonly keys?: readonly string[]; readonly secrets?: readonly string[] }): Promise<void> {
-  const signed = new Map((await readSigned(files, { keys, secrets })).map((file) => [plainName(file.name), file]));
+export async function verifyFiles(files: Files, verifier: Verifier): Promise<void> {
+  const signed = new Map((await readSigned(files, verifier)).map((file) => [plainName(file.name), file]));
   for (const [name, bytes] of files) {
     if (name === SIGNATURES) continue;
     const file = signed.get(plainName(name));
@@ -64,7 +76,7 @@ export async function verifyFiles(files: Files, { keys = [], secrets = [] }: { r
   if (missing !== undefined) throw new Error(`${missing} is named by the signature and is not there`);
 }
 
-async function readSigned(files: Files, { keys, secrets }: { readonly keys: readonly string[]; readonly secrets: readonly string[] }): Promise<readonly SignedFile[]> {
+async function readSigned(files: Files, { keys = [], secrets = [], scope = '' }: Verifier): Promise<readonly SignedFile[]> {
   const bytes = files.get(SIGNATURES);
   if (bytes === undefined) throw new Error('it is not signed');
   const { signatures } = JSON.parse(new TextDecoder().decode(bytes)) as { readonly signatures?: readonly unknown[] };
@@ -72,7 +84,9 @@ async function readSigned(files: Files, { keys, secrets }: { readonly keys: read
   if (signatures?.length !== 1 || typeof token !== 'string') throw new Error('its signature is not one token');
   for (const { key, algorithms } of [...keys.map(readPublic), ...secrets.map(readSecret)]) {
     const verified = await jwtVerify(token, key, { algorithms: [...algorithms] }).catch(() => undefined);
-    if (verified !== undefined) return requireList(verified.payload['files']);
+    if (verified === undefined) continue;
+    if ((verified.payload['scope'] ?? '') !== scope) throw new Error('it is signed for another scope');
+    return requireList(verified.payload['files']);
   }
   throw new Error('none of the keys has signed it');
 }

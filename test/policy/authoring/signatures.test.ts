@@ -83,6 +83,12 @@ describe('a signed bundle', () => {
     await expect(verifyFiles(files, { keys: [rsa.publicKey], secrets: [''] })).rejects.toThrow('none of the keys');
   });
 
+  it('for one scope is refused for another, and for none', async () => {
+    const files = new Map([...FILES, ['.signatures.json', utf8(await signFiles(FILES, { algorithm: 'HS256', key: SECRET, scope: 'read' }))]]);
+    await expect(verifyFiles(files, { secrets: [SECRET], scope: 'read' })).resolves.toBeUndefined();
+    for (const verifier of [{ secrets: [SECRET], scope: 'write' }, { secrets: [SECRET] }]) await expect(verifyFiles(files, verifier)).rejects.toThrow('signed for another scope');
+  });
+
   it('is not made with a key that does not fit, nor over YAML', async () => {
     await expect(signFiles(FILES, { algorithm: 'ES256', key: rsa.privateKey })).rejects.toThrow('a key of the kind rsa does not sign with ES256');
     await expect(signFiles(new Map([['data.yaml', utf8('a: 1')]]), { algorithm: 'HS256', key: SECRET })).rejects.toThrow('data of a signed bundle is data.json');
