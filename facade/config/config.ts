@@ -12,8 +12,10 @@ export interface ServerConfig {
   readonly cwd?: string;
   readonly url?: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Only `direct` until servers run in sandboxes; absent means that nobody asked for it, and the server does not start. */
-  readonly isolation?: 'direct';
+  /** Absent: `sandbox`. Programs only; a remote server has no process here. */
+  readonly isolation?: 'direct' | 'sandbox' | 'container';
+  /** Absent: it is given nothing. Paths absolute and real. */
+  readonly sandbox?: SandboxConfig;
   /** True only when tollgate.yaml itself says so. */
   readonly approved: boolean;
   readonly tools: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
@@ -33,6 +35,36 @@ export interface ServerConfig {
   readonly source: string;
   /** Set when the entry cannot be used (from an included file): why. */
   readonly unusable?: string;
+}
+
+/** What an isolated program is given, in the words of VS Code; paths absolute and real. */
+export interface SandboxConfig {
+  readonly filesystem: {
+    /** Beside the programs of the system and its own. */
+    readonly allowRead: readonly string[];
+    readonly allowWrite: readonly string[];
+    /** Taken out of both. */
+    readonly denyRead: readonly string[];
+  };
+  readonly network: { readonly allowedDomains: readonly string[] };
+  readonly limits: {
+    /** Data of one process in a sandbox, of all in a container. */
+    readonly memoryMb: number;
+    /** Processes and threads together. */
+    readonly processes: number;
+    /** Largest file, and all that /tmp may hold. */
+    readonly fileMb: number;
+    /** Processor time of one process, seconds; absent: no limit. */
+    readonly cpuSeconds?: number;
+  };
+  /** Of a container. */
+  readonly image?: string;
+}
+
+/** How commands of the internal workspace run. */
+export interface BashConfig {
+  readonly isolation: 'direct' | 'sandbox';
+  readonly sandbox: SandboxConfig;
 }
 
 /** A principal of the configuration; `tokenHash` is the hex SHA-256 of its bearer token. */
@@ -161,6 +193,7 @@ export interface Config {
   /** Absolute; made 0700 on use. */
   readonly state: string;
   readonly servers: ReadonlyMap<string, ServerConfig>;
+  readonly bash: BashConfig;
   readonly principals: readonly PrincipalConfig[];
   readonly profiles: ReadonlyMap<string, ProfileConfig>;
   readonly policies: readonly PolicySource[];
@@ -177,6 +210,8 @@ export interface Config {
   readonly listen: ListenConfig;
   readonly limits: { readonly servers: number; readonly connections: number };
   readonly schemaProfile: string;
+  /** By name; a secret that is not here is in the vault. */
+  readonly secretSources: ReadonlyMap<string, SecretSource>;
   /** Values that came from ${ENV} into headers or env of servers: registered with the redactor. */
   readonly secrets: readonly string[];
   /** Reports on included files; never stop the start. */

@@ -25,12 +25,18 @@ const FILLED: readonly Path[] = [
   ['servers', '*', 'args', '*'],
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
+  ['servers', '*', 'sandbox', 'filesystem', '*', '*'],
+  ['servers', '*', 'sandbox', 'image'],
+  ['bash', 'filesystem', '*', '*'],
   ['expose', 'tools', '*', 'pins', '**'],
   ['profiles', '*', 'expose', 'tools', '*', 'pins', '**'],
 ];
 
 /** Texts whose variables hold secrets. */
 const SECRET: readonly Path[] = [['principals', '*', 'token'], ['policies', '*', 'token'], ['servers', '*', 'env', '*'], ['servers', '*', 'headers', '*']];
+
+/** Texts that may hold `${secret:NAME}`: what is filled in when a server is started or reached. */
+const LATE: readonly Path[] = [['servers', '*', 'env', '*'], ['servers', '*', 'headers', '*']];
 
 /** What filling in needs. Values of variables in secret places are added to `secrets`. */
 export interface FillContext {
@@ -47,11 +53,12 @@ export function fill(value: unknown, at: Path, context: FillContext): unknown {
 }
 
 function fillText(text: string, at: Path, { variables, report, secrets }: FillContext): string {
-  const filled = substitute(text, variables);
+  const isAt = (patterns: readonly Path[]): boolean => patterns.some((pattern) => matches(pattern, at));
+  const filled = substitute(text, { ...variables, secrets: isAt(LATE) });
   const fault = filled.ok ? textFault(filled.text) : filled.reason;
   if (fault !== undefined) report.refuse(at, fault);
   if (fault !== undefined || !filled.ok) return '';
-  if (SECRET.some((pattern) => matches(pattern, at))) filled.fromOutside.forEach((secret) => secrets.add(secret));
+  if (isAt(SECRET)) filled.fromOutside.forEach((secret) => secrets.add(secret));
   return filled.text;
 }
 

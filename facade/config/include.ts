@@ -7,6 +7,7 @@ import type { ServerDefinition } from './definition.ts';
 import { readText } from './files.ts';
 import { nameFault, SERVER_NAME } from './names.ts';
 import { quote } from './problems.ts';
+import type { SandboxBase } from './sandbox.ts';
 import { isOverlay, settingsOf } from './servers.ts';
 import { inlineCodeFlag } from './spawn-rules.ts';
 import { substitute } from './substitute.ts';
@@ -22,6 +23,7 @@ export interface IncludeContext {
   /** Folder of tollgate.yaml. */
   readonly project: string;
   readonly secrets: Set<string>;
+  readonly base: SandboxBase;
   /** At most this many servers in all (HA-05). */
   readonly limit: number;
 }
@@ -81,7 +83,7 @@ function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeC
   if (flag !== undefined) faults.push(`${flag} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
   const overlay = Object.hasOwn(context.written, entry.name) ? context.written[entry.name] : undefined;
   const [unusable] = faults;
-  return { name: entry.name, ...definition, ...settingsOf(overlay ?? {}), source: client.file, ...(unusable !== undefined && { unusable }) };
+  return { name: entry.name, ...definition, ...settingsOf(overlay ?? {}, context.base), source: client.file, ...(unusable !== undefined && { unusable }) };
 }
 
 interface Filling {
@@ -135,11 +137,11 @@ function readEnvFile(file: string, { context, faults }: Pick<Filling, 'context' 
 }
 
 /** Entries of tollgate.yaml that add settings to a server which no included file has: kept, so that names hold, but unusable. */
-export function addAbsent(context: Pick<IncludeContext, 'servers' | 'written'>, source: string): readonly string[] {
+export function addAbsent(context: Pick<IncludeContext, 'servers' | 'written' | 'base'>, source: string): readonly string[] {
   const absent = Object.entries(context.written).filter(([name, entry]) => SERVER_NAME.test(name) && isOverlay(entry) && !context.servers.has(name));
   for (const [name, entry] of absent) {
     const unusable = 'it has neither command nor url, and no included file defines it';
-    context.servers.set(name, { name, transport: 'stdio', args: [], env: {}, headers: {}, ...settingsOf(entry), source, unusable });
+    context.servers.set(name, { name, transport: 'stdio', args: [], env: {}, headers: {}, ...settingsOf(entry, context.base), source, unusable });
   }
   return absent.map(([name]) => name);
 }

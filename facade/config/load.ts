@@ -17,7 +17,10 @@ import type { Path } from './problems.ts';
 import { buildBudget, buildProfiles } from './profiles.ts';
 import { buildRecording } from './recording.ts';
 import { checkReferences } from './references.ts';
+import { bashOf, checkSandboxes } from './sandbox.ts';
+import type { SandboxBase } from './sandbox.ts';
 import { checkShape } from './schema.ts';
+import { buildSecretSources } from './secret-sources.ts';
 import { buildServers } from './servers.ts';
 import type { Variables } from './substitute.ts';
 import type { Written } from './written.ts';
@@ -76,8 +79,10 @@ class Loader {
     const workspace = variables.folders.get('workspaceFolder');
     const principals = buildPrincipals(written.principals, this.#raw, this.#report);
     const policies = placePolicies(written.policies, { raw: this.#raw, resolve: this.#resolve, report: this.#report });
-    const { servers, warnings } = this.#servers(written, variables);
+    const base = { home: this.#world.home, ...(workspace !== undefined && { workspace }) };
+    const { servers, warnings } = this.#servers(written, { variables, base });
     const places = placeState(written, { ...this.#world, folder: this.#folder, resolve: this.#resolve, report: this.#report, ...(workspace !== undefined && { workspace }) });
+    checkSandboxes(written, { ...base, report: this.#report, hidden: [places.state, places.auditFolder] });
     const serverNames = new Set(this.#keysOf('servers'));
     const included = new Map([...servers.values()].filter(({ name }) => !serverNames.has(name)).map(({ name, source }) => [name, source]));
     const profileKeys = Object.fromEntries(this.#keysOf('profiles').map((name) => [name, true]));
@@ -91,6 +96,8 @@ class Loader {
       workspace,
       state: places.state,
       servers: new FrozenMap(servers),
+      bash: bashOf(written.bash, base),
+      secretSources: new FrozenMap(buildSecretSources(written.secrets ?? {}, this.#report)),
       principals,
       profiles: new FrozenMap(buildProfiles(written.profiles ?? {}, written.expose)),
       policies,
@@ -124,14 +131,14 @@ class Loader {
     return fill(value, at, { variables, report: this.#report, secrets: this.#secrets });
   }
 
-  #servers(written: Written, variables: Variables): { readonly servers: Map<string, ServerConfig>; readonly warnings: readonly Problem[] } {
+  #servers(written: Written, { variables, base }: { readonly variables: Variables; readonly base: SandboxBase }): { readonly servers: Map<string, ServerConfig>; readonly warnings: readonly Problem[] } {
     const entries = written.servers ?? {};
-    const servers = buildServers(entries, { report: this.#report, raw: this.#raw, file: this.#yaml.file, resolve: this.#resolve, secrets: this.#secrets });
+    const servers = buildServers(entries, { report: this.#report, raw: this.#raw, file: this.#yaml.file, resolve: this.#resolve, secrets: this.#secrets, base });
     const limit = written.limits?.servers ?? LIMITS.servers;
     if (servers.size > limit) this.#report.refuse(['servers'], `${servers.size} servers where ${limit} are allowed: each costs memory and the model's attention; remove some, or raise limits.servers`);
     const files = (written.include ?? []).map((file, index) => ({ file: this.#resolve(file), shown: String(this.#rawList('include')[index]) }));
-    const warnings = includeServers(files, { servers, written: entries, variables, resolve: this.#resolve, project: this.#folder, secrets: this.#secrets, limit });
-    for (const name of addAbsent({ servers, written: entries }, this.#yaml.file)) {
+    const warnings = includeServers(files, { servers, written: entries, variables, resolve: this.#resolve, project: this.#folder, secrets: this.#secrets, base, limit });
+    for (const name of addAbsent({ servers, written: entries, base }, this.#yaml.file)) {
       if (written.include !== undefined) this.#report.warn(['servers', name], `server ${quote(name)} is in none of the included files, so it cannot be used; add command or url, or correct include`);
       else this.#report.refuse(['servers', name], `server ${quote(name)} has neither command nor url, so nothing could be started; add one of them`);
     }

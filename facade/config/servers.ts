@@ -7,6 +7,8 @@ import type { Finding, ServerDefinition } from './definition.ts';
 import { nameFault } from './names.ts';
 import { didYouMean, quote } from './problems.ts';
 import type { Path, Report } from './problems.ts';
+import { sandboxOf } from './sandbox.ts';
+import type { SandboxBase } from './sandbox.ts';
 import type { WrittenServer } from './written.ts';
 
 /** Defaults of a server; the schema names the same ones (HA-08, HA-09, HE-02). */
@@ -21,6 +23,7 @@ export interface ServerContext {
   /** Makes a path of the file absolute. */
   readonly resolve: (path: string) => string;
   readonly secrets: Set<string>;
+  readonly base: SandboxBase;
 }
 
 /** Keys that define a server; an entry with none of `command` and `url` may have none of the others either. */
@@ -46,10 +49,11 @@ export function buildServers(written: Readonly<Record<string, WrittenServer>>, c
 }
 
 /** Settings of an entry with defaults filled in: everything but the definition. */
-export function settingsOf(written: WrittenServer): Omit<ServerConfig, keyof ServerDefinition | 'name' | 'source' | 'unusable'> {
+export function settingsOf(written: WrittenServer, base: SandboxBase): Omit<ServerConfig, keyof ServerDefinition | 'name' | 'source' | 'unusable'> {
   const { isolation, mapping, validateOutput } = written;
   return {
     ...(isolation !== undefined && { isolation }),
+    sandbox: sandboxOf(written.sandbox, base, mapping !== undefined),
     ...(mapping !== undefined && { mapping }),
     ...(validateOutput !== undefined && { validateOutput }),
     approved: written.approved ?? false,
@@ -83,7 +87,7 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
   for (const fault of faultsOf(definition)) context.report.refuse(at(fault), `server ${quote(name)}: ${fault.message}`);
   for (const remark of remarksOf(definition)) context.report.warn(at(remark), `server ${quote(name)}: ${remark.message}`);
   noteLiterals(name, definition, context);
-  return { name, ...definition, ...settingsOf(written), source: context.file };
+  return { name, ...definition, ...settingsOf(written, context.base), source: context.file };
 }
 
 /** Secrets that stand in the file itself are hidden like the others, and said to be there. */
@@ -91,7 +95,7 @@ function noteLiterals(name: string, definition: ServerDefinition, context: Serve
   const raw = (context.raw as { servers?: Record<string, WrittenServer> } | null)?.servers?.[name];
   for (const part of ['env', 'headers'] as const) {
     for (const [key, value] of Object.entries(definition[part])) {
-      if (!isSecretName(key) || value === '') continue;
+      if (!isSecretName(key) || value === '' || value.includes('${secret:')) continue;
       const literal = raw?.[part]?.[key] === value;
       context.secrets.add(value);
       if (value.length < 6) context.report.warn(['servers', name, part, key], `${key} is shorter than 6 characters: it cannot be told from other text, so results are not searched for it; take a longer one`);

@@ -1,14 +1,16 @@
 /** Owns the shape of tollgate.yaml as people write it, after its variables are filled in; what is absent here gets its default in the loader. */
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
-import type { BudgetConfig, CapsConfig, ListenConfig } from './config.ts';
+import type { BudgetConfig, CapsConfig, ListenConfig, SandboxConfig } from './config.ts';
 
 /** The whole file, as tollgate.schema.json admits it. Lists have holes where an entry was refused, so that places keep their index. */
 export interface Written {
   readonly workspace?: string;
   readonly state?: string;
   readonly servers?: Readonly<Record<string, WrittenServer>>;
+  readonly bash?: WrittenBash;
   readonly include?: readonly string[];
+  readonly secrets?: Readonly<Record<string, WrittenSecret>>;
   readonly principals?: readonly WrittenPrincipal[];
   readonly profiles?: Readonly<Record<string, WrittenProfile>>;
   readonly policies?: readonly (string | WrittenPolicy)[];
@@ -32,7 +34,8 @@ export interface WrittenServer {
   readonly cwd?: string;
   readonly url?: string;
   readonly headers?: Readonly<Record<string, string>>;
-  readonly isolation?: 'direct';
+  readonly isolation?: 'direct' | 'sandbox' | 'container';
+  readonly sandbox?: WrittenSandbox;
   readonly approved?: boolean;
   readonly tools?: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
   readonly semantics?: Readonly<Record<string, Verb | Semantics>>;
@@ -44,6 +47,24 @@ export interface WrittenServer {
   readonly reconnectBackoffMs?: number;
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   readonly labels?: readonly string[];
+}
+
+/** How commands of the workspace run. */
+export type WrittenBash = Omit<WrittenSandbox, 'image'> & { readonly isolation?: 'direct' | 'sandbox' };
+
+/** What an isolated program is given. */
+export interface WrittenSandbox {
+  readonly filesystem?: { readonly allowRead?: readonly string[]; readonly allowWrite?: readonly string[]; readonly denyRead?: readonly string[] };
+  readonly network?: { readonly allowedDomains?: readonly string[] };
+  readonly limits?: Partial<SandboxConfig['limits']>;
+  readonly image?: string;
+}
+
+/** Where a secret comes from: one of the three. */
+export interface WrittenSecret {
+  readonly env?: string;
+  readonly exec?: readonly string[];
+  readonly keychain?: string;
 }
 
 /** A principal; its token is a hash, or came from the environment. */

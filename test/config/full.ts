@@ -15,7 +15,12 @@ servers:
     args: [-y, files@1.2.3]
     env: {LEVEL: debug, GH_TOKEN: '\${env:GH_TOKEN}'}
     cwd: sub
-    isolation: direct
+    isolation: container
+    sandbox:
+      filesystem: {allowRead: [docs], allowWrite: [out], denyRead: [docs/keys]}
+      network: {allowedDomains: [api.example.org]}
+      limits: {memoryMb: 300, processes: 70, fileMb: 80, cpuSeconds: 90}
+      image: mcp/files@sha256:0123
     approved: true
     tools: {allow: [read_*, write_*], deny: [write_all]}
     semantics:
@@ -33,6 +38,11 @@ servers:
     transport: sse
     url: https://web.example/mcp
     headers: {X-Team: blue}
+bash:
+  isolation: sandbox
+  filesystem: {allowRead: [sdk], allowWrite: [., cache], denyRead: [sdk/keys]}
+  network: {allowedDomains: [packages.example.org]}
+  limits: {memoryMb: 600, processes: 140, fileMb: 160, cpuSeconds: 180}
 principals:
   - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor, stdio: true, owner: true}
   - {id: bob, profiles: [harbor]}

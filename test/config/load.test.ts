@@ -111,6 +111,7 @@ servers:
       expect(servers.get('plain')).toEqual({
         name: 'plain', transport: 'stdio', command: 'x', args: [], env: {}, headers: {}, approved: false, tools: {}, semantics: [], labels: [],
         connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, reconnectBackoffMs: 1000, source: 'tollgate.yaml',
+        sandbox: { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 256 } },
       });
       expect(servers.get('full')).toMatchObject({ transport: 'sse', url: 'https://x.example/mcp', timeoutMs: 5000, maxRetries: 0, reconnectBackoffMs: 10 });
       expect(servers.get('full')?.semantics).toEqual([{ pattern: 'get', semantics: { verb: 'read' } }, { pattern: 'set', semantics: { verb: 'write', paths: ['p'] } }]);
