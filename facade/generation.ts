@@ -11,6 +11,7 @@ import { Exposures } from './exposure.ts';
 import { createPlans } from './plan.ts';
 import { openRecorder, type Recorder } from './recording/writer.ts';
 import { appendQuietly, type Shared } from './shared.ts';
+import { createNotices } from './unoffered.ts';
 
 /** What a generation is made of. */
 export interface GenerationParts {
@@ -42,7 +43,12 @@ export class Generation {
     this.config = config;
     this.policy = policy;
     this.#recorder = recorderOf(config, shared);
-    this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: (listed) => recordListing(shared, listed) }, before?.catalog);
+    const notices = createNotices(policy, (line) => shared.log.warn(line));
+    this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: (listed) => {
+      recordListing(shared, listed);
+      notices.judge(listed.server, this.catalog.entries(listed.server));
+    } }, before?.catalog);
+    for (const server of this.catalog.servers.keys()) notices.judge(server, this.catalog.entries(server));
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;

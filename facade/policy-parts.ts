@@ -7,7 +7,7 @@ import { readYaml } from './config/document.ts';
 export function policyParts(config: Config, options: { readonly opa?: string; readonly cache?: string }) {
   const { servers, profiles, budgets, caps, schemaProfile } = config;
   return {
-    settings: { servers: [...servers.values()], profiles: [...profiles.values()], budgets, caps, schemaProfile },
+    settings: { servers: [...servers.values()], profiles: [...profiles.values()], budgets, caps, schemaProfile, principals: config.principals, origins: config.listen.origins },
     workspace: config.workspace,
     folder: config.folder,
     cache: options.cache ?? path.join(config.state, 'policy'),

@@ -3,7 +3,10 @@ import type { Question } from './workers.ts';
 import { readCallDecision, readListDecisions } from './decision.ts';
 import { callInputText, listInputText } from './input.ts';
 import { ENTRYPOINTS } from './library.ts';
-import type { CallDecision, CallInput, Effect, ListDecision, ListTool, Policy, Principal } from './port.ts';
+import { findUnoffered } from './offered.ts';
+import type { CallDecision, CallInput, Effect, ListDecision, ListTool, OfferedTool, Policy, Principal } from './port.ts';
+import { formatProblem } from './problems.ts';
+import type { LocatedRule } from './rules.ts';
 import { WasmPolicy } from './wasm.ts';
 
 type Result = Readonly<Record<string, unknown>>;
@@ -44,15 +47,17 @@ export class CompiledPolicy implements Policy {
   readonly #evaluator: Evaluator;
   readonly #deadlineMs: number;
   readonly #zones: readonly string[];
+  readonly #located: readonly LocatedRule[];
   /** By principal, then by verb and tool: decisions in which nothing of the call had a part. */
   readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
-  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[] }) {
+  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[]; readonly located?: readonly LocatedRule[] }) {
     this.#evaluator = evaluator;
     this.revision = options.revision;
     this.rules = options.rules;
     this.#deadlineMs = options.deadlineMs;
     this.#zones = options.zones ?? [];
+    this.#located = options.located ?? [];
   }
 
   call(input: CallInput): CallDecision | Promise<CallDecision> {
@@ -90,6 +95,10 @@ export class CompiledPolicy implements Policy {
       decisions.push(...readListDecisions(await this.#evaluator.evaluate(question), chunk.length));
     }
     return decisions;
+  }
+
+  findUnoffered(server: string, tools: readonly OfferedTool[]): readonly string[] {
+    return findUnoffered(this.#located, server, tools).map(formatProblem);
   }
 
   close(): void {

@@ -27,6 +27,11 @@ export function addText(forms: Forms, pattern: string): void {
   else (forms.regex ??= []).push(`^${parts.map(quoteRegex).join('(?s:.*)')}$`);
 }
 
+/** Whether a text, or all that a pattern with `*` matches, matches the outer pattern: a star of the inner can only be met by one of the outer. */
+export function covers(outer: string, inner: string): boolean {
+  return new RegExp(`^${outer.split('*').map(quoteRegex).join('.*')}$`, 's').test(inner);
+}
+
 /** The parts of a `server.tool` pattern; a server's name holds no dot, so the first one parts them. */
 export function splitTool(pattern: string): readonly [server: string, tool: string] {
   const dot = pattern.indexOf('.');

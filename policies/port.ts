@@ -1,5 +1,6 @@
 /** Owns the port to the policy: what it is told, what it answers; refuses to know how it is evaluated. */
-import type { Verb } from '../catalogs/tool.ts';
+import type { Bound } from '../catalogs/projection/bounds.ts';
+import type { Semantics, Verb } from '../catalogs/tool.ts';
 
 /** Version of the input document that a decision is made from; recordings of another one cannot be decided anew. */
 export const INPUT_VERSION = 1;
@@ -184,6 +185,17 @@ export interface ListDecision {
   readonly expose: readonly Exposure[];
   /** Name of the provider profile for schemas, see catalogs/projection. */
   readonly schemaProfile: string;
+  /** What decides a call of a tool listed `maybe`, in words, some of each outcome. */
+  readonly says?: readonly { readonly outcome: 'allow' | 'ask' | 'deny'; readonly say: string }[];
+  /** What every call that is allowed keeps to. */
+  readonly bounds?: readonly Bound[];
+}
+
+/** A tool as its server lists it, and what the configuration says of it. */
+export interface OfferedTool {
+  readonly name: string;
+  readonly inputSchema: Readonly<Record<string, unknown>>;
+  readonly semantics: Semantics;
 }
 
 /** A compiled policy. Both methods throw TollgateError POLICY_FAILED and never answer a guess. */
@@ -192,8 +204,15 @@ export interface Policy {
   readonly revision: string;
   /** Number of its YAML rules, of all files, without those that are off. */
   readonly rules?: number;
+  /** What its YAML rules name that this server, as it lists itself, does not have; one line each, `file:line:col: …`. */
+  findUnoffered?(server: string, tools: readonly OfferedTool[]): readonly string[];
   call(input: CallInput): Promise<CallDecision> | CallDecision;
   /** One decision per tool, in order. */
   list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];
+  /**
+   * For a policy that was fetched: asks from now on whether there is a newer one, until it is closed. `changed`: a newer
+   * one was fetched and verified, and the next load takes it. `failed`: told once, when asking or the newer one fails.
+   */
+  follow?(told: { readonly changed: () => void; readonly failed: (thrown: unknown) => void }): void;
   close(): void;
 }

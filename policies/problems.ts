@@ -14,12 +14,19 @@ export function formatProblem({ file, line, column, message }: Problem): string 
   return `${file}:${line}:${column}: ${message}`;
 }
 
-/** POLICY_INVALID with every problem; throws nothing when there is none. */
-export function refuseProblems(problems: readonly Problem[]): void {
+/** POLICY_INVALID with every problem, in the order of files and lines; throws nothing when there is none. */
+export function refuseProblems(unsorted: readonly Problem[]): void {
+  const problems = [...unsorted].sort((a, b) => (a.file === b.file ? a.line - b.line || a.column - b.column : a.file < b.file ? -1 : 1));
   const [first, ...others] = problems;
   if (first === undefined) return;
   const more = others.length === 0 ? '' : ` (and ${others.length} more)`;
   throw new TollgateError('POLICY_INVALID', { detail: formatProblem(first) + more, data: { problems } });
+}
+
+/** The problems that a refused load carries; none for everything else that was thrown. */
+export function problemsOf(thrown: unknown): readonly Problem[] {
+  const problems = thrown instanceof TollgateError && thrown.code === 'POLICY_INVALID' ? thrown.data['problems'] : undefined;
+  return Array.isArray(problems) ? (problems as readonly Problem[]) : [];
 }
 
 /** ` Did you mean "x"?` when a known word is at most two edits away, else nothing. */

@@ -1,8 +1,9 @@
 /** Owns the way from YAML rules to the data of the library: list and index; refuses faulty rules, all of them at once, each at its place. */
 import { compileWhen, type Condition, type When } from './conditions.ts';
+import { serversOfTools } from './known.ts';
 import type { Problem } from './problems.ts';
-import { suggest } from './problems.ts';
 import { nullMap } from './patterns.ts';
+import { showsOf, type Shows } from './shows.ts';
 import { compileMode, type ModeData } from './modes.ts';
 import type { ModeSettings } from './port.ts';
 import { findSchemaFaults, type YamlRule } from './rule-schema.ts';
@@ -12,6 +13,8 @@ export interface RuleDocument extends ModeSettings {
   /** As messages name it; never a host path. */
   readonly file: string;
   readonly value: unknown;
+  /** Why the file cannot be read as YAML; then `value` is not looked at. */
+  readonly problems?: readonly Problem[];
   placeOf(path: readonly (string | number)[], part: 'key' | 'value'): { readonly line: number; readonly column: number };
 }
 
@@ -24,6 +27,8 @@ export interface RuleData {
   readonly target: readonly Condition[];
   readonly call: readonly Condition[];
   readonly obligations: NonNullable<YamlRule['obligations']>;
+  /** What a list tells the model of it. */
+  readonly shows?: Shows;
 }
 
 /** Numbers of rules, each rule in one of the four kinds, so that a call meets it once. */
@@ -34,14 +39,7 @@ export interface RuleIndex {
   readonly any: number[];
 }
 
-/** A word of a rule that names something else of the configuration, or a pattern that the engine must judge. */
-export interface Mention {
-  readonly kind: 'server' | 'profile' | 'pattern';
-  readonly name: string;
-  readonly place: Omit<Problem, 'message'>;
-}
-
-/** A rule that is well formed by itself, with the way to the places of its parts. */
+/** A rule whose form the schema admits, with the way to the places of its parts. */
 export interface LocatedRule {
   readonly rule: YamlRule;
   readonly mode: ModeData;
@@ -53,9 +51,8 @@ export interface LocatedRule {
 export interface CompiledRules {
   readonly list: readonly RuleData[];
   readonly index: RuleIndex;
-  readonly mentions: readonly Mention[];
   readonly problems: readonly Problem[];
-  /** Those without problems, the ones that are off included; see policies/lint.ts. */
+  /** All that have the form of a rule, those that are off and those with problems included. */
   readonly rules: readonly LocatedRule[];
   /** Time zones whose clocks the rules read. */
   readonly zones: readonly string[];
@@ -71,19 +68,9 @@ export function compileRules(documents: readonly RuleDocument[], workspace: stri
   return compiler;
 }
 
-/** Problems for every server and profile that a rule mentions and the configuration does not have. */
-export function findDangling(mentions: readonly Mention[], known: { readonly servers: Iterable<string>; readonly profiles: Iterable<string> }): readonly Problem[] {
-  const names = { server: new Set(known.servers), profile: new Set(known.profiles) };
-  return mentions.flatMap(({ kind, name, place }) => {
-    if (kind === 'pattern' || names[kind].has(name)) return [];
-    return [{ ...place, message: `there is no ${kind} "${name}".${suggest(name, names[kind])}` }];
-  });
-}
-
 class Compiler implements CompiledRules {
   readonly list: RuleData[] = [];
   readonly index: RuleIndex = { tool: nullMap(), server: nullMap(), verb: nullMap(), any: [] };
-  readonly mentions: Mention[] = [];
   readonly problems: Problem[] = [];
   readonly rules: LocatedRule[] = [];
   readonly #zones = new Set<string>();
@@ -100,6 +87,9 @@ class Compiler implements CompiledRules {
 
   /** A rule with a fault of its form is left out; the others are judged all the same. */
   add(document: RuleDocument): void {
+    const { problems = [] } = document;
+    this.problems.push(...problems);
+    if (problems.length > 0) return;
     const faults = findSchemaFaults(document.value);
     for (const { path, part, message } of faults) this.problems.push({ file: document.file, ...document.placeOf(path, part), message });
     const faulty = new Set(faults.map(({ path }) => (path[0] === 'rules' ? path[1] : path[0])));
@@ -117,7 +107,6 @@ class Compiler implements CompiledRules {
     if (RESERVED.has(rule.id)) refuse(['id'], `"${rule.id}" is the id of a reason of Tollgate itself; choose another`);
     if (rule.outcome === 'deny' && rule.obligations !== undefined) refuse(['obligations'], 'a rule that denies leaves nothing to obey; remove the obligations');
     this.#places.set(rule.id, { ...at(['id']), message: '' });
-    this.#mention(rule.when, (path) => at(['when', ...path]));
     const mode = compileMode(document, rule.mode);
     const { file, line } = at([]);
     const data: RuleData = {
@@ -126,38 +115,21 @@ class Compiler implements CompiledRules {
       reason: { id: rule.id, message: rule.message ?? `Rule ${rule.id} says ${rule.outcome}.`, file, line },
       ...compileWhen(rule.when, { outcome: rule.outcome, workspace: this.#workspace, refuse: (path, message) => refuse(['when', ...path], message) }),
       obligations: rule.obligations ?? {},
+      ...showsOf(rule.when, rule.outcome),
     };
-    if (this.problems.length > known) return;
     this.rules.push({ rule, mode, at });
-    if (mode !== 'off') this.#enter(data, rule.when);
-    if (mode !== 'off' && rule.when.time !== undefined) this.#zones.add(rule.when.time.zone);
+    if (this.problems.length > known || mode === 'off') return;
+    this.#enter(data, rule.when);
+    if (rule.when.time !== undefined) this.#zones.add(rule.when.time.zone);
   }
 
   /** Under the narrowest thing that every call of the rule has in common. */
   #enter(data: RuleData, when: When): void {
     const number = this.list.push(data) - 1;
-    const servers = when.tools === undefined ? when.servers : serversOf(when.tools) ?? when.servers;
+    const servers = serversOfTools(when.tools) ?? when.servers;
     const exact = when.tools?.every((tool) => !tool.includes('*')) === true ? when.tools : undefined;
     const [kind, keys] = exact !== undefined ? (['tool', exact] as const) : servers !== undefined ? (['server', servers] as const) : (['verb', when.verbs] as const);
     if (keys === undefined) this.index.any.push(number);
     for (const key of new Set(keys)) (this.index[kind][key] ??= []).push(number);
   }
-
-  #mention(when: When, at: (path: readonly (string | number)[]) => Omit<Problem, 'message'>): void {
-    for (const [index, name] of (when.servers ?? []).entries()) this.mentions.push({ kind: 'server', name, place: at(['servers', index]) });
-    for (const [index, name] of (when.profiles ?? []).entries()) this.mentions.push({ kind: 'profile', name, place: at(['profiles', index]) });
-    for (const [index, tool] of (when.tools ?? []).entries()) {
-      const server = tool.split('.', 1)[0] ?? '';
-      if (!server.includes('*')) this.mentions.push({ kind: 'server', name: server, place: at(['tools', index]) });
-    }
-    for (const [path, { pattern }] of Object.entries(when.args ?? {})) {
-      if (pattern !== undefined) this.mentions.push({ kind: 'pattern', name: pattern, place: at(['args', path, 'pattern']) });
-    }
-  }
-}
-
-/** The servers that the patterns name, unless one of them leaves the server open. */
-function serversOf(tools: readonly string[]): readonly string[] | undefined {
-  const servers = tools.map((tool) => tool.split('.', 1)[0] ?? '');
-  return servers.some((server) => server.includes('*')) ? undefined : servers;
 }

@@ -47,8 +47,21 @@ export interface ProfileSettings {
   readonly plan?: boolean;
 }
 
-/** The part of the configuration that becomes data. */
+/** Who may call, as far as rules ask; `client` is the origin of its calls without an Origin header. */
+export interface PrincipalSettings {
+  readonly id: string;
+  readonly role: string;
+  readonly groups: readonly string[];
+  readonly profiles: readonly string[];
+  readonly client: string;
+}
+
+/** The part of the configuration that becomes data, and the names that rules are checked against. */
 export interface Settings {
+  /** Absent: names of callers in rules are not checked. */
+  readonly principals?: readonly PrincipalSettings[];
+  /** Origins of pages that may call, beside those of the machine itself. */
+  readonly origins?: readonly string[];
   readonly servers: readonly ServerSettings[];
   readonly profiles: readonly ProfileSettings[];
   readonly budgets: readonly BudgetSettings[];
@@ -107,6 +120,8 @@ function compileBudget({ when, ...limit }: BudgetSettings): unknown {
   const principal: Condition[] = [];
   if (role !== undefined) principal.push({ of: 'role', any: setOf([role]) });
   if (profile !== undefined) principal.push({ of: 'profile', any: setOf([profile]) });
+  const named = tool?.split('.', 1)[0] ?? '';
+  if (server !== undefined && tool?.includes('.') === true && !named.includes('*') && named !== server) throw new PatternError(`"${tool}" can never match: the budget is about the server ${server}`);
   const target = compileTarget({
     ...(server === undefined ? {} : { servers: [server] }),
     ...(verb === undefined ? {} : { verbs: [verb] }),

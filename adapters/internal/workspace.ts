@@ -3,6 +3,7 @@ import { realpathSync, statSync } from 'node:fs';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { normalise } from '../../catalogs/primitives/arguments.ts';
 import { ARGUMENT_SCHEMAS, checkArguments } from '../../catalogs/primitives/schemas.ts';
+import { PRIMITIVE_SEMANTICS } from '../../catalogs/primitives/semantics.ts';
 import type { RawTool, Semantics, ToolResult } from '../../catalogs/tool.ts';
 import { PRIMITIVES } from '../port.ts';
 import type { Health, HealthState, JsonDoc, Primitive, PrimitiveBackend, ServerInfo, UpstreamCall } from '../port.ts';
@@ -25,13 +26,6 @@ export interface WorkspaceOptions {
 
 const IDLE_MS = 30 * 60_000;
 const INFO: ServerInfo = { name: 'tollgate-workspace', version: '1', protocolVersion: '2025-11-25' };
-
-const SEMANTICS: ReadonlyMap<Primitive, Semantics> = new Map<Primitive, Semantics>([
-  ['read', { verb: 'read', paths: ['path'] }],
-  ['write', { verb: 'write', paths: ['path'] }],
-  ['edit', { verb: 'write', paths: ['path'] }],
-  ['bash', { verb: 'execute', paths: ['cwd'], command: 'command', byArgument: { argument: 'action', verbs: { poll: 'read', list: 'read' } } }],
-]);
 
 const DESCRIPTIONS: Readonly<Record<Primitive, string>> = {
   read:
@@ -92,11 +86,11 @@ class Workspace implements PrimitiveBackend {
   }
 
   serves(): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]> {
-    return new Map([...SEMANTICS].map(([tool, semantics]) => [tool, [{ tool, semantics }]]));
+    return new Map([...PRIMITIVE_SEMANTICS].map(([tool, semantics]) => [tool, [{ tool, semantics }]]));
   }
 
   lower(primitive: Primitive, args: Readonly<Record<string, unknown>>): { tool: string; args: Readonly<Record<string, unknown>>; semantics: Semantics } {
-    const semantics = SEMANTICS.get(primitive);
+    const semantics = PRIMITIVE_SEMANTICS.get(primitive);
     if (semantics === undefined) throw new TollgateError('NOT_SUPPORTED');
     const named = normalise(primitive, args).args;
     checkArguments(primitive, named);

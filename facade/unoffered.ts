@@ -1,0 +1,19 @@
+/** Owns the notice that rules name tools or arguments that a server, once it is listed, does not have; refuses nothing: servers change, and a rule may come before its tool. */
+import type { OfferedTool, Policy } from '../policies/port.ts';
+import type { ToolEntry } from './catalog.ts';
+
+/** Says each line once. `judge` takes what a server lists at present. */
+export function createNotices(policy: Policy, say: (line: string) => void): { readonly judge: (server: string, entries: readonly ToolEntry[]) => void } {
+  const said = new Set<string>();
+  return {
+    judge: (server, entries) => {
+      // A server that could not be listed offers nothing at present, which says nothing of rules.
+      if (entries.length === 0) return;
+      const tools = entries.map(({ tool, semantics }): OfferedTool => ({ name: tool.name, inputSchema: tool.inputSchema, semantics }));
+      for (const line of policy.findUnoffered?.(server, tools) ?? []) {
+        if (!said.has(line)) say(line);
+        said.add(line);
+      }
+    },
+  };
+}
