@@ -1,46 +1,21 @@
-/** Owns the domains that a server may reach; refuses patterns that say more than their reader thinks. */
-import { domainToASCII } from 'node:url';
+/** Owns the targets that one server may reach; refuses all that no entry names. */
+import { parseDomain } from '../../catalogs/domains.ts';
+import type { Domain } from '../../catalogs/domains.ts';
+import { parseHost } from '../../catalogs/hosts.ts';
+import type { Target } from '../../catalogs/hosts.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { isPublic } from './address.ts';
-import { parseAuthority, parseHost } from './host.ts';
-import type { Host, Target } from './host.ts';
 
-/** Ports of an entry that names none: those of HTTP and HTTPS. */
-const WEB_PORTS: readonly number[] = [80, 443];
 const LOOPBACK: readonly string[] = ['127.0.0.1', '::1'];
 
-interface Entry extends Host {
-  /** `*.` stood before it: names below, never the name itself. */
-  readonly below: boolean;
-  readonly ports: readonly number[];
-}
-
-/** Why an entry of `allowedDomains` cannot be used, and what to write; undefined when it can. */
-export function domainFault(text: string): string | undefined {
-  const entry = parseEntry(text);
-  return typeof entry === 'string' ? entry : undefined;
-}
-
-function parseEntry(text: string): Entry | string {
-  if (/^[a-z][a-z\d+.-]*:\/\//i.test(text) || text.includes('/')) return 'an address with a scheme or a path; only hosts can be allowed: write example.org or example.org:8443';
-  const below = text.startsWith('*.');
-  const rest = below ? text.slice(2) : text;
-  if (rest.includes('*')) return 'a * elsewhere than in front; write *.example.org for all names below example.org';
-  const [, name = '', port] = /^(\[.*\]|[^:]*)(:.*)?$/.exec(rest) ?? [];
-  const ascii = /^[\x21-\x7e]*$/.test(name) ? name : domainToASCII(name);
-  const target = parseAuthority(ascii + (port ?? ''), WEB_PORTS[0]);
-  if (target === undefined) return 'not a host; write a name, an IPv4 address or [an IPv6 address], with :port where it is not 80 or 443';
-  if (below && (target.kind !== 'name' || !target.host.includes('.'))) return 'a * before a top-level domain or an address allows strangers; name the domain: *.example.org';
-  return { host: target.host, kind: target.kind, below, ports: port === undefined ? WEB_PORTS : [target.port] };
-}
-
-/** Which targets a server may reach. Made of entries that `domainFault` accepts; throws RangeError on others. */
+/** The allowed domains of a server, read once. The constructor throws CONFIG_INVALID for an entry that is none. */
 export class Allowlist {
-  readonly #entries: readonly Entry[];
+  readonly #entries: readonly Domain[];
 
   constructor(domains: readonly string[]) {
     this.#entries = domains.map((text) => {
-      const entry = parseEntry(text);
-      if (typeof entry === 'string') throw new RangeError(`allowed domain: ${entry}`);
+      const entry = parseDomain(text);
+      if ('fault' in entry) throw new TollgateError('CONFIG_INVALID', { detail: `An allowed domain is ${entry.fault}.` });
       return entry;
     });
   }

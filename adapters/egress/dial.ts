@@ -3,7 +3,7 @@ import { lookup as systemLookup } from 'node:dns/promises';
 import { connect, isIP } from 'node:net';
 import type { Socket } from 'node:net';
 import type { Allowlist } from './allowlist.ts';
-import type { Target } from './host.ts';
+import type { Target } from '../../catalogs/hosts.ts';
 
 /** Addresses of a name. Rejects, or resolves empty, when it has none. */
 export type Lookup = (name: string) => Promise<readonly string[]>;

@@ -2,8 +2,8 @@
 import { request } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { parseAuthority, showTarget } from './host.ts';
-import type { Target } from './host.ts';
+import { parseAuthority, showTarget } from '../../catalogs/hosts.ts';
+import type { Target } from '../../catalogs/hosts.ts';
 import type { Meter } from './meter.ts';
 
 /** A request as it goes to the target. */

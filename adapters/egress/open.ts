@@ -13,7 +13,7 @@ import type { ProxyLimits } from './proxy.ts';
 /** What a server may reach, and who it is. */
 export interface EgressPlan {
   readonly server: string;
-  /** Entries that `domainFault` accepts. */
+  /** As parseDomain of catalogs/domains.ts takes them. */
   readonly allowedDomains: readonly string[];
   /** Uid that the server runs as on the host; absent: any local user can use the socket, if he finds it. */
   readonly owner?: number;
@@ -31,7 +31,7 @@ const PRELOAD = path.join(import.meta.dirname, 'preload.cjs');
 const INSIDE = { preload: '/run/tollgate/egress.cjs', socket: '/run/tollgate/egress.sock' } as const;
 const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';
 
-/** Opens the proxy of one server. Throws RangeError for an entry that is not a domain. */
+/** Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain. */
 export async function openEgress({ server, allowedDomains, owner, limits }: EgressPlan, events: EgressEvents): Promise<Egress> {
   const allowlist = new Allowlist(allowedDomains);
   const proxy = new EgressProxy({ server, allowlist, ...events, ...(limits !== undefined && { limits }) });

@@ -2,8 +2,8 @@
 import type { Duplex } from 'node:stream';
 import type { Socket } from 'node:net';
 import { readHello } from './hello.ts';
-import { parseHost } from './host.ts';
-import type { Target } from './host.ts';
+import { parseHost } from '../../catalogs/hosts.ts';
+import type { Target } from '../../catalogs/hosts.ts';
 import type { Meter } from './meter.ts';
 
 /** A ClientHello with post-quantum keys takes 2 kB; the rest is room for what nobody sends. */

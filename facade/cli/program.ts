@@ -11,6 +11,7 @@ import type { CommonOptions } from './open.ts';
 import { addPlan } from './plan-commands.ts';
 import { addPolicy } from './policy.ts';
 import { reportError } from './report.ts';
+import { addSecret } from './secret.ts';
 
 /** What facade/main.ts gives the commands. */
 export interface Wiring {
@@ -82,6 +83,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     .action(async (options: CommonOptions) => done(await (await import('./tools.ts')).runServers(options, io, assemble)));
   addPolicy({ program, io, wiring, done });
   addPlan({ program, io, done });
+  addSecret({ program, io, done });
   addAudit(program, io, done);
   program.command('completion').description('print a completion script').addArgument(new Argument('<shell>').choices(SHELLS))
     .addHelpText('after', '\nExamples:\n  $ source <(tollgate completion bash)\n  $ tollgate completion fish > ~/.config/fish/completions/tollgate.fish')

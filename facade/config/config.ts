@@ -1,6 +1,7 @@
 /** Owns the shape of a loaded configuration: complete, frozen, every default filled in. */
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
+import type { SecretSource } from './secret-sources.ts';
 
 /** One server behind the facade, internal ones excepted. */
 export interface ServerConfig {

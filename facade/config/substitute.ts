@@ -6,6 +6,8 @@ export interface Variables {
   /** workspaceFolder, userHome, configDir. */
   readonly folders: ReadonlyMap<string, string>;
   readonly inputs?: ReadonlyMap<string, InputVariable>;
+  /** True where `${secret:NAME}` may stand: it stays as it is, and is filled in when the server is started or reached. */
+  readonly secrets?: boolean;
 }
 
 /** One entry of `inputs` in a client's file: its value here comes from the environment, as nobody can be asked. */
@@ -30,6 +32,7 @@ export function inputVariable(id: string): string {
 export function substitute(text: string, variables: Variables): Substitution {
   if (!text.includes('$')) return { ok: true, text, fromOutside: [] };
   const fromOutside: string[] = [];
+  let references = 0;
   let reason: string | undefined;
   const filled = text.replace(/\$\$|\$\{([^{}]*)(\}?)/g, (whole, inner: string | undefined, close: string | undefined) => {
     if (inner === undefined) return variables.inputs === undefined ? '$' : whole;
@@ -39,19 +42,23 @@ export function substitute(text: string, variables: Variables): Substitution {
       return '';
     }
     if (found.outside) fromOutside.push(found.value);
+    if (found.reference === true) references += 1;
     return found.value;
   });
+  // A variable, or text behind `$$`, must not name a secret that the file does not name.
+  if (filled.split('${secret:').length - 1 > references) reason ??= 'the text comes out with ${secret:…} in it, which was not written as such; change the variable or the text';
   return reason === undefined ? { ok: true, text: filled, fromOutside } : { ok: false, reason };
 }
 
-type Found = { readonly ok: true; readonly value: string; readonly outside: boolean } | { readonly ok: false; readonly reason: string };
+type Found = { readonly ok: true; readonly value: string; readonly outside: boolean; readonly reference?: true } | { readonly ok: false; readonly reason: string };
 
-const EXPRESSION = /^(?:(env|input):)?([A-Za-z_][\w.-]*)(?::([-?])(.*))?$/s;
+const EXPRESSION = /^(?:(env|input|secret):)?([A-Za-z_][\w.-]*)(?::([-?])(.*))?$/s;
 
 function lookUp(inner: string, variables: Variables): Found {
   const [, kind, name, operator, rest = ''] = EXPRESSION.exec(inner) ?? [];
-  if (name === undefined) return fail('a `${…}` of an unknown form; known are ${VAR}, ${VAR:-default}, ${VAR:?message}, ${env:VAR} and the folders; `$$` is a plain `$`');
+  if (name === undefined) return fail('a `${…}` of an unknown form; known are ${VAR}, ${VAR:-default}, ${VAR:?message}, ${env:VAR}, ${secret:NAME} and the folders; `$$` is a plain `$`');
   if (kind === 'input') return lookUpInput(name, variables);
+  if (kind === 'secret') return keepSecret({ name, isPlain: operator === undefined }, variables);
   if (kind === undefined && variables.folders.has(name)) return { ok: true, value: variables.folders.get(name) ?? '', outside: false };
   // Object.hasOwn: `${constructor}` must not reach a prototype.
   const value = Object.hasOwn(variables.env, name) ? variables.env[name] : undefined;
@@ -59,6 +66,14 @@ function lookUp(inner: string, variables: Variables): Found {
   if (operator === '?' && !value) return fail(`variable ${name} is not set: ${rest || 'it is required'}; set it in the environment`);
   if (value === undefined) return fail(`variable ${name} is not set: an empty text in its place would change the meaning; set it, or write \${${name}:-default}`);
   return { ok: true, value, outside: true };
+}
+
+/** Arguments, commands and addresses stand in lists of processes and in logs, and a client's file is not the user's word. */
+function keepSecret({ name, isPlain }: { readonly name: string; readonly isPlain: boolean }, variables: Variables): Found {
+  if (variables.inputs !== undefined) return fail('${secret:…} exists in tollgate.yaml only: a file that others write must not take secrets; define the server there');
+  if (variables.secrets !== true) return fail('${secret:…} outside of env and headers of a server: everybody sees it there, in lists of processes and in logs; pass it in env or headers');
+  if (!isPlain) return fail('${secret:…} takes a name and nothing else; a secret that is missing must not turn into another text');
+  return { ok: true, value: `\${secret:${name}}`, outside: false, reference: true };
 }
 
 function lookUpInput(id: string, variables: Variables): Found {

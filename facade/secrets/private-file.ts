@@ -1,0 +1,76 @@
+/** Owns files that only their owner may read: whole or not at all, never through a link; refuses those that others can read. */
+import { randomBytes } from 'node:crypto';
+import { closeSync, constants, fstatSync, fsyncSync, linkSync, mkdirSync, openSync, readFileSync, renameSync, unlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+
+/** The text of a private file; undefined when there is none. Throws VAULT_FAILED for a link, another owner, or rights of others. */
+export function readPrivate(file: string): string | undefined {
+  let opened: number;
+  try {
+    opened = openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW);
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw failure(file, 'cannot be read', thrown);
+  }
+  try {
+    const { mode, uid } = fstatSync(opened);
+    if ((mode & 0o077) !== 0) throw new TollgateError('VAULT_FAILED', { detail: `${path.basename(file)} in the state folder can be read by other users.`, next: 'Make it private with chmod 600, then replace the secrets in it with new ones: they may have been read.' });
+    if (process.getuid !== undefined && uid !== process.getuid()) throw new TollgateError('VAULT_FAILED', { detail: `${path.basename(file)} in the state folder belongs to another user.`, next: 'Run Tollgate as the user who owns it.' });
+    return readFileSync(opened, 'utf8');
+  } finally {
+    closeSync(opened);
+  }
+}
+
+/** Replaces a private file as one step: a reader, or a loss of power, meets the old text or the new one. Throws VAULT_FAILED. */
+export function writePrivate(file: string, text: string): void {
+  place(file, text, renameSync);
+}
+
+/** Writes a private file that is not there yet; false, and nothing changes, when it is: of two processes the first wins. Throws VAULT_FAILED. */
+export function createPrivate(file: string, text: string): boolean {
+  try {
+    place(file, text, linkSync);
+    return true;
+  } catch (thrown) {
+    if (((thrown as Error).cause as NodeJS.ErrnoException | undefined)?.code === 'EEXIST') return false;
+    throw thrown;
+  }
+}
+
+function place(file: string, text: string, put: (aside: string, file: string) => void): void {
+  const aside = `${file}.${process.pid}.${randomBytes(6).toString('hex')}`;
+  try {
+    mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
+    writeFileSync(aside, text, { mode: 0o600, flag: 'wx', flush: true });
+    put(aside, file);
+    syncFolder(path.dirname(file));
+  } catch (thrown) {
+    throw failure(file, 'cannot be written', thrown);
+  } finally {
+    removeIfThere(aside);
+  }
+}
+
+function syncFolder(folder: string): void {
+  const opened = openSync(folder, constants.O_RDONLY);
+  try {
+    fsyncSync(opened);
+  } finally {
+    closeSync(opened);
+  }
+}
+
+function removeIfThere(file: string): void {
+  try {
+    unlinkSync(file);
+  } catch {
+    // It was never made, or stands in its place already.
+  }
+}
+
+function failure(file: string, what: string, cause: unknown): TollgateError {
+  const code = (cause as NodeJS.ErrnoException).code ?? 'unknown';
+  return new TollgateError('VAULT_FAILED', { detail: `${path.basename(file)} in the state folder ${what} (${code}).`, next: 'Free the disk or mend the state folder.', cause });
+}

@@ -1,0 +1,107 @@
+/** Owns the encrypted vault in the state folder; refuses to lose a change that another process made meanwhile. */
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { openDatabase } from '../state/database.ts';
+import { findKey, makeKey, type KeySources, type VaultKey } from './keys.ts';
+import { readPrivate, writePrivate } from './private-file.ts';
+import { readSealed, seal, unseal, type KeyOrigin } from './sealed.ts';
+
+/** One secret. `setAt`: ISO time. */
+interface Entry {
+  readonly value: string;
+  readonly setAt: string;
+}
+
+/** What may be shown of a secret. */
+export interface VaultItem {
+  readonly name: string;
+  readonly setAt: string;
+}
+
+type Entries = ReadonlyMap<string, Entry>;
+
+/** The vault of one state folder. Every method throws VAULT_FAILED when it cannot be read or written. */
+export class Vault {
+  readonly #folder: string;
+  readonly #sources: KeySources;
+  readonly #now: () => number;
+  #key: VaultKey | undefined;
+
+  constructor(folder: string, sources: KeySources, now: () => number = Date.now) {
+    this.#folder = folder;
+    this.#sources = sources;
+    this.#now = now;
+  }
+
+  /** Names and times, sorted; never values. */
+  async list(): Promise<readonly VaultItem[]> {
+    return [...(await this.#read())].map(([name, { setAt }]) => ({ name, setAt })).sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  async get(name: string): Promise<string | undefined> {
+    return (await this.#read()).get(name)?.value;
+  }
+
+  /** Sets a secret; true when it replaced one. */
+  set(name: string, value: string): Promise<boolean> {
+    return this.#change((entries) => ({ entries: new Map([...entries, [name, { value, setAt: new Date(this.#now()).toISOString() }]]), result: entries.has(name) }));
+  }
+
+  /** Removes a secret; false when there was none. */
+  remove(name: string): Promise<boolean> {
+    return this.#change((entries) => ({ entries: new Map([...entries].filter(([known]) => known !== name)), result: entries.has(name) }));
+  }
+
+  /** Where the key comes from; undefined while there is no vault. */
+  origin(): KeyOrigin['from'] | undefined {
+    const text = readPrivate(this.#file);
+    return text === undefined ? undefined : readSealed(text).key.from;
+  }
+
+  get #file(): string {
+    return path.join(this.#folder, 'vault.json');
+  }
+
+  async #read(): Promise<Entries> {
+    const text = readPrivate(this.#file);
+    if (text === undefined) return new Map();
+    return open(text, await this.#keyFor(text));
+  }
+
+  /** The key is found before the lock is taken: a person may be asked for it. */
+  async #change<T>(work: (entries: Entries) => { readonly entries: Entries; readonly result: T }): Promise<T> {
+    const before = readPrivate(this.#file);
+    const key = before === undefined ? await makeKey(this.#folder, this.#sources) : await this.#keyFor(before);
+    const lock = openDatabase(path.join(this.#folder, 'vault.lock'), { version: 1, sql: '' });
+    try {
+      return lock.transact(() => {
+        const text = readPrivate(this.#file);
+        if (text !== undefined && !sameKey(readSealed(text).key, key.origin)) throw new TollgateError('VAULT_FAILED', { detail: 'Another process made the vault at the same moment.', next: 'Do it again.' });
+        const { entries, result } = work(text === undefined ? new Map() : open(text, key));
+        writePrivate(this.#file, seal(JSON.stringify(Object.fromEntries(entries)), key.key, key.origin));
+        this.#key = key;
+        return result;
+      });
+    } finally {
+      lock.close();
+    }
+  }
+
+  /** Deriving a key takes a fifth of a second, so it is kept as long as the vault names the same one. */
+  async #keyFor(text: string): Promise<VaultKey> {
+    const origin = readSealed(text).key;
+    if (this.#key !== undefined && sameKey(this.#key.origin, origin)) return this.#key;
+    const key = { key: await findKey(this.#folder, origin, this.#sources), origin };
+    open(text, key);
+    return (this.#key = key);
+  }
+}
+
+function open(text: string, { key }: VaultKey): Entries {
+  const value = JSON.parse(unseal(readSealed(text), key)) as Record<string, Entry>;
+  return new Map(Object.entries(value));
+}
+
+function sameKey(one: KeyOrigin, other: KeyOrigin): boolean {
+  return JSON.stringify(one) === JSON.stringify(other);
+}
