@@ -7,6 +7,7 @@ import { withoutForeign } from './sandbox/descriptors.ts';
 import type { Jail } from './sandbox/jail.ts';
 import { proveIsolation } from './sandbox/selftest.ts';
 import { startJailed } from './sandbox/start.ts';
+import { fillSecrets } from './secrets.ts';
 import type { SandboxSettings, ServerSettings } from './settings.ts';
 
 /** A process that was started, with all that was made for it. */
@@ -50,7 +51,6 @@ export interface LaunchHost {
 const INHERITED = ['PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'TZ', 'TMPDIR', 'USER', 'LOGNAME'];
 /** The part of it that names nothing of this machine. */
 const LOCALE = ['LANG', 'LC_ALL', 'LC_CTYPE', 'TZ'];
-const SECRET = /\$\{secret:([^}]*)\}/g;
 /** What a server has whose settings say nothing: no file, no network. */
 const NOTHING: SandboxSettings = { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 256 } };
 
@@ -59,7 +59,7 @@ const NOTHING: SandboxSettings = { filesystem: { allowRead: [], allowWrite: [], 
  * Throws INIT_FAILED when its program or folder is missing, and SANDBOX_UNAVAILABLE when its isolation cannot be had.
  */
 export async function launch(settings: ServerSettings, host: LaunchHost): Promise<Launched> {
-  const env = await fillSecrets(settings.env, host);
+  const env = await fillSecrets(settings.env, host.secrets, 'env');
   if (settings.isolation === 'direct') return launchDirect(settings, env);
   const egress = await openEgress(settings, host);
   const release = releaseOnce(egress);
@@ -101,16 +101,6 @@ async function openEgress(settings: ServerSettings, host: LaunchHost): Promise<E
 function releaseOnce(egress: Egress | undefined): () => Promise<void> {
   let released: Promise<void> | undefined;
   return () => (released ??= egress === undefined ? Promise.resolve() : egress.close());
-}
-
-/** Values enter at the start only; before it, the settings hold their names. */
-async function fillSecrets(env: Readonly<Record<string, string>>, host: LaunchHost): Promise<Readonly<Record<string, string>>> {
-  const filled = Object.entries(env).map(async ([key, value]) => {
-    const names = [...value.matchAll(SECRET)].map(([, name = '']) => name);
-    const values = new Map(await Promise.all(names.map(async (name) => [name, await host.secrets(name)] as const)));
-    return [key, value.replaceAll(SECRET, (_, name: string) => values.get(name) ?? '')] as const;
-  });
-  return Object.fromEntries(await Promise.all(filled));
 }
 
 function started(child: ChildProcess, name: string): Promise<void> {
