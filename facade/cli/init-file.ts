@@ -6,13 +6,12 @@ const EXAMPLE = 'tracker';
 
 /** For whoever has no client file to include: uncommented, it loads. */
 const EXAMPLE_SERVER = `
-# A server of your own. An approved one runs with all of your rights. Uncomment this, and \`tools\` under \`expose\`.
+# A server of your own. It starts in a sandbox, once it is approved. Uncomment this, and \`tools\` under \`expose\`.
 # servers:
 #   ${EXAMPLE}:
 #     command: node
 #     args: [path/to/server.js]
 #     approved: true
-#     isolation: direct
 #     semantics: {"get_*": read, create_issue: write}
 # profiles:
 #   default: {servers: [${EXAMPLE}]}
@@ -47,7 +46,7 @@ function approvals(names: readonly string[]): string {
   if (names.length === 0) return '';
   return [
     '\n# An approved server runs with all of your rights. Uncomment those that you trust, here and under `profiles`.\n# servers:\n',
-    ...names.map((name) => `#   ${name}: {approved: true, isolation: direct}\n`),
+    ...names.map((name) => `#   ${name}: {approved: true}\n`),
     `# profiles:\n#   default: {servers: [${names.join(', ')}]}\n`,
   ].join('');
 }

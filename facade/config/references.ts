@@ -149,7 +149,7 @@ class ReferenceChecker {
     if (serverNames.has(name)) return;
     const file = included.get(name);
     // A client's file must not decide whether this one loads: its servers are named here before they are used here.
-    const todo = file === undefined ? didYouMean(name, serverNames) : `only ${file} has it, which grants nothing; add servers: {${name}: {isolation: direct, approved: true}}`;
+    const todo = file === undefined ? didYouMean(name, serverNames) : `only ${file} has it, which grants nothing; add servers: {${name}: {approved: true}}`;
     this.#report.refuse(path, `server ${quote(name)} is not under servers; ${todo}`);
   }
 

@@ -43,7 +43,7 @@ describe('in an empty folder', () => {
       init(project);
       const text = read(project, 'tollgate.yaml').replace(/^# (servers:|profiles:| {2}.*)$/gm, '$1').replace('  # tools:', '  tools:').replace(/^ +- \{id: calls-per-run.*$/m, '');
       const { servers, profiles } = project.config(text);
-      expect(servers.get('tracker')).toMatchObject({ approved: true, isolation: 'direct' });
+      expect(servers.get('tracker')).toMatchObject({ approved: true });
       expect(profiles.get('default')).toMatchObject({ servers: ['tracker'], expose: [{ tool: 'tracker.*' }] });
     });
   });
@@ -83,7 +83,7 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
       expect(err).toContain('Codex (~/.codex/config.toml): its format (TOML) cannot be included');
       expect(err).toContain('server-0 (sets API_KEY, B-C)');
       expect(text + err).not.toContain(SECRET);
-      expect(text).toContain('#   server-0: {approved: true, isolation: direct}\n');
+      expect(text).toContain('#   server-0: {approved: true}\n');
       const config = loadConfig(project.file, { env: {}, home: project.home });
       expect(config.servers.size).toBe(places(project, platform).length);
       expect([...config.servers.values()].filter(({ approved }) => approved)).toEqual([]);
@@ -96,7 +96,7 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
       init(project);
       const uncommented = read(project, 'tollgate.yaml').replace(/^# (servers:|profiles:| .*(?:approved|servers: \[))/gm, '$1').replace('  # tools:', '  tools:');
       const { servers, profiles } = project.config(uncommented);
-      expect([...servers.values()].map(({ name, approved, isolation }) => [name, approved, isolation])).toEqual([['one', true, 'direct'], ['two', true, 'direct'], ['broken', false, undefined]]);
+      expect([...servers.values()].map(({ name, approved }) => [name, approved])).toEqual([['one', true], ['two', true], ['broken', false]]);
       expect(profiles.get('default')).toMatchObject({ servers: ['one', 'two'], expose: [{ tool: 'one.*' }, { tool: 'two.*' }] });
     });
   });
