@@ -44,7 +44,8 @@ function explainUnknown(thrown: unknown, { principal, assembled }: { principal: 
   return missing.length === 0 ? new TollgateError('UNKNOWN_TOOL', { next }) : new TollgateError('SERVER_UNAVAILABLE', { detail: `There is no tool of this name at present. ${missing.join(' ')}` });
 }
 
-function parseArgs(text: string): ReturnType<typeof parseDoc> {
+/** The arguments of a call on the command line. Throws USAGE. */
+export function parseArgs(text: string): ReturnType<typeof parseDoc> {
   try {
     return parseDoc(text);
   } catch (cause) {

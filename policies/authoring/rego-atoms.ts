@@ -15,8 +15,11 @@ type Constant = string | number | boolean;
 /** Changes that the modules suggest. */
 export function regoAtoms(modules: readonly Module[], input: CallInput): readonly Atom[] {
   const atoms = modules.flatMap((module) => (module.rules ?? []).flatMap(({ body }) => body.flatMap((expression) => expressionAtoms(expression, module, input))));
-  const readsClock = modules.some((module) => [...termsIn(module.rules)].some(({ type, value }) => type === 'var' && value === 'time'));
-  return [...atoms, ...(readsClock ? clockAtoms(input) : [])];
+  return [...atoms, ...(modules.some(readsClock) ? clockAtoms(input) : [])];
+}
+
+function readsClock({ rules }: Module): boolean {
+  return [...termsIn(rules)].some(({ type, value }) => type === 'ref' && (value as readonly Term[])[0]?.value === 'time');
 }
 
 function expressionAtoms(expression: Expression, module: Module, input: CallInput): readonly Atom[] {

@@ -14,6 +14,9 @@ import { stageRego, type StagedRego } from './rego-why.ts';
 
 /** Rules that did not fire and are told of. */
 const NEAR = 5;
+/** Rules that a search lets fire, and conditions of one that it mends. */
+const CANDIDATES = 12;
+const MOST_FAILED = 3;
 /** Decisions that a search may take: those in this thread are cheap. */
 const BUDGET = { library: 2000, worker: 600 } as const;
 
@@ -28,7 +31,7 @@ export async function explainCall(parts: PolicyParts, input: CallInput): Promise
     const staged = typeof rego === 'object' ? rego : undefined;
     const atoms = [...ruleAtoms(found, input, decision.outcome), ...ownAtoms(parts, input, decision.reasons.map(({ id }) => id)), ...(staged === undefined ? [] : regoAtoms(staged.files.map(({ module }) => module), input))];
     const fired = found.filter(({ rule }) => rule.fired).map(({ rule }) => rule);
-    const near = nearest(found, decision.outcome).map(({ rule }) => rule);
+    const near = nearest(found, decision.outcome).slice(0, NEAR).map(({ rule }) => rule);
     return {
       decision,
       revision: policy.revision,
@@ -90,23 +93,34 @@ async function judgeRules(compiled: CompiledParts, { workspace }: PolicyParts, i
   });
 }
 
-/** Fewest failed parts first; rules that could change the outcome before others, and none that is about another tool altogether. */
+/** Fewest failed parts first, and rules that could change the outcome before others. */
 function nearest(found: readonly Judged[], outcome: Outcome): readonly Judged[] {
-  const missing = ({ groups }: Judged): number => groups.filter(({ holds }) => !holds).length;
   const rank = ({ rule }: Judged): number => Number(rule.outcome === outcome) + Number(rule.mode !== 'enforce');
-  const near = found.filter((one) => !one.rule.fired && missing(one) <= 2 && missing(one) < one.groups.length + Number(one.groups.length === 1));
-  return [...near].sort((a, b) => missing(a) + rank(a) - missing(b) - rank(b)).slice(0, NEAR);
+  const near = found.filter((one) => !one.rule.fired && canFire(one));
+  return [...near].sort((a, b) => failedOf(a).length + rank(a) - failedOf(b).length - rank(b));
 }
 
-/** What takes a rule that decided away, and what lets one fire that would decide otherwise. */
+function failedOf({ groups }: Judged): readonly Group[] {
+  return groups.filter(({ holds }) => !holds);
+}
+
+/** A rule on commands never fires for a call that has none, however the facts that it has change. */
+function canFire({ rule, groups }: Judged): boolean {
+  const failed = rule.conditions.filter(({ holds }) => !holds);
+  return failed.length <= MOST_FAILED && (failed.length < groups.length || failed.length <= 2) && failed.every(({ facts }) => facts.length > 0);
+}
+
+/** What takes a rule that decided away, and what lets one fire that would decide otherwise. Facts of the call before those of the caller and the tool. */
 function ruleAtoms(found: readonly Judged[], input: CallInput, outcome: Outcome): readonly Atom[] {
   const enforced = found.filter(({ rule }) => rule.mode === 'enforce');
   const standing = enforced.filter(({ rule }) => rule.fired && rule.outcome === outcome);
-  const wanted = nearest(enforced.filter(({ rule }) => rule.outcome !== outcome), outcome);
-  return [
+  const wanted = nearest(enforced.filter(({ rule }) => rule.outcome !== outcome), outcome).slice(0, CANDIDATES);
+  const atoms = [
     ...standing.flatMap(({ groups }) => groups.flatMap(({ when }) => atomsFor(when, { input, hold: false }))),
-    ...wanted.flatMap(({ groups }) => groups.filter(({ holds }) => !holds).flatMap(({ when }) => atomsFor(when, { input, hold: true }))),
+    ...wanted.flatMap((one) => failedOf(one).flatMap(({ when }) => atomsFor(when, { input, hold: true }))),
   ];
+  const rank = ({ fact }: Atom): number => (fact.startsWith('principal.') ? 1 : Number(['verb', 'server', 'tool'].includes(fact)) * 2);
+  return [...atoms].sort((a, b) => rank(a) - rank(b));
 }
 
 /** What the configuration itself refuses can be lifted by facts too. */

@@ -1,0 +1,56 @@
+/** Owns what a replay is made against: a whole configuration, or rules that take the place of those of one; refuses files that are neither. */
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors.ts';
+import type { PolicyParts } from '../../../policies/authoring.ts';
+import type { Config, PolicySource } from '../../config/config.ts';
+import { readYaml } from '../../config/document.ts';
+import { loadConfig } from '../../config/load.ts';
+import { policyParts } from '../../policy-parts.ts';
+import type { Io } from '../io.ts';
+import { printable } from '../print.ts';
+
+const YAML = /\.ya?ml$/;
+const REGO = /\.rego$/;
+const BUNDLE = /\.tar\.gz$/;
+
+/** The policy of a configuration, or of a draft in its place. `draft` as the user wrote it. Throws USAGE, CONFIG_INVALID. */
+export function partsAgainst(config: Config, { draft, opa }: { readonly draft?: string | undefined; readonly opa?: string | undefined }, io: Io): PolicyParts {
+  const options = opa === undefined ? {} : { opa };
+  if (draft === undefined) return policyParts(config, options);
+  const file = path.resolve(io.cwd, draft);
+  if (isConfiguration(file, draft)) return policyParts(loadConfig(file, { env: io.env, home: io.home }), options);
+  const policies = sourcesIn(file).map(({ kind, at }): PolicySource => ({ path: at, kind, mode: 'enforce' }));
+  if (policies.length === 0) throw usage(draft, 'holds neither rules, nor Rego, nor a bundle');
+  return policyParts({ ...config, policies, rules: [], ruleDocument: { ...config.ruleDocument, value: { rules: [] } } }, options);
+}
+
+/** A file of rules has nothing but rules. */
+function isConfiguration(file: string, shown: string): boolean {
+  const found = statSync(file, { throwIfNoEntry: false });
+  if (found === undefined) throw usage(shown, 'is not there');
+  return found.isFile() && YAML.test(file) && !holdsRules(file);
+}
+
+function holdsRules(file: string): boolean {
+  const { value } = readYaml(path.basename(file), readFileSync(file, 'utf8'));
+  return typeof value === 'object' && value !== null && Object.keys(value).join() === 'rules';
+}
+
+type Source = { readonly kind: PolicySource['kind']; readonly at: string };
+
+/** Suites and data that lie beside rules are no rules. A folder with Rego in it is one source, as under `policies`. */
+function sourcesIn(file: string): readonly Source[] {
+  if (BUNDLE.test(file)) return [{ kind: 'bundle', at: file }];
+  if (REGO.test(file)) return [{ kind: 'rego', at: file }];
+  if (YAML.test(file)) return [{ kind: 'yaml', at: file }];
+  if (!statSync(file).isDirectory()) return [];
+  const names = readdirSync(file, { recursive: true, encoding: 'utf8' }).filter((name) => !name.split(path.sep).some((part) => part.startsWith('.'))).sort();
+  const rego = names.some((name) => REGO.test(name) && !name.endsWith('_test.rego'));
+  const yaml = names.filter((name) => YAML.test(name) && !name.includes(path.sep) && holdsRules(path.join(file, name)));
+  return [...(rego ? [{ kind: 'rego' as const, at: file }] : []), ...yaml.map((name) => ({ kind: 'yaml' as const, at: path.join(file, name) }))];
+}
+
+function usage(draft: string, what: string): TollgateError {
+  return new TollgateError('USAGE', { detail: `${printable(draft)} ${what}.`, next: 'Name a tollgate.yaml, a file of rules, a file or folder of Rego, or a bundle.' });
+}

@@ -1,0 +1,88 @@
+/** Owns how an explanation looks to a person: the outcome, what decided, what was near, what would change it; prints only what was cleaned. */
+import type { Change, ConditionWhy, Explanation, Fact, Flip, RuleWhy } from '../../../policies/authoring.ts';
+import type { Found } from '../../audit/read.ts';
+import { paint, plural, printable, type CliIo } from '../print.ts';
+
+const COLOURS = { allow: 'green', ask: 'yellow', deny: 'red' } as const;
+const MOST_LETTERS = 100;
+
+/** Which call it is. */
+export interface ShownCall {
+  readonly call: string;
+  readonly id?: string;
+  readonly principal?: string;
+  readonly time?: string;
+}
+
+/** The whole answer, some twenty lines. */
+export function explanationText(io: Pick<CliIo, 'isTTY'>, call: ShownCall, why: Explanation): string {
+  const { decision, rules, others, expressions, flips, unexplained } = why;
+  const place = ({ file, line }: { readonly file?: string; readonly line?: number }): string => (file === undefined ? '' : `  ${file}:${line ?? 1}`);
+  const ids = new Set(decision.reasons.map(({ id }) => id));
+  const shadows = decision.shadow.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}  (would ${reason.would}, does not count)`);
+  const near = rules.filter(({ fired }) => !fired);
+  const known = [call.id, call.principal, call.time].filter((part) => part !== undefined);
+  const lines = [
+    `${paint(io, COLOURS[decision.outcome], decision.outcome.toUpperCase())}  ${call.call}${known.length === 0 ? '' : `  (${known.join(', ')})`}`,
+    ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`),
+    ...shadows,
+    ...section('Facts that were used', rules.filter(({ fired, id }) => fired && ids.has(id)).flatMap((rule) => rule.conditions.map((condition) => usedLine(rule, condition)))),
+    ...section('Near, and why they did not fire', near.map(nearLine)),
+    ...section('Rego: the first expression that failed', expressions.map(({ rule, file, line, text }) => `${rule}  ${file}:${line}  ${short(text)}`)),
+    ...(unexplained === 'opa' ? ['', 'Rego is not explained: there is no opa. See docs/policies.md, Finding opa.'] : []),
+    ...(unexplained === 'bundle' ? ['', 'Rego of a built bundle is not explained: name its sources under `policies` to see expressions.'] : []),
+    ...section('What would change it', flips.map(flipLine)),
+    ...(flips.length === 0 ? ['', 'No change of up to three facts was found that flips the decision.'] : []),
+    ...(others > 0 ? ['', `${plural(others, 'other rule')} in YAML said nothing.`] : []),
+  ];
+  return `${lines.map(printable).join('\n')}\n`.replaceAll('\\u{1b}[', '\u001b[');
+}
+
+/** A decision of which only the audit knows. */
+export function auditText(record: Found['record'], rules: readonly { readonly id: string; readonly file?: string; readonly line?: number; readonly reads: readonly string[] }[]): string {
+  const call = record as { readonly outcome?: string; readonly code?: string; readonly exposed?: string; readonly ts: string; readonly principal?: { readonly id: string } };
+  const lines = [
+    `${(call.outcome ?? '').toUpperCase()}${call.code === undefined ? '' : ` ${call.code}`}  ${call.exposed ?? ''}  (${[call.principal?.id, call.ts].filter(Boolean).join(', ')})`,
+    ...rules.map(({ id, file, line, reads }) => `  ${id}${file === undefined ? '' : `  ${file}:${line ?? 1}`}${reads.length === 0 ? '' : `  reads ${reads.join(', ')}`}`),
+    ...(rules.length === 0 ? ['  No rule decided this: the call ended before or after the policy.'] : []),
+  ];
+  return `${lines.map(printable).join('\n')}\n`;
+}
+
+function section(title: string, lines: readonly string[]): readonly string[] {
+  return lines.length === 0 ? [] : ['', title, ...lines.map((line) => `  ${line}`)];
+}
+
+function usedLine({ id, file }: RuleWhy, { field, written, line, facts }: ConditionWhy): string {
+  return `${factList(facts)}  fits ${field}: ${value(written)}  (${id}, ${file}:${line})`;
+}
+
+function nearLine({ id, outcome, mode, file, conditions }: RuleWhy): string {
+  const failed = conditions.filter(({ holds }) => !holds);
+  const first = failed[0];
+  const more = failed.length > 1 ? `, and ${failed.length - 1} more` : '';
+  const about = `${id} (${outcome}${mode === 'enforce' ? '' : `, ${mode}`})`;
+  return first === undefined ? about : `${about}  ${file}:${first.line}  ${first.field}: ${value(first.written)} does not fit ${factList(first.facts)}${more}`;
+}
+
+function factList(facts: readonly Fact[]): string {
+  return facts.length === 0 ? 'a call that has none' : facts.map(({ name, value: one }) => `${name} = ${value(one)}`).join(', ');
+}
+
+function flipLine({ outcome, changes }: Flip): string {
+  const verb = { allow: 'allowed', ask: 'asked', deny: 'denied' }[outcome];
+  return `${verb} if ${changes.map(({ text }) => text).join(' and ')}  (${changes.map(proof).join('; ')})`;
+}
+
+/** The very change that was decided. */
+function proof({ fact, to }: Change): string {
+  return `tried ${fact} = ${value(to)}`;
+}
+
+function value(one: unknown): string {
+  return short(typeof one === 'string' ? one : JSON.stringify(one));
+}
+
+function short(text: string): string {
+  return text.length > MOST_LETTERS ? `${text.slice(0, MOST_LETTERS)}…` : text;
+}
