@@ -71,9 +71,10 @@ class Assembly {
       this.#recordRefusal(thrown);
       throw thrown;
     }
-    gateway.swap(await this.#generate(config, 'reloaded', gateway.generation));
+    const ended = gateway.swap(await this.#generate(config, 'reloaded', gateway.generation));
     const known = new Set(noticesOf(before));
-    return noticesOf(config).filter((notice) => !known.has(notice));
+    const lost = ended.map((id) => `A session of ${id} has ended: the principal is gone, or proves itself in another way.`);
+    return [...lost, ...noticesOf(config).filter((notice) => !known.has(notice))];
   }
 
   /** A configuration that is refused stands in the audit too: somebody tried to use it. */
@@ -108,7 +109,8 @@ function refuseMoved(before: Config, after: Config, listening: boolean): void {
     problems.push({ file: path.basename(after.file), ...after.ruleDocument.placeOf(at, 'key'), message: `${at.join('.')} cannot change while Tollgate runs; restart it, or put back what was there` });
   };
   compare(['state'], ({ state }) => state);
-  compare(['audit'], ({ audit }) => audit);
+  // The log lies in the state folder unless another is named: one change, one problem.
+  if (problems.length === 0) compare(['audit'], ({ audit }) => audit);
   compare(['limits'], ({ limits }) => limits);
   if (listening) compare(['listen'], ({ listen }) => listen);
   if (problems.length > 0) throw new TollgateError('CONFIG_INVALID', { detail: `${path.basename(after.file)} changes what is fixed at the start.`, data: { problems } });

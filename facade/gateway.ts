@@ -97,16 +97,17 @@ export class Gateway implements Facade {
     return Object.fromEntries([...this.#generation.catalog.servers.values()].map(({ name, adapter }) => [name, adapter.health().state]));
   }
 
-  /** From now on every call and list is answered by `next`; what runs keeps the generation that it began with. */
-  swap(next: Generation): void {
+  /** From now on every call and list is answered by `next`; what runs keeps the generation that it began with. The principals whose sessions have ended by it. */
+  swap(next: Generation): readonly string[] {
     const before = this.#generation;
     this.#generation = next;
-    for (const session of this.#sessions) this.#renew(session, before, next);
+    const ended = [...this.#sessions].filter((session) => !this.#renew(session, before, next));
     void this.#retire(before);
     this.#announcer ??= setTimeout(() => {
       this.#announcer = undefined;
       void this.#announce();
     }, CHANGES_MS);
+    return ended.map(({ principal }) => principal.id);
   }
 
   /** Ends sessions, servers, spills and the log, in this order, so that the last records are written. */
@@ -129,15 +130,17 @@ export class Gateway implements Facade {
     }, CHANGES_MS);
   }
 
-  #renew(session: OpenSession, before: Generation, next: Generation): void {
+  /** False when it ends the session. */
+  #renew(session: OpenSession, before: Generation, next: Generation): boolean {
     const principal = principalAfter(session.principal, { before: before.config, after: next.config });
     if (principal !== undefined) {
       if (!isDeepStrictEqual(principal, session.principal)) session.principal = principal;
-      return;
+      return true;
     }
-    if (session.closed.aborted) return;
+    if (session.closed.aborted) return true;
     session.end.abort(gone());
     appendQuietly(this.#shared.audit, { type: 'session', event: 'refused', outcome: 'error', code: 'IDENTITY', session: session.id, transport: session.transport, principal: shown(session.principal) });
+    return false;
   }
 
   /** Never rejects. */

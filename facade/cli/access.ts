@@ -28,6 +28,16 @@ export function openAccess(config: Config, listen: ListenConfig): Access {
   return { authenticate: createAuthenticator({ ...sources, accessToken: token }), principal: fallback.id, token, tokenFile: path.join(config.state, 'token') };
 }
 
+/** As the authenticator of `openAccess`, by the principals of the configuration that is in force at each request. */
+export function createAccess(current: () => Config, listen: ListenConfig): Authenticate {
+  let known: { readonly config: Config; readonly access: Access } | undefined;
+  return (token) => {
+    const config = current();
+    if (known?.config !== config) known = { config, access: openAccess(config, listen) };
+    return known.access.authenticate(token);
+  };
+}
+
 /** How to point the common clients at this facade. `config` is the absolute path of tollgate.yaml, `command` what starts this program (Io.self), `as` the principal over stdio. */
 export function connectHelp(at: { url?: string; token?: string; config: string; command: readonly string[]; as?: string }): string {
   const [command = 'tollgate', ...args] = [...at.command, 'run', '--config', at.config, ...(at.as === undefined ? [] : ['--as', at.as])];

@@ -16,6 +16,8 @@ export interface Io {
   readonly out: NodeJS.WritableStream;
   /** Resolves when the process is asked to stop (SIGINT, SIGTERM). */
   readonly stopped: Promise<void>;
+  /** Gives SIGHUP another meaning than to stop, where the process has no terminal that could have gone. */
+  readonly onHangup?: (listener: () => void) => void;
 }
 
 /** Stable exit codes, documented in docs/cli.md. */

@@ -6,8 +6,10 @@ import type { Assemble, Assembled } from '../assembled.ts';
 import type { Config } from '../config/config.ts';
 import { principalForStdio } from '../config/identity.ts';
 import { loadConfig } from '../config/load.ts';
+import { Reloader } from '../reload.ts';
 import type { Io } from './io.ts';
 import { printable } from './print.ts';
+import { reportError } from './report.ts';
 
 /** What every command that reads the configuration takes. */
 export interface CommonOptions {
@@ -43,6 +45,23 @@ export async function withFacade(opening: Opening, work: (assembled: Assembled) 
     return await work(assembled);
   } finally {
     await assembled.gateway.close();
+  }
+}
+
+/** As `withFacade`, for a facade that takes up what is edited while it serves. */
+export async function withReloading(opening: Opening & { readonly options: CommonOptions; readonly listening: boolean }, work: (assembled: Assembled, reloader: Reloader) => Promise<number>): Promise<number> {
+  const { config, options, io, listening } = opening;
+  const tell = (line: string): void => io.stderr(`${printable(line)}\n`);
+  const read = (): Config => readConfig(options, io);
+  const file = path.resolve(io.cwd, options.config);
+  const reloader = new Reloader({ file, home: io.home, config, read, listening, tell, report: (thrown) => void reportError(thrown, { json: false, io }) });
+  try {
+    return await withFacade(opening, async (assembled) => {
+      reloader.start(assembled);
+      return work(assembled, reloader).finally(() => reloader.close());
+    });
+  } finally {
+    await reloader.close();
   }
 }
 

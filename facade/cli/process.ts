@@ -13,6 +13,7 @@ export type Host = Pick<NodeJS.Process, 'stdin' | 'stdout' | 'stderr' | 'env' | 
 export function processIo(host: Host): Io {
   const { stdin, stdout, stderr, env } = host;
   let stopped: Promise<void> | undefined;
+  let hangup: (() => void) | undefined;
   watchOutput(host);
   return {
     stdout: (text) => void stdout.write(text), stderr: (text) => void stderr.write(text), isTTY: stdout.isTTY === true,
@@ -20,7 +21,10 @@ export function processIo(host: Host): Io {
     home: readOr(homedir, '/nonexistent'), cwd: readOr(() => host.cwd(), '/'), user: readOr(() => userInfo().username, `uid-${process.getuid?.()}`),
     self: selfOf(host),
     get stopped() {
-      return (stopped ??= untilStopped(host));
+      return (stopped ??= untilStopped(host, () => hangup));
+    },
+    onHangup: (listener) => {
+      if (stdin.isTTY !== true) hangup = listener;
     },
   };
 }
@@ -42,10 +46,12 @@ function readOr(read: () => string, otherwise: string): string {
 }
 
 /** A command with something to end asks for this; under others a signal ends the process at once, as a second one does here. */
-function untilStopped(host: Host): Promise<void> {
+function untilStopped(host: Host, hangup: () => (() => void) | undefined): Promise<void> {
   return new Promise((resolve) => {
-    const stop = (): void => {
-      for (const signal of SIGNALS) host.off(signal, stop).on(signal, () => host.exit(EXIT.unexpected));
+    const stop = (signal: NodeJS.Signals): void => {
+      const other = signal === 'SIGHUP' ? hangup() : undefined;
+      if (other !== undefined) return other();
+      for (const each of SIGNALS) host.off(each, stop).on(each, () => host.exit(EXIT.unexpected));
       resolve();
     };
     for (const signal of SIGNALS) host.on(signal, stop);

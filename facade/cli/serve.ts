@@ -3,9 +3,9 @@ import type { Readable, Writable } from 'node:stream';
 import type { Assemble, Assembled } from '../assembled.ts';
 import { serveHttp } from '../wire/http.ts';
 import { serveStdio } from '../wire/stdio.ts';
-import { connectHelp, openAccess, type Access } from './access.ts';
+import { connectHelp, createAccess, openAccess, type Access } from './access.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, readPrincipal, withFacade, type CommonOptions } from './open.ts';
+import { readConfig, readPrincipal, withReloading, type CommonOptions } from './open.ts';
 
 const MAX_MESSAGE = 64 * 1_048_576;
 
@@ -15,7 +15,7 @@ export async function runStdio(options: CommonOptions & { as?: string }, io: Io,
   const principal = readPrincipal(config, options, io);
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
-  return withFacade({ config, options, io, assemble }, async ({ gateway, notices, onFault }) => {
+  return withReloading({ config, options, io, assemble, listening: false }, async ({ gateway, notices, onFault }) => {
     tell(notices, io);
     await serveStdio({ facade: gateway, principal, input: io.stdin as Readable, output: io.out as Writable, maxBytes: MAX_MESSAGE, stop: stop.signal, onFault });
     return EXIT.ok;
@@ -27,10 +27,12 @@ export async function runHttp(options: CommonOptions & { port?: number }, io: Io
   const config = readConfig(options, io);
   const listen = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
   const { stopped } = io;
-  return withFacade({ config, options, io, assemble }, async ({ gateway, notices, onFault }) => {
+  return withReloading({ config, options, io, assemble, listening: true }, async (assembled, reloader) => {
+    const { gateway, notices, onFault } = assembled;
     tell(notices, io);
+    io.onHangup?.(() => void reloader.now());
     const access = openAccess(config, listen);
-    const server = await serveHttp({ facade: gateway, listen, authenticate: access.authenticate, onFault });
+    const server = await serveHttp({ facade: gateway, listen, authenticate: createAccess(() => assembled.config, listen), onFault });
     if (options.json === true) io.stdout(`${JSON.stringify({ url: server.url, tokenFile: access.tokenFile })}\n`);
     // Where several could be meant, a start over stdio refuses to guess.
     const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);

@@ -1,0 +1,100 @@
+/** Owns when a running facade takes up what was edited, and how that is told; refuses to disturb what runs for something that does not load. */
+import { performance } from 'node:perf_hooks';
+import { asTollgateError } from '../catalogs/errors.ts';
+import type { Assembled } from './assembled.ts';
+import type { Config } from './config/config.ts';
+import { mentionedFiles } from './config/mentioned.ts';
+import { appendQuietly } from './shared.ts';
+import { Watch } from './watch.ts';
+
+/** What reloading works with. */
+export interface ReloadOptions {
+  /** The configuration file, absolute. */
+  readonly file: string;
+  readonly home: string;
+  /** The configuration that runs; its files are watched from now on. */
+  readonly config: Config;
+  /** Reads the configuration anew. */
+  readonly read: () => Config;
+  /** Whether an address is listened at, which cannot change then. */
+  readonly listening: boolean;
+  /** Lines for a person. */
+  readonly tell: (line: string) => void;
+  /** Shows why something does not load, every problem of it. */
+  readonly report: (thrown: unknown) => void;
+}
+
+/** Keeps a facade up to date. Made before the facade, so that nothing that is edited while it starts is missed. */
+export class Reloader {
+  readonly #options: ReloadOptions;
+  readonly #watch: Watch;
+  readonly #watching: Promise<void>;
+  #assembled: Assembled | undefined;
+  #last: Promise<void> = Promise.resolve();
+  #waiting = false;
+  #closed = false;
+
+  constructor(options: ReloadOptions) {
+    this.#options = options;
+    this.#watch = new Watch({ onChange: () => void this.now() });
+    this.#watching = this.#watch.target(this.#filesOf(options.config));
+  }
+
+  /** Takes the facade that is to be kept up to date. */
+  start(assembled: Assembled): void {
+    this.#assembled = assembled;
+    this.#follow(assembled);
+  }
+
+  /** Reloads, after a reload that runs already; several requests that wait are one. Never rejects. */
+  now(): Promise<void> {
+    if (this.#waiting) return this.#last;
+    this.#waiting = true;
+    this.#last = this.#last.then(async () => {
+      await this.#watching;
+      this.#waiting = false;
+      if (!this.#closed && this.#assembled !== undefined) await this.#reload(this.#assembled);
+    });
+    return this.#last;
+  }
+
+  /** Waits for a reload that runs. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#watch.close();
+    await this.#last;
+  }
+
+  async #reload(assembled: Assembled): Promise<void> {
+    const { file, home, read, listening, tell, report } = this.#options;
+    const began = performance.now();
+    try {
+      // Before they are read: what is edited from here on is noticed.
+      await this.#watch.target([...this.#filesOf(assembled.config), ...mentionedFiles(file, home)]);
+      const notices = await assembled.reload(read, listening);
+      await this.#watch.target(this.#filesOf(assembled.config));
+      this.#follow(assembled);
+      tell(`Reloaded: policy revision ${assembled.deps.policy().revision.slice(0, 12)} is in force, after ${Math.round(performance.now() - began)} ms.`);
+      notices.forEach(tell);
+    } catch (thrown) {
+      tell('NOT RELOADED. What was loaded before stays in force, revision ' + `${assembled.deps.policy().revision.slice(0, 12)}:`);
+      report(thrown);
+    }
+  }
+
+  #filesOf(config: Config): readonly string[] {
+    return [...config.controlFiles, ...mentionedFiles(this.#options.file, this.#options.home)];
+  }
+
+  /** A policy that came from elsewhere says when there is a newer one, and when the newer one is refused. */
+  #follow(assembled: Assembled): void {
+    assembled.deps.policy().follow?.({
+      changed: () => void this.now(),
+      failed: (thrown) => {
+        appendQuietly(assembled.deps.audit, { type: 'config', event: 'refused', outcome: 'error', code: asTollgateError(thrown).code });
+        this.#options.tell('A newer policy was NOT taken. What was loaded before stays in force:');
+        this.#options.report(thrown);
+      },
+    });
+  }
+}
