@@ -64,13 +64,19 @@ export interface CheckedRego extends Inspected {
 }
 
 /** Has opa check staged files, and looks at what it does not: the faults of all of them, none twice. */
-export async function checkRego(files: readonly SourceFile[], { opa, staging }: Job): Promise<CheckedRego> {
-  const args = ['check', ...opa.flags, '--strict', '-f', 'json', '-m', '100', '--capabilities', 'capabilities.json', '-s', 'input.json', 'user'];
-  const checked = await runOpa(opa, args, staging);
-  const refused = checked.code === 0 ? [] : readOpaProblems(checked.stderr, files);
-  const parsed = await parseModules(opa, staging, files.filter((file) => isRego(file) && !isTest(file)));
+export async function checkRego(files: readonly SourceFile[], job: Job): Promise<CheckedRego> {
+  const rego = files.filter((file) => isRego(file) && !isTest(file));
+  const [refused, parsed] = await Promise.all([askOpa(files, job, ['user']), parseModules(job.opa, job.staging, rego)]);
   const inspected = inspectRego(parsed);
-  return { ...inspected, files: parsed, problems: inspected.problems.length > 0 && refused.length > 0 ? mergeProblems(refused, inspected.problems) : [...refused, ...inspected.problems] };
+  // opa stops at what does not parse; the other files have faults of their own, which are not hidden behind it.
+  const others = parsed.length > 0 && parsed.length < rego.length ? await askOpa(files, job, parsed.map(({ staged }) => staged)) : [];
+  const more = others.filter(({ message }) => !message.startsWith('undefined function data.'));
+  return { ...inspected, files: parsed, problems: mergeProblems([...refused, ...more], inspected.problems) };
+}
+
+async function askOpa(files: readonly SourceFile[], { opa, staging }: Job, names: readonly string[]): Promise<readonly Problem[]> {
+  const { code, stderr } = await runOpa(opa, ['check', ...opa.flags, '--strict', '-f', 'json', '-m', '100', '--capabilities', 'capabilities.json', '-s', 'input.json', ...names], staging);
+  return code === 0 ? [] : readOpaProblems(stderr, files);
 }
 
 /** Of two faults on one line the first says enough. */

@@ -77,6 +77,11 @@ export class WasmPolicy {
     return onlyResult(results);
   }
 
+  /** Names of what the module answers. */
+  get entrypoints(): readonly string[] {
+    return Object.keys((this.#running ??= this.#start()).policy.entrypoints as object);
+  }
+
   /** Bytes of wasm memory now; 0 when the instance was dropped. */
   get memoryBytes(): number {
     return this.#running?.memory.buffer.byteLength ?? 0;

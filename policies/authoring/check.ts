@@ -1,0 +1,91 @@
+/** Owns the check of all sources of a policy at once: YAML as at a start, Rego by opa and by our own lint; refuses nothing itself, and tells everything. */
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { checkRego } from '../compile.ts';
+import { compileParts, type PolicyParts, type SourceSettings } from '../engine.ts';
+import { findOpa } from '../opa.ts';
+import type { Problem } from '../problems.ts';
+import { isRego, readSources, stageFiles } from '../stage.ts';
+import { lintRego, type Finding } from './lint.ts';
+
+export type { Finding } from './lint.ts';
+
+/** What a check came to. */
+export interface CheckReport {
+  /** Ordered by file and line. Without an error the policy starts. */
+  readonly findings: readonly Finding[];
+  /** Files of Rego, tests too. */
+  readonly regoFiles: number;
+  /** Rules of the sets in Rego. */
+  readonly regoRules: number;
+  /** Rules in YAML, those of tollgate.yaml too, without those that are off. */
+  readonly yamlRules: number;
+}
+
+/** Checks all sources, but for bundles on servers. Throws OPA_MISSING when there is Rego without opa, after YAML was found sound. */
+export async function checkSources(parts: PolicyParts): Promise<CheckReport> {
+  const local = parts.sources.filter(({ server }) => server === undefined);
+  const yaml = await compileOrTell({ ...parts, sources: local.filter(({ kind }) => kind === 'yaml') });
+  const rego = await checkAllRego(parts, local.filter(({ kind }) => kind === 'rego'), yaml.problems);
+  const found = [...yaml.problems.map(asError), ...rego.findings];
+  // What each part is told alone is not told again by all of them together.
+  const whole = found.some(({ severity }) => severity === 'error') ? [] : (await compileOrTell({ ...parts, sources: local })).problems.map(asError);
+  return { ...rego, yamlRules: yaml.rules, findings: [...found, ...whole].sort((a, b) => (a.file === b.file ? a.line - b.line : a.file < b.file ? -1 : 1)) };
+}
+
+function asError(problem: Problem): Finding {
+  return { ...problem, severity: 'error' };
+}
+
+/** Compiles as a start does, and gives the problems instead of throwing them. */
+async function compileOrTell(parts: PolicyParts): Promise<{ readonly problems: readonly Problem[]; readonly rules: number }> {
+  try {
+    return { problems: [], rules: (await compileParts(parts)).rules.list.length };
+  } catch (thrown) {
+    if (!(thrown instanceof TollgateError) || thrown.code !== 'POLICY_INVALID') throw thrown;
+    const problems = thrown.data['problems'] as readonly Problem[] | undefined;
+    return { problems: problems ?? [{ file: 'policies', line: 1, column: 1, message: thrown.message }], rules: 0 };
+  }
+}
+
+async function checkAllRego(parts: PolicyParts, sources: readonly SourceSettings[], faults: readonly Problem[]): Promise<Omit<CheckReport, 'yamlRules'>> {
+  if (sources.length === 0) return { findings: [], regoFiles: 0, regoRules: 0 };
+  const opa = await findOpa(parts.opa).catch((thrown: unknown) => {
+    // Faults of YAML are told first: they can be mended without opa.
+    if (faults.length > 0) return undefined;
+    throw thrown;
+  });
+  if (opa === undefined) return { findings: [], regoFiles: 0, regoRules: 0 };
+  const staging = await mkdtemp(path.join(tmpdir(), 'tollgate-check-'));
+  try {
+    const files = await readSources(sources.map((source) => ({ path: source.path, shown: showName(source.path, parts.folder) })));
+    await stageFiles(files, staging);
+    const { problems, files: parsed, rules } = await checkRego(files, { opa, staging });
+    const taken = new Set(problems.map(({ file, line }) => `${file}:${line}`));
+    const linted = lintRego(parsed, rules).filter(({ file, line }) => !taken.has(`${file}:${line}`));
+    return { findings: [...problems.map(asError), ...linted, ...(await findUnread(parts, sources))], regoFiles: files.filter(isRego).length, regoRules: rules.length };
+  } finally {
+    await rm(staging, { recursive: true, force: true });
+  }
+}
+
+/** Rules in YAML that lie in a folder of Rego: the folder brings its Rego only, and the rules would be missing in silence. */
+async function findUnread({ sources: all, folder, readYaml }: PolicyParts, sources: readonly SourceSettings[]): Promise<readonly Finding[]> {
+  const read = new Set(all.map((source) => source.path));
+  const names = await Promise.all(sources.map(async (source) => (await readdir(source.path, { recursive: true }).catch(() => [])).map((name) => path.join(source.path, name))));
+  const unread = names.flat().filter((name) => /\.ya?ml$/.test(name) && !read.has(name) && !name.split(path.sep).includes('node_modules'));
+  const findings = await Promise.all(unread.map(async (name): Promise<readonly Finding[]> => {
+    const { value } = readYaml(showName(name, folder), await readFile(name, 'utf8'));
+    if (typeof value !== 'object' || value === null || !('rules' in value)) return [];
+    return [{ file: showName(name, folder), line: 1, column: 1, severity: 'warning', message: 'these rules are not read: name the file under `policies` of tollgate.yaml' }];
+  }));
+  return findings.flat();
+}
+
+/** As messages name a file: relative to the configuration, else by its last name. */
+function showName(file: string, folder: string): string {
+  const relative = path.relative(folder, file);
+  return relative.startsWith('..') ? path.basename(file) : relative || '.';
+}

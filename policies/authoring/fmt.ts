@@ -1,0 +1,59 @@
+/** Owns the formatting of Rego, which is opa's; leaves YAML and data as people wrote them. */
+import { readdir, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { findOpa, runOpa } from '../opa.ts';
+
+/** What to format and how. */
+export interface FormatRequest {
+  /** Files and folders, absolute. */
+  readonly paths: readonly string[];
+  /** `write` changes files, the others only say what would change. */
+  readonly how: 'write' | 'check' | 'diff';
+  /** The command line's --opa. */
+  readonly opa?: string;
+}
+
+/** What was found. Files are absolute. */
+export interface FormatReport {
+  /** Rego that was, or is not yet, as opa writes it. */
+  readonly changed: readonly string[];
+  /** Files of Rego in all. */
+  readonly files: number;
+  /** YAML, which keeps the form that its author gave it. */
+  readonly left: readonly string[];
+  /** With `diff`: what would change, as opa shows it. */
+  readonly diff: string;
+}
+
+/** Formats Rego, tests too. Throws POLICY_INVALID for what does not parse, OPA_MISSING when there is Rego and no opa. */
+export async function formatRego({ paths, how, opa: option }: FormatRequest): Promise<FormatReport> {
+  const found = (await Promise.all(paths.map(listFiles))).flat();
+  const rego = [...new Set(found.filter((file) => file.endsWith('.rego')))].sort();
+  const left = [...new Set(found.filter((file) => /\.ya?ml$/.test(file)))].sort();
+  if (rego.length === 0) return { changed: [], files: 0, left, diff: '' };
+  const opa = await findOpa(option);
+  const run = async (...flags: readonly string[]): Promise<string> => {
+    const { code, stdout, stderr } = await runOpa(opa, ['fmt', ...opa.flags, ...flags, ...rego], path.parse(process.cwd()).root);
+    if (code !== 0) throw new TollgateError('POLICY_INVALID', { detail: firstLine(stderr || stdout, rego), next: 'Correct it first: `tollgate policy check` names every place.' });
+    return stdout;
+  };
+  const changed = (await run('--list')).split('\n').filter((line) => line !== '').map((line) => path.resolve('/', line));
+  const diff = how === 'diff' && changed.length > 0 ? await run('--diff') : '';
+  if (how === 'write' && changed.length > 0) await run('--write');
+  return { changed, files: rego.length, left, diff };
+}
+
+async function listFiles(start: string): Promise<readonly string[]> {
+  const top = await stat(start).catch(() => undefined);
+  if (top === undefined) throw new TollgateError('POLICY_INVALID', { detail: `There is no policy at ${path.basename(start)}.` });
+  if (!top.isDirectory()) return [start];
+  const entries = (await readdir(start, { withFileTypes: true })).filter(({ name }) => !name.startsWith('.') && name !== 'node_modules');
+  return (await Promise.all(entries.map(async (entry) => (entry.isDirectory() ? listFiles(path.join(start, entry.name)) : [path.join(start, entry.name)])))).flat();
+}
+
+/** The first thing that opa says, without the folders of this machine. */
+function firstLine(text: string, files: readonly string[]): string {
+  const line = text.split('\n').find((one) => /\.rego:\d+/.test(one)) ?? 'opa cannot read the files';
+  return files.reduce((shown, file) => shown.replaceAll(file, path.basename(file)), line).replace(/^.*?(?=[\w.-]+\.rego:)/, '');
+}

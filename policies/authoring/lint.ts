@@ -1,0 +1,147 @@
+/** Owns our own look at Rego, beyond what opa checks: what cannot be evaluated here, what can never fire, what nobody could find again; changes nothing. */
+import { readFileSync } from 'node:fs';
+import { aliasesOf, groundPath, packagePath, termsIn, type Expression, type Location, type Rule, type Term } from '../ast.ts';
+import { CAPABILITIES } from '../library.ts';
+import { adviseBuiltin } from '../opa-errors.ts';
+import type { Problem } from '../problems.ts';
+import { SETS, type ParsedFile, type SetRule } from '../rego.ts';
+import { INPUT_SCHEMA } from '../stage.ts';
+
+/** A fault, or something that an author should know. Only errors refuse. */
+export interface Finding extends Problem {
+  readonly severity: 'error' | 'warning';
+}
+
+/** Lints files that parse. `rules` are those of the sets. */
+export function lintRego(files: readonly ParsedFile[], rules: readonly SetRule[]): readonly Finding[] {
+  const supplied = new Set((JSON.parse(readFileSync(CAPABILITIES, 'utf8')) as { builtins: readonly { name: string }[] }).builtins.map(({ name }) => name));
+  const verbs = (JSON.parse(readFileSync(INPUT_SCHEMA, 'utf8')) as { properties: { effect: { properties: { verb: { enum: readonly string[] } } } } }).properties.effect.properties.verb.enum;
+  const used = findUsed(files);
+  const findings = files.flatMap((file) => [
+    ...(file.module.rules ?? []).flatMap((rule) => [...lintCalls(rule, supplied), ...lintBody(rule, { verbs, aliases: aliasesOf(file.module) }), ...lintUse(file, rule, used)]),
+  ].map((found) => at(file, found)));
+  return [...findings, ...rules.flatMap(lintId)];
+}
+
+interface Found {
+  readonly where: Location | undefined;
+  readonly severity: Finding['severity'];
+  readonly message: string;
+}
+
+function at({ shown }: ParsedFile, { where, severity, message }: Found): Finding {
+  return { file: shown, line: where?.row ?? 1, column: where?.col ?? 1, severity, message };
+}
+
+function error(where: Location | undefined, message: string): Found {
+  return { where, severity: 'error', message };
+}
+
+/** The rules of a chain, `else` by `else`. */
+function chainOf(rule: Rule): readonly Rule[] {
+  return rule.else === undefined ? [rule] : [rule, ...chainOf(rule.else)];
+}
+
+interface Call {
+  readonly name: string;
+  readonly args: readonly Term[];
+  readonly where: Location | undefined;
+}
+
+/** Every call in a part of a tree, as a term or as an expression. */
+function* callsIn(part: unknown): Generator<Call> {
+  if (typeof part !== 'object' || part === null) return;
+  const { type, value, terms } = part as { readonly type?: unknown; readonly value?: unknown; readonly terms?: unknown };
+  const words = Array.isArray(terms) ? terms : type === 'call' ? value : undefined;
+  const [operator, ...args] = Array.isArray(words) ? (words as readonly Term[]) : [];
+  if (operator?.type === 'ref') yield { name: (operator.value as readonly Term[]).map((term) => String(term.value)).join('.'), args, where: operator.location };
+  for (const [key, child] of Object.entries(part)) if (key !== 'location' && key !== 'annotations') yield* callsIn(child);
+}
+
+function lintCalls(rule: Rule, supplied: ReadonlySet<string>): readonly Found[] {
+  return [...callsIn(rule)].flatMap((call) => {
+    const advice = supplied.has(call.name) ? undefined : adviseBuiltin(call.name);
+    if (advice !== undefined) return [error(call.where, `${call.name} is not available: ${advice}`)];
+    return call.name === 'sprintf' ? lintFormat(call) : [];
+  });
+}
+
+/** As builtins.ts formats: what it does not know stops the decision. */
+function lintFormat({ args: [format, values] }: Call): readonly Found[] {
+  if (format?.type !== 'string') return [];
+  const verbs = [...String(format.value).matchAll(/%(.?)/gs)].map(([, verb = '']) => verb).filter((verb) => verb !== '%');
+  const wrong = verbs.filter((verb) => !['s', 'v', 'd'].includes(verb));
+  if (wrong.length > 0) return [error(format.location, `sprintf has no %${wrong[0] ?? ''} here: use %s for texts, %d for whole numbers, %v for anything`)];
+  const given = values?.type === 'array' ? (values.value as readonly Term[]).length : verbs.length;
+  return given === verbs.length ? [] : [error(format.location, `sprintf has ${verbs.length} verbs and ${given} values`)];
+}
+
+interface BodyContext {
+  readonly verbs: readonly string[];
+  readonly aliases: ReadonlyMap<string, readonly string[]>;
+}
+
+/** Bodies that no input satisfies. */
+function lintBody(rule: Rule, context: BodyContext): readonly Found[] {
+  return chainOf(rule).flatMap(({ body }) => {
+    const asked = new Map<string, string>();
+    for (const expression of body) {
+      const never = neverHolds(expression, asked, context);
+      if (never !== undefined) return [error(expression.location, `this rule can never fire: ${never}`)];
+    }
+    return [];
+  });
+}
+
+/** `asked` holds what earlier expressions of the body demand of the input. */
+function neverHolds({ terms, negated, with: mocks }: Expression, asked: Map<string, string>, { verbs, aliases }: BodyContext): string | undefined {
+  if (negated === true || mocks !== undefined) return undefined;
+  if (!Array.isArray(terms)) return (terms as Term).type === 'boolean' && (terms as Term).value === false ? 'it asks for `false`' : undefined;
+  const [operator, ...sides] = terms as readonly Term[];
+  const name = ((operator?.value ?? []) as readonly Term[])[0]?.value;
+  if (sides.length !== 2 || (name !== 'equal' && name !== 'eq')) return undefined;
+  const literal = sides.find(({ type }) => type === 'string');
+  const path = sides.map((side) => groundPath(side, aliases)).find((found) => found?.names[0] === 'input' && found.whole)?.names.join('.');
+  if (literal === undefined || path === undefined) return undefined;
+  const value = String(literal.value);
+  const before = asked.get(path);
+  asked.set(path, value);
+  if (before !== undefined && before !== value) return `${path} cannot be "${before}" and "${value}" at once`;
+  return path === 'input.effect.verb' && !verbs.includes(value) ? `a verb is one of ${verbs.join(', ')}, never "${value}"` : undefined;
+}
+
+/** Paths of `data`, joined, that some rule reads. */
+function findUsed(files: readonly ParsedFile[]): ReadonlySet<string> {
+  const used = new Set<string>();
+  for (const { module } of files) {
+    const aliases = aliasesOf(module);
+    const own = ['data', ...packagePath(module)];
+    for (const name of (module.rules ?? []).flatMap((rule) => chainOf(rule)).flatMap((rule) => [...namesIn([rule.head.key, rule.head.value, rule.head.args, rule.body])])) used.add([...own, name].join('.'));
+    for (const term of termsIn(module.rules)) used.add((groundPath(term, aliases)?.names ?? []).join('.'));
+  }
+  return used;
+}
+
+/** Names that a part of a tree begins its references with, and plain names. */
+function* namesIn(part: unknown): Generator<string> {
+  if (typeof part !== 'object' || part === null) return;
+  const { type, value } = part as { readonly type?: unknown; readonly value?: unknown };
+  if (type === 'var') yield String(value);
+  for (const child of Object.values(part)) yield* namesIn(child);
+}
+
+function lintUse({ module }: ParsedFile, { head, location, default: isDefault }: Rule, used: ReadonlySet<string>): readonly Found[] {
+  const [root, ...names] = packagePath(module);
+  const name = String(head.ref[0]?.value);
+  if (root !== 'policy' || isDefault === true || SETS.some((set) => set === name)) return [];
+  if (name.startsWith('test_')) return [{ where: location, severity: 'warning', message: `${name} runs only in a file *_test.rego; move it there` }];
+  const paths = ['data', root, ...names, name].map((_, count, all) => all.slice(0, count + 1).join('.')).slice(1);
+  return paths.some((path) => used.has(path)) ? [] : [{ where: location, severity: 'warning', message: `${name} is used by no rule; remove it, or name it ${SETS.join(', ')} if it decides` }];
+}
+
+/** Without an id all texts of a package look alike in refusals and in the audit. */
+function lintId({ file, rule, facts }: SetRule): readonly Finding[] {
+  if (facts.id !== undefined || rule.head.key?.type === 'object') return [];
+  const message = `the reason has no id of its own and will be told as policy.${facts.package}; write above the rule: # METADATA, # custom:, #   id: <name>`;
+  return [at(file, { where: rule.location, severity: 'warning', message })];
+}
