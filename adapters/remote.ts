@@ -6,6 +6,7 @@ import type { Connection, ConnectionEvents } from './connection.ts';
 import { judgeFailure } from './remote-failure.ts';
 import { RemoteFetch } from './remote-fetch.ts';
 import { readMessage } from './rpc/json.ts';
+import { fillSecrets } from './secrets.ts';
 import type { ServerSettings } from './settings.ts';
 
 /** What is used of the SDK's client transports: they move messages, and nothing else of the SDK runs. */
@@ -31,14 +32,17 @@ const LISTEN_RETRIES = { maxRetries: 5, maxReconnectionDelay: 30_000, reconnecti
  */
 export class RemoteConnection implements Connection {
   private readonly settings: ServerSettings;
+  private readonly secrets: (name: string) => Promise<string>;
   private transport: Transport | undefined;
   private requests: RemoteFetch | undefined;
   private events: ConnectionEvents | undefined;
   private unanswered = 0;
   private closed = false;
 
-  constructor(settings: ServerSettings) {
+  /** `secrets` gives the values of `${secret:name}` in headers, anew for each connection. */
+  constructor(settings: ServerSettings, secrets: (name: string) => Promise<string>) {
     this.settings = settings;
+    this.secrets = secrets;
   }
 
   async start(events: ConnectionEvents): Promise<void> {
@@ -89,7 +93,7 @@ export class RemoteConnection implements Connection {
   private async makeTransport(requests: RemoteFetch): Promise<Transport> {
     const { name, url = '', headers, transport, reconnectBackoffMs } = this.settings;
     if (!URL.canParse(url)) throw new TollgateError('INIT_FAILED', { detail: `Server "${name}" has no valid url.` });
-    const options = { requestInit: { headers: { ...headers } }, fetch: requests.fetch };
+    const options = { requestInit: { headers: await fillSecrets(headers, this.secrets, 'headers') }, fetch: requests.fetch };
     if (transport === 'sse') {
       const { SSEClientTransport } = await import('@modelcontextprotocol/sdk/client/sse.js');
       return new SSEClientTransport(new URL(url), options) as Transport;

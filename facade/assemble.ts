@@ -1,6 +1,5 @@
 /** Owns how a configuration becomes a running facade, and how the next one takes its place; knows implementations by their ports alone. */
 import path from 'node:path';
-import type { Logger } from 'pino';
 import { asTollgateError, TollgateError, type ErrorCode } from '../catalogs/errors.ts';
 import type { Policy } from '../policies/port.ts';
 import type { Assemble, Assembled } from './assembled.ts';
@@ -14,7 +13,7 @@ import { appendQuietly, closeShared, openShared, registerSecrets, type Shared } 
 export interface Implementations {
   readonly loadPolicy: (config: Config, options: { readonly opa?: string }) => Promise<Policy>;
   /** `current` is the configuration of now, for what is started later. */
-  readonly openBackends: (log: Logger, current: () => Config) => BackendMakers;
+  readonly openBackends: (shared: Shared, current: () => Config) => BackendMakers;
 }
 
 type Options = Parameters<Assemble>[1];
@@ -46,7 +45,7 @@ class Assembly {
   }
 
   async start(config: Config): Promise<Assembled> {
-    const backends = (this.#backends = new Backends(this.#make.openBackends(this.#shared.log, () => this.#gateway?.generation.config ?? config)));
+    const backends = (this.#backends = new Backends(this.#make.openBackends(this.#shared, () => this.#gateway?.generation.config ?? config)));
     const generation = await this.#generate(config, 'loaded');
     const gateway = (this.#gateway = new Gateway({ shared: this.#shared, backends, generation }));
     return {

@@ -5,9 +5,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
+import { openEgress } from '../adapters/egress/open.ts';
 import { createMapped } from '../adapters/mapped/backend.ts';
 import type { LaunchHost } from '../adapters/launch.ts';
 import { ServerPool } from '../adapters/pool.ts';
+import { chooseIdentity } from '../adapters/sandbox/identity.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { loadPolicy } from '../policies/engine.ts';
 import { createAssemble } from './assemble.ts';
@@ -18,6 +20,8 @@ import { runCli, type Wiring } from './cli/program.ts';
 import { processIo } from './cli/process.ts';
 import type { Config } from './config/config.ts';
 import { controlRule, policyParts } from './policy-parts.ts';
+import { openSecrets } from './secrets/secrets.ts';
+import { appendQuietly, type Shared } from './shared.ts';
 import type { Authoring } from '../policies/authoring.ts';
 
 /** What authors use; loaded when it is asked for. */
@@ -38,21 +42,28 @@ process.once('exit', () => pools.forEach((pool) => pool.killNow()));
 /** Wires a configuration (see Assemble in facade/assembled.ts). */
 export const assemble: Assemble = createAssemble({
   loadPolicy: (config, options) => loadPolicy(policyParts(config, options)),
-  openBackends: (log, current) => {
-    const pool = new ServerPool(current().limits, { host: launchHost(current), onStderr: (server, line) => log.debug({ server }, line) });
+  openBackends: (shared, current) => {
+    const pool = new ServerPool(current().limits, { host: launchHost(current, shared), onStderr: (server, line) => shared.log.debug({ server }, line) });
     pools.add(pool);
     return makersOver(pool);
   },
 });
 
 /** What servers are started with. */
-function launchHost(current: () => Config): LaunchHost {
+function launchHost(current: () => Config, { redactor, audit }: Pick<Shared, 'redactor' | 'audit'>): LaunchHost {
   return {
     get workspace() { return current().workspace; },
     get hidden() { return [current().state, current().audit.folder, ...current().controlFiles]; },
-    secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')),
+    secrets: openSecrets(current, { env: process.env, redactor }),
+    openEgress: async ({ name, isolation, sandbox }) =>
+      openEgress({ server: name, allowedDomains: sandbox?.network.allowedDomains ?? [], ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }) }, {
+        onBlocked: (blocked) => appendQuietly(audit, { type: 'server', event: 'egress-blocked', outcome: 'deny', ...blocked }),
+      }),
   };
 }
+
+/** For adapters that are only looked at. */
+const NO_START: LaunchHost = { workspace: '/', hidden: [], secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')) };
 
 /** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
 export async function checkPolicy(config: Config, options: { readonly opa?: string }): Promise<Checked> {
@@ -72,7 +83,7 @@ function makersOver(pool: ServerPool): BackendMakers {
 
 /** Adapters without processes (see ServeOffline in facade/assembled.ts). */
 export function serveOffline(config: Config): ReadonlyMap<string, Served> {
-  return new Backends(makersOver(new ServerPool(config.limits, { host: launchHost(() => config), onStderr: () => undefined }))).serve(config);
+  return new Backends(makersOver(new ServerPool(config.limits, { host: NO_START, onStderr: () => undefined }))).serve(config);
 }
 
 /** What the commands are given. */

@@ -125,6 +125,11 @@ export interface ServerEntry {
   readonly code?: ErrorCode;
   readonly exit?: number | string;
   readonly tools?: number;
+  /** Of `egress-blocked`: where it wanted to go, in canonical form, why that was refused (a word of ours), and how often. */
+  readonly host?: string;
+  readonly port?: number;
+  readonly reason?: string;
+  readonly count?: number;
   readonly ms?: number;
 }
 

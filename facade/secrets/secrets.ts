@@ -30,13 +30,15 @@ export function openPlaces({ state, env, ask, keychain }: SecretWorld): SecretPl
 }
 
 /**
- * Resolves names of secrets. Each value is registered with the redactor before anybody gets it. The function throws
+ * Resolves names of secrets by the configuration of now. Each value is registered with the redactor before anybody gets it. The function throws
  * SECRET_MISSING for a secret that is not there or too short to be redacted, VAULT_FAILED.
  */
-export function openSecrets(config: Pick<Config, 'state' | 'secretSources'>, parts: { readonly env: SecretWorld['env']; readonly redactor: Redactor; readonly keychain?: SecretWorld['keychain'] }): (name: string) => Promise<string> {
-  const places = openPlaces({ state: config.state, env: parts.env, ...(parts.keychain !== undefined && { keychain: parts.keychain }) });
+export function openSecrets(current: () => Pick<Config, 'state' | 'secretSources'>, parts: { readonly env: SecretWorld['env']; readonly redactor: Redactor }): (name: string) => Promise<string> {
+  let places: SecretPlaces | undefined;
   return async (name) => {
-    const source = config.secretSources.get(name);
+    const { state, secretSources } = current();
+    places ??= openPlaces({ state, env: parts.env });
+    const source = secretSources.get(name);
     const value = await readSecret(name, source, places);
     if (value === undefined) throw missing(name, source);
     if (!registerSecret(parts.redactor, value)) throw new TollgateError('SECRET_MISSING', { detail: `Secret "${name}" is shorter than ${MIN_SECRET} characters, so it could not be kept out of results.`, next: 'Take a longer one.' });
