@@ -4,24 +4,25 @@ import type { Health } from './port.ts';
 
 /** What is known of a server at one moment. */
 export interface ServerFacts {
-  /** Why it may not start at all. */
+  /** Why it may not start at all: not approved, killed, or disabled after too many crashes. */
   readonly refusal: TollgateError | undefined;
   readonly connected: boolean;
   readonly restarts: number;
   readonly badLines: number;
   /** Why it was lost, or did not start, if it is not there. */
   readonly loss: string | undefined;
+  /** A remote server that was lost and is tried again. */
+  readonly reconnecting: boolean;
 }
 
 /** Skipped messages after which a server counts as degraded: a greeting on stdout is common and harmless. */
 const TOLERATED_BAD = 10;
 
 /** The state with its reason, the graver first. */
-export function judgeHealth({ refusal, connected, restarts, badLines, loss }: ServerFacts): Health {
+export function judgeHealth({ refusal, connected, restarts, badLines, loss, reconnecting }: ServerFacts): Health {
   const facts = { restarts, badLines };
   if (refusal !== undefined) return { state: 'disabled', reason: `${refusal.message} ${refusal.next}`, ...facts };
-  if (!connected) return loss === undefined ? { state: 'idle', ...facts } : { state: 'unavailable', reason: loss, ...facts };
+  if (!connected) return loss === undefined ? { state: 'idle', ...facts } : { state: reconnecting ? 'degraded' : 'unavailable', reason: loss, ...facts };
   if (badLines >= TOLERATED_BAD) return { state: 'degraded', reason: `It broke the protocol ${badLines} times.`, ...facts };
-  if (restarts > 0) return { state: 'degraded', reason: `It was started again ${restarts} times.`, ...facts };
   return { state: 'healthy', ...facts };
 }

@@ -29,7 +29,7 @@ export class ServerPool {
   constructor(limits: PoolLimits, options: AdapterOptions) {
     this.limits = limits;
     this.options = options;
-    this.slots = new ConnectionSlots(limits.connections);
+    this.slots = new ConnectionSlots(limits.connections, options.shared);
   }
 
   /** Adds a server, not yet started. Throws CONFIG_INVALID over the cap, or when the name is taken. */
@@ -37,7 +37,7 @@ export class ServerPool {
     const { name } = settings;
     if (this.servers.has(name)) throw nameTaken(name);
     if (this.servers.size >= this.limits.servers) throw this.tooMany(name);
-    const server = new UpstreamServer({ settings, slots: this.slots, connect: () => this.connect(settings) });
+    const server = new UpstreamServer({ settings, slots: this.slots, options: this.options, connect: () => this.connect(settings) });
     this.servers.set(name, server);
     return server;
   }
@@ -63,6 +63,25 @@ export class ServerPool {
   async startAll(signal?: AbortSignal): Promise<ReadonlyMap<string, TollgateError | undefined>> {
     const outcomes = await Promise.all([...this.servers.values()].map(async (server) => [server.name, await failureOf(server.listTools(signal))] as const));
     return new Map(outcomes);
+  }
+
+  /** Starts those that are to start with the facade, and waits for none. */
+  warmUp(): void {
+    for (const server of this.servers.values()) server.warmUp();
+  }
+
+  /** The kill switch: those with a refusal end at once and refuse starts, the others may start again. */
+  halt(refusalOf: (name: string) => TollgateError | undefined): void {
+    for (const server of this.all()) {
+      const refusal = refusalOf(server.name);
+      if (refusal !== undefined) server.halt(refusal);
+      else if (!this.retiring.has(server)) server.lift();
+    }
+  }
+
+  /** Another process needs a connection: the idle one longest unused ends, if there is one. */
+  yieldOne(): Promise<void> {
+    return this.slots.yieldOne();
   }
 
   /** Ends every server in order, in parallel. */
@@ -96,7 +115,7 @@ export class ServerPool {
   }
 
   private connect(settings: ServerSettings): StdioConnection | RemoteConnection {
-    return settings.transport === 'stdio' ? new StdioConnection(settings, this.options) : new RemoteConnection(settings);
+    return settings.transport === 'stdio' ? new StdioConnection(settings, this.options) : new RemoteConnection(settings, this.options.host.secrets);
   }
 }
 

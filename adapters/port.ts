@@ -1,4 +1,5 @@
 /** Owns the port through which the facade reaches any server; knows no policy, no principal and no client. */
+import type { Lifetime } from './settings.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
 /** JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds. */
@@ -14,6 +15,8 @@ export interface UpstreamCall {
   readonly args: JsonDoc<Readonly<Record<string, unknown>>>;
   /** The caller's `_meta` without its progressToken (traceparent and the like pass). */
   readonly meta?: Readonly<Record<string, unknown>>;
+  /** The id of its decision: goes with the events of this call. */
+  readonly id?: string;
   /** Who calls, for backends that keep state per session (bash sessions, read versions). Opaque. */
   readonly scope: string;
   readonly signal: AbortSignal;
@@ -32,7 +35,10 @@ export interface UpstreamCall {
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 
-/** Healthy; degraded (answers, but broke rules or restarts); unavailable (not reachable); idle (not started yet). */
+/**
+ * Healthy; degraded (answers, but breaks the protocol, or is remote, lost and tried again); unavailable (not there);
+ * disabled (may not start: not approved, killed, or crashed too often); idle (not started yet, or ended because nobody used it).
+ */
 export type HealthState = 'idle' | 'healthy' | 'degraded' | 'unavailable' | 'disabled';
 
 /** What `tollgate servers` and /healthz show. */
@@ -73,6 +79,10 @@ export interface ServerAdapter {
   stop(): Promise<void>;
   /** A session of the facade ended: drop what was kept for this scope. */
   endScope?(scope: string): Promise<void>;
+  /** For as long as this session of the facade lives, the server stays as its profile asks; of several sessions the longest wish counts. Absent: the server's own setting. */
+  demand?(scope: string, lifetime?: Lifetime): void;
+  /** Something kept on the server belongs to sessions while `holds` says so: it is not given up for others meanwhile. */
+  holdWhile?(holds: () => boolean): void;
 }
 
 /** A server's own JSON-RPC error, which passes to the client as it came. */

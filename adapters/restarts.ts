@@ -1,18 +1,43 @@
-/** Owns the question whether a server that was lost may be started again now; refuses endless restarts and hasty reconnects. */
+/** Owns the question whether and when a server that was lost is started again; refuses endless restarts and hasty reconnects. */
 import { TollgateError } from '../catalogs/errors.ts';
 import type { ServerSettings } from './settings.ts';
 
+/** Pauses before a kept process is started again by itself (PF-14). */
+const PAUSES_MS = [1000, 5000, 30_000];
+/** Crashes count together when less healthy time than this lies between them. */
+const CRASH_WINDOW_MS = 600_000;
 const MAX_BACKOFF_MS = 30_000;
+/** Tries in the background after a remote server was lost (HE-08). */
+const REMOTE_TRIES = 10;
+
+/** Who starts a lost server again: a kept process and a remote server come back by themselves, any other waits for a call. */
+export type Regime = 'on-call' | 'keep-alive' | 'remote';
+
+/** What follows a loss: a start in so many milliseconds, a start by the next call (`exhausted`: from now on), or none. */
+export type Outlook = number | 'on-call' | 'exhausted' | 'never';
+
+/** One loss. Monotonic milliseconds; `why` is one public line. */
+export interface Loss {
+  readonly why: string;
+  readonly regime: Regime;
+  readonly now: number;
+}
 
 /**
- * A process is started again by the next call, at most `maxRetries` times while the adapter lives (HA-08). A remote server
- * costs nothing here while it is away, so it is tried without end, with pauses that double from `reconnectBackoffMs` to 30 s.
+ * The losses of one server. A process on call is started again at most `maxRetries` times while the adapter lives (HA-08). A kept
+ * one after 1, 5 and 30 s; its fourth crash within ten minutes of healthy time is its last. A remote one after pauses that double
+ * from `reconnectBackoffMs` to 30 s, ten times; after that a call may try it once in 30 s.
  */
 export class Restarts {
   private readonly settings: ServerSettings;
   private losses = 0;
-  private lossesInRow = 0;
-  private retryAt = 0;
+  private tries = 0;
+  /** Healthy time at each crash that still counts. */
+  private crashes: number[] = [];
+  private healthyMs = 0;
+  private healthySince: number | undefined;
+  private retryAt = Number.NEGATIVE_INFINITY;
+  private over: TollgateError | undefined;
   private restarts = 0;
   private lastReason: string | undefined;
 
@@ -25,35 +50,85 @@ export class Restarts {
     return this.restarts;
   }
 
+  /** Failed tries since it was lost. */
+  get failedTries(): number {
+    return this.tries;
+  }
+
   /** Why the server is not there; undefined when it was never lost, or is back. */
   get reason(): string | undefined {
     return this.lastReason;
   }
 
-  /** Why no start may be tried at this time (monotonic milliseconds), or undefined. */
+  /** Set when no start will be tried any more. */
+  get end(): TollgateError | undefined {
+    return this.over;
+  }
+
+  /** Why no start may be tried at this time, or undefined. */
   refusal(now: number): TollgateError | undefined {
-    const { name, transport, maxRetries } = this.settings;
-    if (transport === 'stdio') {
-      if (this.losses <= maxRetries) return undefined;
-      const detail = `Server "${name}" was lost ${this.losses} times and is not started again in this session.`;
-      return new TollgateError('SERVER_UNAVAILABLE', { detail, next: 'Use another tool; the server\'s log shows why it ended.' });
-    }
-    const wait = Math.ceil((this.retryAt - now) / 1000);
+    if (this.over !== undefined) return this.over;
+    const wait = Math.ceil(this.retryAt - now);
     if (wait <= 0) return undefined;
-    return new TollgateError('SERVER_UNAVAILABLE', { detail: `${this.lastReason ?? `Server "${name}" is away.`} It is tried again in ${wait} s.` });
+    const seconds = Math.ceil(wait / 1000);
+    return new TollgateError('SERVER_UNAVAILABLE', { detail: `${this.lastReason ?? `Server "${this.settings.name}" is away.`} It is tried again in ${seconds} s.`, data: { retryAfterMs: wait } });
   }
 
-  noteStart(): void {
-    if (this.lastReason !== undefined) this.restarts++;
-    this.lossesInRow = 0;
+  /** It is there; `false` when this was the first start, or one after an end in order. */
+  noteStart(now: number): boolean {
+    const again = this.lastReason !== undefined;
+    if (again) this.restarts++;
+    this.tries = 0;
+    this.healthySince = now;
     this.lastReason = undefined;
+    return again;
   }
 
-  /** `why` is one public line. */
-  noteLoss(why: string, now: number): void {
+  /** It was ended in order: its healthy time stands still. */
+  noteStop(now: number): void {
+    this.addHealth(now);
+  }
+
+  noteLoss(loss: Loss): Outlook {
+    this.addHealth(loss.now);
     this.losses++;
-    this.lossesInRow++;
-    this.lastReason = why;
-    this.retryAt = now + Math.min(this.settings.reconnectBackoffMs * 2 ** (this.lossesInRow - 1), MAX_BACKOFF_MS);
+    this.tries++;
+    this.lastReason = loss.why;
+    if (loss.regime === 'on-call') return this.settings.transport === 'stdio' ? this.judgeOnCall() : this.judgeRemote(loss.now, false);
+    return loss.regime === 'remote' ? this.judgeRemote(loss.now, true) : this.judgeKept(loss.now);
+  }
+
+  private addHealth(now: number): void {
+    if (this.healthySince !== undefined) this.healthyMs += now - this.healthySince;
+    this.healthySince = undefined;
+  }
+
+  private judgeOnCall(): Outlook {
+    if (this.losses <= this.settings.maxRetries) return 'on-call';
+    return this.giveUp(`was lost ${this.losses} times and is not started again in this session.`);
+  }
+
+  private judgeKept(now: number): Outlook {
+    this.crashes = [...this.crashes.filter((at) => this.healthyMs - at < CRASH_WINDOW_MS), this.healthyMs];
+    const pause = PAUSES_MS[this.crashes.length - 1];
+    if (pause === undefined) return this.giveUp(`crashed ${this.crashes.length} times within ten minutes of work and is disabled.`);
+    this.retryAt = now + pause;
+    return pause;
+  }
+
+  private judgeRemote(now: number, background: boolean): Outlook {
+    const isExhausted = this.tries > REMOTE_TRIES;
+    const pause = isExhausted ? MAX_BACKOFF_MS : Math.min(this.settings.reconnectBackoffMs * 2 ** (this.tries - 1), MAX_BACKOFF_MS);
+    this.retryAt = now + pause;
+    if (!background) return 'on-call';
+    if (!isExhausted) return pause;
+    return this.tries === REMOTE_TRIES + 1 ? 'exhausted' : 'on-call';
+  }
+
+  private giveUp(what: string): Outlook {
+    const { name } = this.settings;
+    const next = `Use another tool. The owner reads \`tollgate servers --log ${name}\` and starts Tollgate again, or changes the server's settings.`;
+    this.over = new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what}`, next });
+    return 'never';
   }
 }

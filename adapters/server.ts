@@ -1,128 +1,169 @@
-/** Owns one external server over its sessions: lazy start, restarts, the cached list, its health; refuses to repeat a call. */
+/** Owns one external server as the facade uses it: its calls, its list, its users, its health; refuses to repeat a call. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
+import type { ErrorCode } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
 import { abortable } from './abortable.ts';
 import type { Connection } from './connection.ts';
+import type { Happening } from './events.ts';
 import { judgeHealth } from './health.ts';
+import { Keeper } from './keeper.ts';
+import { UpstreamError } from './port.ts';
 import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
-import { Restarts } from './restarts.ts';
-import { UpstreamSession } from './session.ts';
+import type { UpstreamSession } from './session.ts';
 import { startRefusal } from './settings.ts';
-import type { ServerSettings } from './settings.ts';
-import type { ConnectionSlots, SlotHolder } from './slots.ts';
+import type { AdapterOptions, Lifetime, ServerSettings } from './settings.ts';
+import type { ConnectionSlots } from './slots.ts';
+import { ToolCache } from './tool-cache.ts';
+import { Usage } from './usage.ts';
 
 /** What a server is made of: its settings, the shared slots, and how its connections are made. */
 export interface ServerParts {
   readonly settings: ServerSettings;
   readonly slots: ConnectionSlots;
+  readonly options: AdapterOptions;
   readonly connect: () => Connection;
 }
 
-/** For one page of tools/list. */
-const LIST_TIMEOUT_MS = 30_000;
+const LIST_PAGE_MS = 30_000;
 const RETIRE_POLL_MS = 50;
+const DEFAULTS = { livenessMs: 5000, idleMs: 60_000 };
 
 /** A server by stdio, Streamable HTTP or SSE. After `stop` only `start` connects it again. */
-export class UpstreamServer implements ServerAdapter, SlotHolder {
+export class UpstreamServer implements ServerAdapter {
   readonly name: string;
-  private readonly parts: ServerParts;
-  private readonly restarts: Restarts;
-  /** The newest session: connecting, or connected when `ready`. */
-  private session: UpstreamSession | undefined;
-  private starting: Promise<UpstreamSession> | undefined;
-  private ready = false;
-  private serverInfo: ServerInfo | undefined;
-  private tools: Promise<readonly RawTool[]> | undefined;
+  readonly settings: ServerSettings;
+  private readonly options: AdapterOptions;
+  private readonly keeper: Keeper;
+  private readonly usage: Usage;
+  private readonly tools: ToolCache;
   private listener: () => void = () => {};
-  private stopped = false;
-  private badLines = 0;
-  private usedAt = 0;
-  private readonly closing = new Map<UpstreamSession, Promise<void>>();
+  private halted: TollgateError | undefined;
 
   constructor(parts: ServerParts) {
-    this.name = parts.settings.name;
-    this.parts = parts;
-    this.restarts = new Restarts(parts.settings);
+    const { settings, options } = parts;
+    [this.name, this.settings, this.options] = [settings.name, settings, options];
+    this.usage = new Usage({ lifetime: settings.lifetime ?? 'on-demand', idleMs: options.idleMs ?? DEFAULTS.idleMs, endIfIdle: () => this.keeper.connector.endIfIdle() });
+    this.tools = new ToolCache((news) => this.tell(news, this.keeper.connector.current?.id ?? ''));
+    this.keeper = new Keeper({
+      ...parts,
+      lifetime: () => this.usage.lifetime,
+      isKept: () => this.usage.isKept,
+      tell: (happening, id) => this.tell(happening, id),
+      onToolsChanged: () => this.forgetTools(),
+      onDown: () => this.forgetTools(),
+      // Its failure is told as an event.
+      onBack: () => void this.listTools().catch(() => undefined),
+    });
   }
 
   async start(signal?: AbortSignal): Promise<ServerInfo> {
-    this.stopped = false;
-    await this.connected(signal);
-    return this.serverInfo as ServerInfo;
+    this.keeper.allow();
+    await this.keeper.connected(signal);
+    return this.keeper.connector.info as ServerInfo;
   }
 
   async listTools(signal?: AbortSignal): Promise<readonly RawTool[]> {
-    if (this.tools === undefined) {
-      const session = await this.connected(signal);
-      // Several callers may have waited for one start: the first lists for all.
-      this.tools ??= this.readTools(session);
-    }
-    return abortable(this.tools, signal);
+    if (this.tools.list !== undefined) return abortable(this.tools.list, signal);
+    const session = await this.keeper.connected(signal);
+    // Several callers may have waited for one start: the first lists for all.
+    return abortable(this.tools.list ?? this.tools.keep(session.listTools(LIST_PAGE_MS).finally(() => this.noteIdle())), signal);
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
-    const session = this.ready && this.session !== undefined ? this.session : await this.connectedForCall(call.signal);
-    this.usedAt = performance.now();
+    const session = this.keeper.connector.current ?? (await this.connectedForCall(call.signal));
+    this.usage.noteCall(call.scope);
+    const began = performance.now();
+    const tell = (end: { event: 'tool.completed' } | { event: 'tool.failed'; code: ErrorCode }): void =>
+      this.tell({ ...end, tool: call.tool, ms: Math.round(performance.now() - began) }, call.id ?? session.id);
     try {
-      return await session.call(call);
+      const result = await session.call(call);
+      tell({ event: 'tool.completed' });
+      return result;
+    } catch (thrown) {
+      const code = thrown instanceof UpstreamError ? 'TOOL_FAILED' : asTollgateError(thrown).code;
+      tell({ event: 'tool.failed', code });
+      if (code === 'TOOL_TIMEOUT') void this.probe(session);
+      throw thrown;
     } finally {
-      this.parts.slots.noteIdle();
+      this.noteIdle();
     }
   }
 
-  get settings(): ServerSettings {
-    return this.parts.settings;
-  }
-
-  /** Takes no new start, lets running calls end, at most for so long, and then stops. */
-  async retire(graceMs: number): Promise<void> {
-    this.stopped = true;
-    const end = performance.now() + graceMs;
-    while ((this.session?.inFlight ?? 0) > 0 && performance.now() < end) await sleep(RETIRE_POLL_MS);
-    await this.stop();
-  }
-
   health(): Health {
-    const { count, reason } = this.restarts;
-    return judgeHealth({ refusal: startRefusal(this.parts.settings), connected: this.ready, restarts: count, badLines: this.badLines, loss: reason });
+    const { restarts, connector, refusal, isComing } = this.keeper;
+    const { count, reason, end } = restarts;
+    const isDisabled = end !== undefined && this.usage.lifetime === 'keep-alive';
+    return judgeHealth({
+      refusal: startRefusal(this.settings) ?? this.halted ?? (isDisabled ? end : undefined), connected: connector.current !== undefined, restarts: count,
+      badLines: connector.badLines, loss: refusal === undefined ? end?.message ?? reason : undefined, reconnecting: this.settings.transport !== 'stdio' && isComing,
+    });
   }
 
   info(): ServerInfo | undefined {
-    return this.serverInfo;
+    return this.keeper.connector.info;
   }
 
   onToolsChanged(listener: () => void): void {
     this.listener = listener;
   }
 
+  holdWhile(holds: () => boolean): void {
+    this.usage.holds = holds;
+  }
+
+  demand(scope: string, lifetime?: Lifetime): void {
+    this.usage.demand(scope, lifetime);
+  }
+
+  async endScope(scope: string): Promise<void> {
+    this.usage.endSession(scope);
+  }
+
   stop(): Promise<void> {
-    this.stopped = true;
-    return this.giveUp();
+    this.usage.close();
+    this.tools.forget();
+    return this.keeper.stop(unavailable(this.name, 'was stopped'));
+  }
+
+  /** Takes no new start, lets running calls end, at most for so long, and then stops. */
+  async retire(graceMs: number): Promise<void> {
+    this.keeper.forbid(unavailable(this.name, 'was changed or removed'));
+    const end = performance.now() + graceMs;
+    while ((this.keeper.connector.current?.inFlight ?? 0) > 0 && performance.now() < end) await sleep(RETIRE_POLL_MS);
+    await this.stop();
   }
 
   /** Ends every process at once, synchronously: for the exit of our own process. */
   killNow(): void {
-    this.stopped = true;
-    for (const session of [this.session, ...this.closing.keys()]) session?.kill();
+    this.keeper.kill(unavailable(this.name, 'was stopped'), 'was stopped');
   }
 
-  busy(): boolean {
-    return !this.ready || (this.session?.inFlight ?? 0) > 0;
+  /** The kill switch: ends it at once, and refuses starts with this until `lift`. */
+  halt(refusal: TollgateError): void {
+    if (this.halted !== undefined) return;
+    this.halted = refusal;
+    const id = this.keeper.kill(refusal, 'was ended by the kill switch');
+    if (id !== undefined) this.tell({ event: 'killed' }, id);
+    this.forgetTools();
   }
 
-  lastUsed(): number {
-    return this.usedAt;
+  lift(): void {
+    if (this.halted === undefined) return;
+    this.halted = undefined;
+    this.keeper.allow();
+    this.forgetTools();
+    this.warmUp();
   }
 
-  async giveUp(): Promise<void> {
-    this.disconnect();
-    await Promise.all(this.closing.values());
+  /** Starts it without anybody who waits, where its settings say so, and lists its tools. */
+  warmUp(): void {
+    if (this.settings.start === 'eager') void this.keeper.bring();
   }
 
   private async connectedForCall(signal: AbortSignal): Promise<UpstreamSession> {
     try {
-      return await this.connected(signal);
+      return await this.keeper.connected(signal);
     } catch (thrown) {
       const error = asTollgateError(thrown);
       // Nothing was sent yet, so the caller may try again.
@@ -130,82 +171,28 @@ export class UpstreamServer implements ServerAdapter, SlotHolder {
     }
   }
 
-  private connected(signal?: AbortSignal): Promise<UpstreamSession> {
-    if (this.ready && this.session !== undefined) return Promise.resolve(this.session);
-    this.starting ??= this.connect().finally(() => {
-      this.starting = undefined;
-    });
-    return abortable(this.starting, signal);
+  private noteIdle(): void {
+    this.keeper.connector.noteUse();
+    this.usage.noteIdle();
   }
 
-  private async connect(): Promise<UpstreamSession> {
-    const { settings, slots } = this.parts;
-    const refusal = this.stopRefusal() ?? startRefusal(settings) ?? this.restarts.refusal(performance.now());
-    if (refusal !== undefined) throw refusal;
-    // An old process of this server still holds its slot until nothing of it is left.
-    await Promise.all(this.closing.values());
-    await slots.acquire(this, settings.connectTimeoutMs);
-    const stopped = this.stopRefusal();
-    if (stopped !== undefined) {
-      slots.release(this);
-      throw stopped;
-    }
-    const session: UpstreamSession = new UpstreamSession(this.name, this.parts.connect(), {
-      onToolsChanged: () => this.forgetTools(),
-      onBad: () => this.badLines++,
-      onClosed: (why) => this.lost(session, `Server "${this.name}" ${why}.`),
-    });
-    this.session = session;
-    const again = this.serverInfo !== undefined;
-    try {
-      this.serverInfo = await session.open(settings.connectTimeoutMs);
-    } catch (thrown) {
-      this.lost(session, asTollgateError(thrown).message);
-      throw thrown;
-    }
-    // It may have been stopped, or have ended, between its answer and this line; its slot is free already.
-    if (this.session !== session) throw this.stopRefusal() ?? new TollgateError('SERVER_UNAVAILABLE', { detail: this.restarts.reason ?? 'The server ended at once.' });
-    this.restarts.noteStart();
-    this.ready = true;
-    this.usedAt = performance.now();
-    if (again) this.forgetTools();
-    return session;
-  }
-
-  private stopRefusal(): TollgateError | undefined {
-    return this.stopped ? new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${this.name}" was stopped.` }) : undefined;
-  }
-
-  private readTools(session: UpstreamSession): Promise<readonly RawTool[]> {
-    const reading = session.listTools(LIST_TIMEOUT_MS).finally(() => this.parts.slots.noteIdle());
-    reading.catch(() => {
-      if (this.tools === reading) this.tools = undefined;
-    });
-    return reading;
+  /** After a time-out: an ephemeral server that serves no other call ends; any other only when it is deaf (HE-07). */
+  private probe(session: UpstreamSession): Promise<void> {
+    const { connector } = this.keeper;
+    if (this.usage.lifetime === 'ephemeral' && !connector.busy()) return connector.giveUp();
+    return connector.endIfDeaf(session, this.options.livenessMs ?? DEFAULTS.livenessMs);
   }
 
   private forgetTools(): void {
-    this.tools = undefined;
+    this.tools.forget();
     this.listener();
   }
 
-  private lost(session: UpstreamSession, why: string): void {
-    if (this.session !== session) return;
-    this.session = undefined;
-    this.ready = false;
-    this.restarts.noteLoss(why, performance.now());
-    this.parts.slots.release(this);
+  private tell(happening: Happening, id: string): void {
+    this.options.onEvent?.({ ...happening, server: this.name, id });
   }
+}
 
-  private disconnect(): void {
-    const { session } = this;
-    if (session === undefined) return;
-    this.session = undefined;
-    this.ready = false;
-    const closed = session.close().finally(() => {
-      this.closing.delete(session);
-      this.parts.slots.release(this);
-    });
-    this.closing.set(session, closed);
-  }
+function unavailable(name: string, what: string): TollgateError {
+  return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what}.` });
 }

@@ -1,4 +1,5 @@
 /** Owns one MCP session with a server, from its handshake to its end; refuses revisions and results that it cannot vouch for. */
+import { randomUUID } from 'node:crypto';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
 import type { Connection } from './connection.ts';
@@ -14,7 +15,7 @@ export interface SessionEvents {
   /** Something that broke the protocol was skipped. */
   onBad(): void;
   /** The server is gone by itself; calls in flight have got their error. `why` completes "Server x …". */
-  onClosed(why: string): void;
+  onClosed(why: string, exit?: number | string): void;
 }
 
 const OFFERED = '2025-11-25';
@@ -27,6 +28,9 @@ export class UpstreamSession {
   private readonly connection: Connection;
   private readonly peer: Peer;
   private readonly events: SessionEvents;
+  /** Joins the events of this connection. */
+  readonly id = randomUUID();
+  private heardAt = Number.NEGATIVE_INFINITY;
 
   constructor(name: string, connection: Connection, events: SessionEvents) {
     this.name = name;
@@ -78,22 +82,36 @@ export class UpstreamSession {
     return this.connection.close();
   }
 
-  /** Synchronous last resort. */
-  kill(): void {
-    this.peer.end(this.crashed('was stopped'));
+  /** Synchronous last resort. `why` completes "Server x …" for the calls in flight. */
+  kill(why = 'was stopped'): void {
+    this.peer.end(this.crashed(why));
     this.connection.killNow();
+  }
+
+  /** False when the server does not say a word within the time given, not even to a ping (MCP 2025-11-25, ping). */
+  async showsLife(withinMs: number): Promise<boolean> {
+    const asked = performance.now();
+    try {
+      await this.peer.request({ method: 'ping', params: () => '{}', timeoutMs: withinMs, hardTimeoutMs: withinMs });
+      return true;
+    } catch (thrown) {
+      return asTollgateError(thrown).code !== 'TOOL_TIMEOUT' || this.heardAt > asked;
+    }
   }
 
   private async connect(): Promise<ServerInfo> {
     const { peer, events } = this;
     await this.connection.start({
-      onMessage: (message) => peer.receive(message),
+      onMessage: (message) => {
+        this.heardAt = performance.now();
+        peer.receive(message);
+      },
       onBad: () => events.onBad(),
       onTooLarge: (edges) => peer.failTooLarge(edges),
       onFailed: (id, error) => peer.fail(id, error),
-      onClosed: (why) => {
+      onClosed: (why, exit) => {
         peer.end(this.crashed(why));
-        events.onClosed(why);
+        events.onClosed(why, exit);
       },
     });
     return this.shakeHands();

@@ -1,5 +1,7 @@
 /** Owns the cap on simultaneous connections; refuses a further one until a connection is idle and can be given up. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../catalogs/errors.ts';
+import type { SharedSlots } from './settings.ts';
 
 /** One who holds a slot while it is connected or connecting. */
 export interface SlotHolder {
@@ -16,22 +18,70 @@ interface Waiter {
   readonly grant: (victim: SlotHolder | undefined) => void;
 }
 
-/** The slots of all servers of one process (HA-05). First come, first served; the least recently used idle connection yields. */
+/** Between two questions for a connection that another process may have given up. */
+const ASK_MS = 100;
+
+/**
+ * The slots of all servers of one process, each with a lease on one connection of all processes (HA-05). First come, first
+ * served; the least recently used idle connection yields, first of this process, then of others.
+ */
 export class ConnectionSlots {
   private readonly limit: number;
+  private readonly shared: SharedSlots | undefined;
   private readonly held = new Set<SlotHolder>();
   private readonly waiting: Waiter[] = [];
+  private readonly leases = new Map<SlotHolder, () => void>();
 
-  constructor(limit: number) {
+  constructor(limit: number, shared?: SharedSlots) {
     this.limit = limit;
+    this.shared = shared;
   }
 
   /** Waits for a slot at most this long, then throws SERVER_UNAVAILABLE. The holder gives it back by `release`. */
   async acquire(holder: SlotHolder, timeoutMs: number): Promise<void> {
+    const deadline = performance.now() + timeoutMs;
+    await this.acquireHere(holder, timeoutMs);
+    if (this.shared === undefined) return;
+    try {
+      this.leases.set(holder, await this.lease(this.shared, { holder, deadline }));
+    } catch (thrown) {
+      this.release(holder);
+      throw thrown;
+    }
+  }
+
+  /** Gives up the idle connection longest unused, if there is one: another process needs it. */
+  async yieldOne(): Promise<void> {
+    const victim = this.leastRecentlyUsed();
+    if (victim === undefined) return;
+    this.held.delete(victim);
+    await victim.giveUp();
+  }
+
+  private async lease(shared: SharedSlots, { holder, deadline }: { holder: SlotHolder; deadline: number }): Promise<() => void> {
+    for (;;) {
+      const lease = await shared.take();
+      if (lease !== undefined) return lease;
+      const victim = this.leastRecentlyUsed();
+      if (victim !== undefined && victim !== holder) {
+        await this.yieldOne();
+        continue;
+      }
+      if (performance.now() + ASK_MS > deadline) throw this.inUse(' in all processes');
+      await shared.ask();
+      await sleep(ASK_MS);
+    }
+  }
+
+  private inUse(where: string): TollgateError {
+    return new TollgateError('SERVER_UNAVAILABLE', { detail: `All ${this.limit} connections to servers are in use${where}.`, next: 'Call again later, or raise limits.connections in tollgate.yaml.' });
+  }
+
+  private async acquireHere(holder: SlotHolder, timeoutMs: number): Promise<void> {
     const victim = await new Promise<SlotHolder | undefined>((resolve, reject) => {
       const timer = setTimeout(() => {
         this.waiting.splice(this.waiting.indexOf(waiter), 1);
-        reject(new TollgateError('SERVER_UNAVAILABLE', { detail: `All ${this.limit} connections to servers are in use.`, next: 'Call again later, or raise limits.connections in tollgate.yaml.' }));
+        reject(this.inUse(''));
       }, timeoutMs);
       const grant: Waiter['grant'] = (yielding) => {
         clearTimeout(timer);
@@ -46,6 +96,8 @@ export class ConnectionSlots {
 
   /** Gives the slot back. Nothing happens if another has taken it over. */
   release(holder: SlotHolder): void {
+    this.leases.get(holder)?.();
+    this.leases.delete(holder);
     if (this.held.delete(holder)) this.serve();
   }
 

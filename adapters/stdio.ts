@@ -1,5 +1,6 @@
 /** Owns one server process and its pipes; refuses a shell, the facade's own environment and more than one line's limit of memory. */
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { WIRE_LIMIT } from './connection.ts';
 import type { Connection, ConnectionEvents } from './connection.ts';
 import { launch } from './launch.ts';
@@ -8,6 +9,7 @@ import { stopInOrder } from './process-group.ts';
 import { LineReader, oneLine } from './rpc/framing.ts';
 import { readNoisy } from './rpc/noise.ts';
 import type { AdapterOptions, ServerSettings } from './settings.ts';
+import { killMarked, MARK } from './strays.ts';
 
 const DEFAULT_GRACE = { closeMs: 5000, termMs: 3000 };
 /** What a dead server had written is read for this long, even if a grandchild still holds its stdout open. */
@@ -19,7 +21,10 @@ const STDERR_LINES_PER_SECOND = 200;
 export class StdioConnection implements Connection {
   private readonly settings: ServerSettings;
   private readonly options: AdapterOptions;
+  /** What this process and all that it starts can be known by; only without isolation, which ends with everything in it. */
+  private readonly mark: string | undefined;
   private launched: Launched | undefined;
+  private launching: Promise<void> | undefined;
   private readonly outbox: string[] = [];
   private closing: Promise<void> | undefined;
   private ended = false;
@@ -27,15 +32,11 @@ export class StdioConnection implements Connection {
   constructor(settings: ServerSettings, options: AdapterOptions) {
     this.settings = settings;
     this.options = options;
+    this.mark = settings.isolation === 'direct' ? `${options.owner ?? process.pid}/${randomBytes(8).toString('hex')}` : undefined;
   }
 
-  async start(events: ConnectionEvents): Promise<void> {
-    const launched = await launch(this.settings, this.options.host);
-    this.launched = launched;
-    this.readOutput(launched.child, events);
-    this.watchEnd(launched, events);
-    // It was given up while its isolation was made.
-    if (this.ended) this.endNow(launched);
+  start(events: ConnectionEvents): Promise<void> {
+    return (this.launching = this.launch(events));
   }
 
   /** Messages of one turn of the event loop leave in one write, as one text: a list of buffers would cost more than joining. */
@@ -59,8 +60,7 @@ export class StdioConnection implements Connection {
 
   close(): Promise<void> {
     this.ended = true;
-    this.closing ??= this.launched === undefined ? Promise.resolve() : stopInOrder(this.launched, this.options.grace ?? DEFAULT_GRACE);
-    return this.closing;
+    return (this.closing ??= this.end());
   }
 
   killNow(): void {
@@ -68,9 +68,35 @@ export class StdioConnection implements Connection {
     if (this.launched !== undefined) this.endNow(this.launched);
   }
 
+  private async launch(events: ConnectionEvents): Promise<void> {
+    const { settings, mark } = this;
+    const launched = await launch(mark === undefined ? settings : { ...settings, env: { ...settings.env, [MARK]: mark } }, this.options.host);
+    this.launched = launched;
+    this.readOutput(launched.child, events);
+    this.watchEnd(launched, events);
+    // It was given up while its isolation was made.
+    if (this.ended) this.endNow(launched);
+  }
+
+  private async end(): Promise<void> {
+    // A start that fails has left nothing behind.
+    await this.launching?.catch(() => undefined);
+    if (this.launched === undefined) return;
+    await stopInOrder(this.launched, this.options.grace ?? DEFAULT_GRACE);
+    this.killStrays();
+  }
+
   private endNow(launched: Launched): void {
     launched.kill();
-    void launched.release();
+    this.killStrays();
+    // What is left of it is folders and sockets in places of our own.
+    launched.release().catch(() => undefined);
+  }
+
+  /** What called setsid is in another group, and has another parent once its own has ended. */
+  private killStrays(): void {
+    const { mark } = this;
+    if (mark !== undefined) killMarked((found) => found === mark);
   }
 
   private readOutput(child: ChildProcessWithoutNullStreams, events: ConnectionEvents): void {
@@ -94,16 +120,17 @@ export class StdioConnection implements Connection {
   /** A server is gone when it exits, and also when it closes one of its pipes: no call could end then. */
   private watchEnd(launched: Launched, events: ConnectionEvents): void {
     const { child } = launched;
-    const finish = (why: string): void => {
+    const finish = (why: string, exit?: number | string): void => {
       if (this.ended) return;
       this.ended = true;
       this.endNow(launched);
-      events.onClosed(why);
+      events.onClosed(why, exit);
     };
     child.on('exit', (code, signal) => {
       const why = signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`;
-      child.once('close', () => finish(why));
-      setTimeout(() => finish(why), DRAIN_MS).unref();
+      const exit = signal ?? code ?? undefined;
+      child.once('close', () => finish(why, exit));
+      setTimeout(() => finish(why, exit), DRAIN_MS).unref();
     });
     child.stdout.on('end', () => setTimeout(() => finish('closed its output'), DRAIN_MS).unref());
     // EPIPE: what was sent is lost, and drain never comes.

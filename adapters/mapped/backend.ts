@@ -36,6 +36,7 @@ const CHECKS: Readonly<Partial<Record<Strategy, (args: Args) => void>>> = { 'sea
 export function createMapped({ inner, mapping, root }: { readonly inner: ServerAdapter; readonly mapping: Mapping; readonly root: string }): PrimitiveBackend {
   const desk: Desk = { versions: new Versions(), locks: new Locks() };
   const processes = new Processes();
+  inner.holdWhile?.(() => processes.any);
   const lower = (primitive: Primitive, args: Args): Lowered => lowerCall({ mapping, root, name: inner.name }, primitive, args);
   const endScope = async (scope: string): Promise<void> => {
     desk.versions.drop(scope);

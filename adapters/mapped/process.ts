@@ -51,6 +51,11 @@ export class Processes {
     if (failure) throw failure.reason;
   }
 
+  /** True while a session may be running: its backend must not be given up for others. */
+  get any(): boolean {
+    return [...this.#shelves.values()].some(({ sessions }) => [...sessions.values()].some(({ session }) => session.end === undefined));
+  }
+
   /** Scopes that have had sessions. */
   scopes(): readonly string[] {
     return [...this.#shelves.keys()];

@@ -3,49 +3,90 @@ import { describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { judgeHealth } from '../../adapters/health.ts';
 import { Restarts } from '../../adapters/restarts.ts';
+import type { Outlook, Regime } from '../../adapters/restarts.ts';
 import { ConnectionSlots } from '../../adapters/slots.ts';
 import type { SlotHolder } from '../../adapters/slots.ts';
 import { verifies } from '../verifies.ts';
 import { chaos, codeOf } from './servers.ts';
 
 describe('Restarts', () => {
-  it('allows a process its retries and no more' + verifies('HA-08'), () => {
+  const lose = (restarts: Restarts, regime: Regime, now: number): Outlook => restarts.noteLoss({ why: 'It is gone.', regime, now });
+
+  it('allows a process on call its retries and no more' + verifies('HA-08'), () => {
     const restarts = new Restarts(chaos('ok', { maxRetries: 2 }));
     for (let loss = 1; loss <= 2; loss++) {
-      restarts.noteLoss('It ended.', 0);
+      expect(lose(restarts, 'on-call', 0)).toBe('on-call');
       expect(restarts.refusal(0)).toBeUndefined();
     }
-    restarts.noteStart();
+    expect(restarts.noteStart(0)).toBe(true);
     expect([restarts.count, restarts.reason]).toEqual([1, undefined]);
-    restarts.noteLoss('It ended.', 0);
+    expect(lose(restarts, 'on-call', 0)).toBe('never');
     expect(restarts.refusal(1e9)?.code).toBe('SERVER_UNAVAILABLE');
   });
 
-  it('lets a remote server wait twice as long each time, up to 30 s, and anew after a success' + verifies('HE-02'), () => {
+  it('brings a kept process back after 1, 5 and 30 s, and not after a fourth crash within ten minutes of healthy time' + verifies('PF-14'), () => {
+    const restarts = new Restarts(chaos());
+    let now = 0;
+    for (const pause of [1000, 5000, 30_000]) {
+      restarts.noteStart(now);
+      now += 190_000;
+      expect(lose(restarts, 'keep-alive', now)).toBe(pause);
+      expect(restarts.refusal(now + pause - 1)?.message).toMatch(/It is gone\. It is tried again in \d+ s\./);
+      // Time in which it was not there does not count.
+      now += 3_600_000;
+      expect(restarts.refusal(now)).toBeUndefined();
+    }
+    restarts.noteStart(now);
+    expect(lose(restarts, 'keep-alive', now + 190_000)).toBe('never');
+    expect(restarts.end?.message).toBe('Server "chaos" crashed 4 times within ten minutes of work and is disabled.');
+  });
+
+  it('forgets crashes that lie ten healthy minutes back' + verifies('PF-14'), () => {
+    const restarts = new Restarts(chaos());
+    const pauses: Outlook[] = [];
+    for (let crash = 0; crash < 12; crash++) {
+      restarts.noteStart(crash * 1e6);
+      pauses.push(lose(restarts, 'keep-alive', crash * 1e6 + 250_000));
+    }
+    // Three crashes lie within any ten minutes.
+    expect(new Set(pauses.slice(2))).toEqual(new Set([30_000]));
+    restarts.noteStart(2e7);
+    restarts.noteStop(2e7 + 600_000);
+    restarts.noteStart(3e7);
+    expect(lose(restarts, 'keep-alive', 3e7)).toBe(1000);
+  });
+
+  it('tries a lost remote server ten times, with pauses that double up to 30 s, and anew after a success' + verifies('HE-02', 'HE-08'), () => {
     const restarts = new Restarts(chaos('ok', { transport: 'http', reconnectBackoffMs: 1000 }));
-    const pauses = [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000];
     let now = 50;
-    for (const pause of pauses) {
-      restarts.noteLoss('It cannot be reached.', now);
-      expect(restarts.refusal(now + pause - 1)?.message).toBe('It cannot be reached. It is tried again in 1 s.');
+    const outlooks = Array.from({ length: 12 }, () => {
+      const outlook = lose(restarts, 'remote', now);
+      const pause = typeof outlook === 'number' ? outlook : 30_000;
+      expect(restarts.refusal(now + pause - 1)?.message).toBe('It is gone. It is tried again in 1 s.');
       expect(restarts.refusal(now + pause)).toBeUndefined();
       now += pause;
-    }
-    restarts.noteStart();
-    restarts.noteLoss('It is gone.', now);
-    expect(restarts.refusal(now + 1000)).toBeUndefined();
+      return outlook;
+    });
+    expect(outlooks).toEqual([1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000, 30_000, 30_000, 'exhausted', 'on-call']);
+    restarts.noteStart(now);
+    expect(lose(restarts, 'remote', now)).toBe(1000);
+  });
+
+  it('leaves a remote server that never came up to the calls, with the same pauses' + verifies('HE-02'), () => {
+    const restarts = new Restarts(chaos('ok', { transport: 'http', reconnectBackoffMs: 300 }));
+    expect([lose(restarts, 'on-call', 0), restarts.refusal(299)?.code, restarts.refusal(300)]).toEqual(['on-call', 'SERVER_UNAVAILABLE', undefined]);
   });
 });
 
 describe('judgeHealth', () => {
   it('names the gravest state with its reason', () => {
-    const facts = { refusal: undefined, connected: true, restarts: 0, badLines: 0, loss: undefined };
+    const facts = { refusal: undefined, connected: true, restarts: 0, badLines: 0, loss: undefined, reconnecting: false };
     expect(judgeHealth(facts).state).toBe('healthy');
-    expect(judgeHealth({ ...facts, badLines: 9 }).state).toBe('healthy');
+    expect(judgeHealth({ ...facts, badLines: 9, restarts: 2 })).toEqual({ state: 'healthy', restarts: 2, badLines: 9 });
     expect(judgeHealth({ ...facts, badLines: 10, restarts: 1 })).toMatchObject({ state: 'degraded', reason: 'It broke the protocol 10 times.' });
-    expect(judgeHealth({ ...facts, restarts: 2 })).toMatchObject({ state: 'degraded', reason: 'It was started again 2 times.' });
     expect(judgeHealth({ ...facts, connected: false }).state).toBe('idle');
     expect(judgeHealth({ ...facts, connected: false, loss: 'Gone.' })).toMatchObject({ state: 'unavailable', reason: 'Gone.' });
+    expect(judgeHealth({ ...facts, connected: false, loss: 'Gone.', reconnecting: true }).state).toBe('degraded');
     expect(judgeHealth({ ...facts, refusal: new TollgateError('SERVER_UNAVAILABLE') }).state).toBe('disabled');
   });
 });

@@ -1,0 +1,150 @@
+/** Owns the one connection that a server may have, with its slot: opening, losing and ending it; refuses a second beside it. */
+import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
+import type { Connection } from './connection.ts';
+import type { ServerInfo } from './port.ts';
+import { UpstreamSession } from './session.ts';
+import type { ServerSettings } from './settings.ts';
+import type { ConnectionSlots, SlotHolder } from './slots.ts';
+import type { Ending } from './tidings.ts';
+
+/** What a connector is made of, and what it reports. */
+export interface ConnectorParts {
+  readonly settings: ServerSettings;
+  readonly slots: ConnectionSlots;
+  readonly connect: () => Connection;
+  /** It must not be given up although it is idle. */
+  readonly isKept: () => boolean;
+  readonly onToolsChanged: () => void;
+  /** It went by itself, or did not come up. `why` is one public line. */
+  readonly onLost: (id: string, loss: Ending & { readonly why: string; readonly wasReady: boolean }) => void;
+  /** It was ended by us, in order. */
+  readonly onStopped: (id: string) => void;
+}
+
+/** Opens one connection at a time; its caller sees to it that `open` is not called twice at once. */
+export class Connector implements SlotHolder {
+  private readonly parts: ConnectorParts;
+  /** The newest session: connecting, or connected when `ready`. */
+  private session: UpstreamSession | undefined;
+  private ready = false;
+  private usedAt = 0;
+  private probing = false;
+  private readonly closing = new Map<UpstreamSession, Promise<void>>();
+  badLines = 0;
+  info: ServerInfo | undefined;
+
+  constructor(parts: ConnectorParts) {
+    this.parts = parts;
+  }
+
+  /** The connected session, if there is one now. */
+  get current(): UpstreamSession | undefined {
+    return this.ready ? this.session : undefined;
+  }
+
+  /** Waits for a slot and connects. `refusal` is asked again once there is a slot. Throws INIT_FAILED, SERVER_UNAVAILABLE and what a start throws. */
+  async open(refusal: () => TollgateError | undefined): Promise<UpstreamSession> {
+    const { settings, slots } = this.parts;
+    // An old process of this server still holds its slot until nothing of it is left.
+    await Promise.all(this.closing.values());
+    await slots.acquire(this, settings.connectTimeoutMs);
+    const refused = refusal();
+    if (refused !== undefined) {
+      slots.release(this);
+      throw refused;
+    }
+    const session = this.makeSession();
+    try {
+      this.info = await session.open(settings.connectTimeoutMs);
+    } catch (thrown) {
+      const error = asTollgateError(thrown);
+      this.lose(session, { why: error.message, error });
+      throw error;
+    }
+    // It may have been stopped, or have ended, between its answer and this line; its slot is free already.
+    if (this.session !== session) throw refusal() ?? new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${settings.name}" ended at once.` });
+    this.ready = true;
+    this.usedAt = performance.now();
+    return session;
+  }
+
+  /** To be called when it was used, and may be idle now. */
+  noteUse(): void {
+    this.usedAt = performance.now();
+    this.parts.slots.noteIdle();
+  }
+
+  busy(): boolean {
+    return !this.ready || (this.session?.inFlight ?? 0) > 0 || this.parts.isKept();
+  }
+
+  lastUsed(): number {
+    return this.usedAt;
+  }
+
+  async giveUp(): Promise<void> {
+    this.disconnect();
+    await Promise.all(this.closing.values());
+  }
+
+  /** Ends it in order if nobody uses it. */
+  endIfIdle(): void {
+    if (!this.busy()) this.disconnect();
+  }
+
+  /** Ends everything at once. `why` completes "Server x …" for calls in flight. The id of what was connected, if anything was. */
+  kill(why: string): string | undefined {
+    const { session, ready } = this;
+    for (const one of [session, ...this.closing.keys()]) one?.kill(why);
+    if (session === undefined) return undefined;
+    this.session = undefined;
+    this.ready = false;
+    this.parts.slots.release(this);
+    return ready ? session.id : undefined;
+  }
+
+  /** Asks a session for a sign of life, and ends it as lost when there is none within the time given. */
+  async endIfDeaf(session: UpstreamSession, withinMs: number): Promise<void> {
+    if (this.probing || this.current !== session) return;
+    this.probing = true;
+    const alive = await session.showsLife(withinMs);
+    this.probing = false;
+    if (alive || this.current !== session) return;
+    const why = 'was ended, because it took no notice of a cancelled call nor of a ping';
+    session.kill(why);
+    this.lose(session, { why: `Server "${this.parts.settings.name}" ${why}.` });
+  }
+
+  private makeSession(): UpstreamSession {
+    const { settings, connect, onToolsChanged } = this.parts;
+    const session: UpstreamSession = new UpstreamSession(settings.name, connect(), {
+      onToolsChanged,
+      onBad: () => this.badLines++,
+      onClosed: (why, exit) => this.lose(session, { why: `Server "${settings.name}" ${why}.`, ...(exit === undefined ? {} : { exit }) }),
+    });
+    this.session = session;
+    return session;
+  }
+
+  private lose(session: UpstreamSession, ending: Ending & { readonly why: string }): void {
+    if (this.session !== session) return;
+    const wasReady = this.ready;
+    this.session = undefined;
+    this.ready = false;
+    this.parts.slots.release(this);
+    this.parts.onLost(session.id, { ...ending, wasReady });
+  }
+
+  private disconnect(): void {
+    const { session, ready } = this;
+    if (session === undefined) return;
+    this.session = undefined;
+    this.ready = false;
+    if (ready) this.parts.onStopped(session.id);
+    const closed = session.close().finally(() => {
+      this.closing.delete(session);
+      this.parts.slots.release(this);
+    });
+    this.closing.set(session, closed);
+  }
+}

@@ -1,0 +1,44 @@
+/** Owns the words for what happens to servers, told as one stream; has no place for payloads, secrets or text of servers. */
+import type { ErrorCode } from '../catalogs/errors.ts';
+
+/** How a list of tools differs from the one before, by name. */
+export interface ToolChanges {
+  readonly added: readonly string[];
+  readonly removed: readonly string[];
+  /** Same name, other definition. */
+  readonly changed: readonly string[];
+  readonly unchanged: number;
+}
+
+/** What a reading of the list of tools came to. */
+export type ListNews =
+  | { readonly event: 'tools.discovered'; readonly tools: number }
+  | ({ readonly event: 'tools.refreshed' } & ToolChanges)
+  | { readonly event: 'tools.failed'; readonly code: ErrorCode };
+
+/**
+ * What can happen (HE-05, HB-09). Times in milliseconds. A process `crashed` and was `restarted` or has `failed` for good;
+ * a remote server `disconnected` and `reconnected`, or its tries are `reconnect.exhausted`.
+ */
+export type Happening =
+  | { readonly event: 'started' | 'restarted'; readonly ms: number }
+  | { readonly event: 'start.failed'; readonly code: ErrorCode }
+  /** Ended by us: in order, because nobody uses it, or because Tollgate ends. */
+  | { readonly event: 'stopped' }
+  /** Ended by the kill switch. */
+  | { readonly event: 'killed' }
+  /** `inMs`: when it is started again without being called. */
+  | { readonly event: 'crashed'; readonly exit?: number | string; readonly inMs?: number }
+  | { readonly event: 'failed'; readonly tries: number }
+  | { readonly event: 'disconnected'; readonly inMs?: number }
+  | { readonly event: 'reconnected'; readonly ms: number }
+  | { readonly event: 'reconnect.exhausted'; readonly tries: number }
+  | ListNews
+  | { readonly event: 'tool.completed'; readonly tool: string; readonly ms: number }
+  | { readonly event: 'tool.failed'; readonly tool: string; readonly ms: number; readonly code: ErrorCode };
+
+/** Something that happened to a server. `id` joins the events of one connection; those of a call carry the id of its decision. */
+export type ServerEvent = Happening & { readonly server: string; readonly id: string };
+
+/** Told of everything at once, in order. Must not throw. */
+export type OnEvent = (event: ServerEvent) => void;

@@ -1,0 +1,164 @@
+/** Owns when a server is started: on demand, and by itself where it is kept; refuses starts that are not due or not allowed. */
+import { TollgateError } from '../catalogs/errors.ts';
+import { abortable } from './abortable.ts';
+import { Connector } from './connector.ts';
+import type { ConnectorParts } from './connector.ts';
+import type { Happening } from './events.ts';
+import { Restarts } from './restarts.ts';
+import type { Regime } from './restarts.ts';
+import type { UpstreamSession } from './session.ts';
+import { startRefusal } from './settings.ts';
+import type { AdapterOptions, Lifetime } from './settings.ts';
+import { tidingsOf } from './tidings.ts';
+
+/** What a keeper is made of, and what it reports. */
+export interface KeeperParts extends Omit<ConnectorParts, 'onLost' | 'onStopped'> {
+  readonly options: AdapterOptions;
+  readonly lifetime: () => Lifetime;
+  readonly tell: (happening: Happening, id: string) => void;
+  /** It was lost, and no call will bring it back. */
+  readonly onDown: () => void;
+  /** It is there without having been called for. */
+  readonly onBack: () => void;
+}
+
+/** Before a start by itself that found no free connection is tried again. */
+const BUSY_RETRY_MS = 5000;
+
+/** Keeps one server. After `stop` and `kill` it must be let start again by `allow`. */
+export class Keeper {
+  readonly connector: Connector;
+  readonly restarts: Restarts;
+  private readonly parts: KeeperParts;
+  private starting: Promise<UpstreamSession> | undefined;
+  /** It is being started again by itself: calls meanwhile are refused at once. */
+  private returning = false;
+  private wasUp = false;
+  private forbidden: TollgateError | undefined;
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(parts: KeeperParts) {
+    this.parts = parts;
+    this.restarts = new Restarts(parts.settings);
+    this.connector = new Connector({
+      ...parts,
+      onStopped: (id) => {
+        this.restarts.noteStop(performance.now());
+        parts.tell({ event: 'stopped' }, id);
+      },
+      onLost: (id, { why, wasReady, ...how }) => {
+        const outlook = this.restarts.noteLoss({ why, regime: this.regime(), now: performance.now() });
+        const tidings = tidingsOf(outlook, { isProcess: this.isProcess, wasReady, tries: this.restarts.failedTries, ...how });
+        for (const happening of tidings) parts.tell(happening, id);
+        if (typeof outlook === 'number') this.schedule(outlook);
+        if (wasReady && outlook !== 'on-call') parts.onDown();
+      },
+    });
+  }
+
+  /** Why it may not start; undefined after `allow`. */
+  get refusal(): TollgateError | undefined {
+    return this.forbidden;
+  }
+
+  /** True while it comes back by itself, or will. */
+  get isComing(): boolean {
+    return this.returning || this.timer !== undefined;
+  }
+
+  /** The connected session, started if that is allowed now. Throws INIT_FAILED, SERVER_UNAVAILABLE, CANCELLED and what a start throws. */
+  connected(signal?: AbortSignal): Promise<UpstreamSession> {
+    const { current } = this.connector;
+    if (current !== undefined) return Promise.resolve(current);
+    const refusal = this.forbidden ?? this.restarts.refusal(performance.now());
+    if (refusal !== undefined) return Promise.reject(refusal);
+    if (this.returning) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: `${this.restarts.reason ?? ''} It is being started again.`.trimStart() }));
+    return abortable(this.begin(), signal);
+  }
+
+  /** Refuses starts from now on and cancels one to come; what runs goes on. */
+  forbid(refusal: TollgateError): void {
+    this.forbidden = refusal;
+    this.cancel();
+  }
+
+  /** Lets it start again. */
+  allow(): void {
+    this.forbidden = undefined;
+  }
+
+  /** Forbids starts and ends the server in order. */
+  stop(refusal: TollgateError): Promise<void> {
+    this.forbid(refusal);
+    return this.connector.giveUp();
+  }
+
+  /** Forbids starts and ends the server at once; `why` as in Connector.kill. The id of what was connected. */
+  kill(refusal: TollgateError, why: string): string | undefined {
+    this.forbid(refusal);
+    this.restarts.noteStop(performance.now());
+    return this.connector.kill(why);
+  }
+
+  /** Starts it without anybody who waits; a failure is told as an event, and tried again where the server is kept. */
+  async bring(): Promise<void> {
+    const refusal = this.forbidden ?? startRefusal(this.parts.settings);
+    if (this.connector.current !== undefined || refusal !== undefined) return;
+    this.returning = this.restarts.reason !== undefined;
+    try {
+      await this.begin();
+      this.returning = false;
+      this.parts.onBack();
+    } catch {
+      this.returning = false;
+      // A loss has set its own time; this was no loss, but a start that found no place.
+      const isDue = this.timer === undefined && this.restarts.refusal(performance.now()) === undefined;
+      if (isDue && this.regime() !== 'on-call') this.schedule(BUSY_RETRY_MS);
+    }
+  }
+
+  private begin(): Promise<UpstreamSession> {
+    this.starting ??= this.connect().finally(() => {
+      this.starting = undefined;
+    });
+    return this.starting;
+  }
+
+  private async connect(): Promise<UpstreamSession> {
+    const { settings, options, tell, onToolsChanged } = this.parts;
+    const refusal = startRefusal(settings) ?? (await options.halted?.(settings.name));
+    if (refusal !== undefined) throw refusal;
+    const began = performance.now();
+    const session = await this.connector.open(() => this.forbidden);
+    const now = performance.now();
+    const again = this.restarts.noteStart(now);
+    tell({ event: !again ? 'started' : this.isProcess ? 'restarted' : 'reconnected', ms: Math.round(now - began) }, session.id);
+    if (this.wasUp) onToolsChanged();
+    this.wasUp = true;
+    return session;
+  }
+
+  private get isProcess(): boolean {
+    return this.parts.settings.transport === 'stdio';
+  }
+
+  private regime(): Regime {
+    const lifetime = this.parts.lifetime();
+    if (this.isProcess) return lifetime === 'keep-alive' ? 'keep-alive' : 'on-call';
+    return this.wasUp && lifetime !== 'ephemeral' ? 'remote' : 'on-call';
+  }
+
+  private schedule(ms: number): void {
+    this.cancel();
+    if (this.forbidden !== undefined) return;
+    this.timer = setTimeout(() => {
+      this.timer = undefined;
+      void this.bring();
+    }, ms).unref();
+  }
+
+  private cancel(): void {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+  }
+}

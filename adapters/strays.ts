@@ -1,0 +1,40 @@
+/** Owns the search for processes that left the group of a server started without isolation; refuses to touch one without our mark. */
+import { readdirSync, readFileSync } from 'node:fs';
+
+/** Variable in the environment of such a server: `<owner>/<random>`. What it starts inherits it, whatever group or parent it moves to. */
+export const MARK = 'TOLLGATE_SERVER';
+
+/** Ends at once every process whose mark matches; synchronous, for the exit of our own process too. Answers how many. Linux only. */
+export function killMarked(matches: (mark: string) => boolean): number {
+  let ended = 0;
+  for (const pid of pids()) {
+    const mark = markOf(pid);
+    if (mark === undefined || !matches(mark)) continue;
+    try {
+      process.kill(pid, 'SIGKILL');
+      ended++;
+    } catch {
+      // It has ended by itself in between.
+    }
+  }
+  return ended;
+}
+
+function pids(): readonly number[] {
+  try {
+    return readdirSync('/proc').map(Number).filter((pid) => Number.isInteger(pid) && pid !== process.pid);
+  } catch {
+    // No /proc: only the group can be ended here.
+    return [];
+  }
+}
+
+/** Undefined for processes of others, which cannot be read, and for those that cleared their environment. */
+function markOf(pid: number): string | undefined {
+  try {
+    const found = readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0').find((entry) => entry.startsWith(`${MARK}=`));
+    return found?.slice(MARK.length + 1);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,67 @@
+/** Owns who uses a server and how long it therefore stays; refuses to end one that somebody uses. */
+import { LIFETIMES } from './settings.ts';
+import type { Lifetime } from './settings.ts';
+
+/** What a usage is told and may do. */
+export interface UsageParts {
+  readonly lifetime: Lifetime;
+  readonly idleMs: number;
+  /** Ends the server if nothing runs on it. */
+  readonly endIfIdle: () => void;
+}
+
+/** The sessions of the facade that have asked for a server or called it, by their opaque names. */
+export class Usage {
+  private readonly parts: UsageParts;
+  /** Session → the lifetime that its profile asks for. */
+  private readonly demands = new Map<string, Lifetime>();
+  /** Sessions that have called. */
+  private readonly callers = new Set<string>();
+  private timer: NodeJS.Timeout | undefined;
+  /** Something kept on the server belongs to sessions. */
+  holds: () => boolean = () => false;
+
+  constructor(parts: UsageParts) {
+    this.parts = parts;
+  }
+
+  /** The longest that an open session asks for; without sessions that of the server's own settings. */
+  get lifetime(): Lifetime {
+    const asked = new Set(this.demands.values());
+    return LIFETIMES.findLast((one) => asked.has(one)) ?? this.parts.lifetime;
+  }
+
+  /** True when it must not be ended although nothing runs on it. */
+  get isKept(): boolean {
+    return this.lifetime === 'keep-alive' || this.holds();
+  }
+
+  demand(session: string, lifetime: Lifetime = this.parts.lifetime): void {
+    this.demands.set(session, lifetime);
+  }
+
+  noteCall(session: string): void {
+    this.callers.add(session);
+  }
+
+  /** To be called when a call has ended. */
+  noteIdle(): void {
+    if (this.lifetime !== 'ephemeral') return;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.endIfEphemeral(), this.parts.idleMs).unref();
+  }
+
+  /** The last caller takes an ephemeral server with it. */
+  endSession(session: string): void {
+    this.demands.delete(session);
+    if (this.callers.delete(session) && this.callers.size === 0) this.endIfEphemeral();
+  }
+
+  close(): void {
+    clearTimeout(this.timer);
+  }
+
+  private endIfEphemeral(): void {
+    if (this.lifetime === 'ephemeral') this.parts.endIfIdle();
+  }
+}
