@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
 import { auditTool } from '../catalogs/audit.ts';
 import { asTollgateError, type ErrorCode } from '../catalogs/errors.ts';
+import { tighten, type Bound } from '../catalogs/projection/bounds.ts';
 import { loadSchemaProfile, project, type Projection } from '../catalogs/projection/project.ts';
 import type { RawTool, Semantics } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
@@ -55,8 +56,9 @@ export class ToolEntry {
     return this.#output;
   }
 
-  /** The schema for a provider profile; undefined puts this tool, and no other, into quarantine. */
-  projection(profile: string): Projection | undefined {
+  /** The schema for a provider profile, with bounds of policy; undefined puts this tool, and no other, into quarantine. */
+  projection(profile: string, bounds: readonly Bound[] = []): Projection | undefined {
+    if (bounds.length > 0) return this.#bounded(profile, bounds) ?? this.projection(profile);
     const known = this.#projections.get(profile);
     if (known !== undefined) return known;
     const made = project(this.tool.inputSchema as Record<string, unknown>, loadSchemaProfile(profile));
@@ -66,6 +68,12 @@ export class ToolEntry {
     }
     this.#projections.set(profile, made);
     return made;
+  }
+
+  /** Bounds that leave nothing to show, such as no value at all, are left to the words. */
+  #bounded(profile: string, bounds: readonly Bound[]): Projection | undefined {
+    const made = project(tighten(this.tool.inputSchema, bounds), loadSchemaProfile(profile));
+    return 'quarantined' in made ? undefined : made;
   }
 }
 

@@ -3,17 +3,15 @@ import { PRIMITIVES, type Primitive } from '../adapters/port.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { exposedNames, findExposed, shownName, type NameCollision } from '../catalogs/names.ts';
 import { normalise } from '../catalogs/primitives/arguments.ts';
+import { tighten } from '../catalogs/projection/bounds.ts';
 import { withoutPinned } from '../catalogs/projection/project.ts';
-import { toolDescription } from '../catalogs/text.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
 import type { Exposure, ListDecision, ListTool, Policy, Principal } from '../policies/port.ts';
 import type { ArgsShape } from './args.ts';
 import { Catalog, type Served, type ToolEntry } from './catalog.ts';
+import { describe } from './describe.ts';
 import { prospectOf } from './effect.ts';
-
-const DESCRIPTION_CHARS = 1024;
-const RISK_WORDS = { approval: 'asks a person first', writes: 'writes', network: 'uses the network', executes: 'runs code' } as const;
 
 /** One tool as the agent sees it. */
 export interface Exposed {
@@ -127,7 +125,7 @@ export class Exposures {
     const { candidate, exposure } = one;
     if (candidate.primitive !== undefined) return this.#exposePrimitive(one, candidate.primitive, maxBytes);
     const entry = candidate.entry;
-    const projection = entry?.projection(one.decision.schemaProfile);
+    const projection = entry?.projection(one.decision.schemaProfile, one.decision.bounds);
     if (entry === undefined || projection === undefined) return [];
     const schema = withoutPinned(projection.schema, Object.keys(exposure.pins));
     const args: ArgsShape = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins: exposure.pins, maxBytes };
@@ -144,7 +142,10 @@ export class Exposures {
       return { args: normal.args, changed: normal.args !== args, notes: normal.notes };
     };
     const args: ArgsShape = { schema: known.tool.inputSchema, validator: known.validator, lift, pins, maxBytes };
-    const text = JSON.stringify({ ...known.tool, description: describe(one, known.tool, []), inputSchema: withoutPinned(known.tool.inputSchema, Object.keys(pins)) });
+    // Bounds speak of the tool behind: where that has arguments of its own, they are no bounds of the primitive's.
+    const bounds = one.candidate.asked.tool === primitive ? (one.decision.bounds ?? []) : [];
+    const description = describe({ ...one, decision: { ...one.decision, bounds } }, known.tool, []);
+    const text = JSON.stringify({ ...known.tool, description, inputSchema: withoutPinned(tighten(known.tool.inputSchema, bounds), Object.keys(pins)) });
     return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text }];
   }
 }
@@ -182,14 +183,4 @@ function graver(before: Shown | undefined, next: Shown): Shown {
 function withoutOurs(tool: RawTool): RawTool {
   if (typeof tool._meta !== 'object' || tool._meta === null) return tool;
   return { ...tool, _meta: Object.fromEntries(Object.entries(tool._meta).filter(([key]) => !key.startsWith('tollgate/'))) };
-}
-
-/** Risk and condition first, then rules of the schema in words, then the text: hosts cut descriptions at the end (CY-13). */
-function describe(one: Shown, tool: RawTool, hints: readonly string[]): string {
-  const risks = (one.exposure.risk ?? []).map((risk) => RISK_WORDS[risk]);
-  const prefix = risks.length === 0 ? '' : `[${risks.join('; ')}] `;
-  const condition = one.decision.verdict === 'maybe' ? '(Policy judges each call by its arguments.) ' : '';
-  const description = one.exposure.description ?? tool.description;
-  const before = prefix + condition;
-  return before + toolDescription({ name: tool.name, hints, ...(description === undefined ? {} : { description }) }, DESCRIPTION_CHARS - before.length);
 }

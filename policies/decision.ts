@@ -1,5 +1,6 @@
 /** Owns the reading of what wasm answered; refuses every answer that is not exactly a decision: only a literal `allow` allows. */
 import { TollgateError } from '../catalogs/errors.ts';
+import type { Bound } from '../catalogs/projection/bounds.ts';
 import type { BudgetObligation, CallDecision, Exposure, ListDecision, Obligations, Reason, ShadowReason } from './port.ts';
 
 type Record_ = Readonly<Record<string, unknown>>;
@@ -34,6 +35,8 @@ export function readListDecisions(value: Record_, count: number): readonly ListD
       reasons: list(tool['reasons'], 'reasons').map(readReason),
       expose: list(tool['expose'], 'expose').map(readExposure),
       schemaProfile,
+      ...(tool['says'] === undefined ? {} : { says: list(tool['says'], 'says').map((say) => ({ outcome: oneOf(OUTCOMES, record(say, 'says')['outcome'], 'says'), say: text(record(say, 'says')['say'], 'says') })) }),
+      ...(tool['bounds'] === undefined ? {} : { bounds: list(tool['bounds'], 'bounds').map(readBound) }),
     };
   });
 }
@@ -66,6 +69,12 @@ function readExposure(value: unknown): Exposure {
 function readShadow(value: unknown): ShadowReason {
   const { would, mode } = record(value, 'shadow');
   return { ...readReason(value), would: oneOf(OUTCOMES, would, 'would'), mode: oneOf(BESIDE, mode, 'mode') };
+}
+
+/** Written by policies/shows.ts from rules that were checked. */
+function readBound(value: unknown): Bound {
+  const bound = record(value, 'bounds');
+  return { ...bound, path: list(bound['path'], 'bounds').map((part) => text(part, 'bounds')) };
 }
 
 function readReason(value: unknown): Reason {

@@ -1,24 +1,41 @@
 /** Owns what a rule tells the model before a call: its conditions in words, and its bounds on arguments; refuses to show what another rule could undo. */
 import type { Bound } from '../catalogs/projection/bounds.ts';
 import type { ArgumentTests, Outcome, When } from './conditions.ts';
+import type { TimeWindow } from './time.ts';
 
 const MAX_NAMES = 3;
 const MAX_CHARS = 120;
+
+/** For a list: the conditions in words, and the bounds. */
+export interface Shows {
+  readonly say?: string;
+  readonly bounds: readonly Bound[];
+  /** The rule reads nothing of a call but what its bounds say. */
+  readonly whole: boolean;
+}
+
+/** As a field of the rule's data; absent where the rule reads nothing of a call. */
+export function showsOf(when: When, outcome: Outcome): { readonly shows?: Shows } {
+  const say = sayWhen(when, outcome);
+  return say === undefined ? {} : { shows: { say, bounds: boundsOf(when, outcome), whole: isArgumentsOnly(when) } };
+}
 
 /**
  * The conditions on a call, such as `a path is **\/.env`; undefined where the rule reads only who calls which tool. Deny and
  * ask fire on any fact, allow asks it of every one.
  */
-export function sayWhen(when: When, outcome: Outcome): string | undefined {
+function sayWhen(when: When, outcome: Outcome): string | undefined {
   const [one, all] = outcome === 'allow' ? ['every', 'is under'] : ['a', 'is'];
-  const { paths, insideWorkspace, commands, opaque, hosts, labels, args } = when;
+  const { paths, insideWorkspace, commands, opaque, hosts, urls, labels, time, args } = when;
   const words = [
     ...(paths === undefined ? [] : [`${one} path ${all} ${some(paths)}`]),
     ...(insideWorkspace === undefined ? [] : [`${one} path is ${insideWorkspace ? 'inside' : 'outside'} the workspace`]),
     ...(hosts === undefined ? [] : [`${one} host is ${some(hosts)}`]),
+    ...(urls === undefined ? [] : [`${one} URL is ${some(urls)}`]),
     ...(commands === undefined ? [] : [`${one} command begins with ${some(commands)}`]),
     ...(opaque === undefined ? [] : [opaque ? 'the command is not plain words' : 'the command is plain words']),
     ...(labels === undefined ? [] : [`the run holds data labelled ${some(labels)}`]),
+    ...(time === undefined ? [] : [`it is ${sayTime(time)}`]),
     ...Object.entries(args ?? {}).map(([path, tests]) => `${path} ${sayTests(tests)}`),
   ];
   const text = words.join(' and ');
@@ -26,11 +43,11 @@ export function sayWhen(when: When, outcome: Outcome): string | undefined {
 }
 
 /** Every test of an allow is a bound; a rule that denies bounds only where its one test alone decides. */
-export function boundsOf(when: When, outcome: Outcome): readonly Bound[] {
+function boundsOf(when: When, outcome: Outcome): readonly Bound[] {
   if (outcome === 'ask') return [];
   const tests = Object.entries(when.args ?? {}).map(([dotted, one]) => ({ path: dotted.split('.'), tests: one }));
   if (outcome === 'allow') return tests.flatMap(({ path, tests: one }) => allowed(path, one));
-  return tests.length === 1 && isAlone(when) ? tests.flatMap(({ path, tests: one }) => denied(path, one)) : [];
+  return tests.length === 1 && isArgumentsOnly(when) ? tests.flatMap(({ path, tests: one }) => denied(path, one)) : [];
 }
 
 function allowed(path: readonly string[], { equals, in: among, prefix, pattern, min, max, present, ...rest }: ArgumentTests): readonly Bound[] {
@@ -58,8 +75,8 @@ function denied(path: readonly string[], tests: ArgumentTests): readonly Bound[]
   return present === undefined ? [] : [{ path, present: !present }];
 }
 
-/** True when the rule reads nothing of the call but that one argument. */
-function isAlone({ tools: _tools, servers: _servers, verbs, args: _args, roles: _roles, groups: _groups, principals: _principals, origins: _origins, profiles: _profiles, ...rest }: When): boolean {
+/** True when the rule reads nothing of the call but arguments. */
+function isArgumentsOnly({ tools: _tools, servers: _servers, verbs, args: _args, roles: _roles, groups: _groups, principals: _principals, origins: _origins, profiles: _profiles, owner: _owner, trust: _trust, ...rest }: When): boolean {
   return verbs === undefined && Object.keys(rest).length === 0;
 }
 
@@ -74,6 +91,10 @@ function sayTests({ equals, in: among, prefix, pattern, min, max, present }: Arg
     ...(present === undefined ? [] : [present ? 'is given' : 'is not given']),
   ];
   return words.join(' and ');
+}
+
+function sayTime({ days, from, to, zone }: TimeWindow): string {
+  return [...(days === undefined ? [] : [days.join(', ')]), ...(from === undefined ? [] : [`from ${from}`]), ...(to === undefined ? [] : [`to ${to}`]), `in ${zone}`].join(' ');
 }
 
 function some(names: readonly string[]): string {

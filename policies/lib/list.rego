@@ -49,10 +49,63 @@ weigh(target, found) := {"verdict": "never", "reasons": reasons(sure), "expose":
 	not plan.condition(target)
 	sure := certain(target, found.allow)
 	count(sure) > 0
-} else := {"verdict": "maybe", "reasons": reasons(conditions), "expose": expose(target)} if {
+} else := object.union(shown(target, found), {"verdict": "maybe", "reasons": reasons(conditions), "expose": expose(target)}) if {
 	conditions := array.concat([{"reason": reason} | reason := plan.condition(target)], array.concat(found.deny, found.ask))
 	count(conditions) > 0
-} else := {"verdict": "maybe", "reasons": reasons(found.allow), "expose": expose(target)}
+} else := object.union(shown(target, found), {"verdict": "maybe", "reasons": reasons(found.allow), "expose": expose(target)})
+
+# What the model is told before it calls: the first conditions of each outcome, and the bounds of arguments that hold for every
+# call that is allowed.
+shown(target, found) := {
+	"says": array.concat(array.concat(said("deny", [rule | some rule in found.deny; not bars(rule, target)]), said("ask", found.ask)), ways(found)),
+	"bounds": array.slice(array.concat(barriers(target, found), demands(found)), 0, 16),
+}
+
+said(outcome, rules) := [{"outcome": outcome, "say": rule.shows.say} |
+	some rule in array.slice(rules, 0, 4)
+	rule.shows.say
+]
+
+# Only where each way to be allowed can be said are the ways a condition.
+default ways(_) := []
+
+ways(found) := said("allow", found.allow) if {
+	count(found.allow) <= 4
+	not data.config.rego.allow
+	not demanded(found)
+	every rule in found.allow {
+		rule.shows.say
+	}
+}
+
+# The bounds say all of it.
+demanded(found) if {
+	count(demands(found)) > 0
+	found.allow[0].shows.whole
+}
+
+barriers(target, found) := [bound |
+	some rule in found.deny
+	bars(rule, target)
+	some bound in rule.shows.bounds
+]
+
+# A rule that its bounds say whole, and that meets every call of the tool.
+bars(rule, target) if {
+	count(rule.shows.bounds) > 0
+	every condition in rule.target {
+		match.always_aims(condition, target)
+	}
+}
+
+default demands(_) := []
+
+demands(found) := found.allow[0].shows.bounds if {
+	count(found.allow) == 1
+	count(found.ask) == 0
+	not data.config.rego.allow
+	not data.config.rego.ask
+}
 
 # The first few: a list of a thousand tools would else carry every rule a thousand times.
 reasons(rules) := [rule.reason | some rule in array.slice(rules, 0, 5)]

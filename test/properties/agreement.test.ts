@@ -1,6 +1,7 @@
 /** Properties of names: what is listed resolves, what is not listed does not, and no exposure changes a decision. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { exposedName } from '../../catalogs/names.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import type { Session } from '../../facade/facade.ts';
@@ -24,7 +25,7 @@ const some = <T>(values: readonly T[], minLength = 1): fc.Arbitrary<T[]> => fc.u
 const patterns = some(['git.get', 'git.put-it', 'mail.*', 'git.*', 'mail.run', 'git.x.y/z', 'git.run', 'mail.get']);
 const when = fc.record({
   tools: patterns, servers: some(SERVERS), verbs: some(['read', 'write', 'execute', 'destructive']), roles: some(['dev', 'guest']), groups: some(['staff']), profiles: some(['p', 'q']),
-  paths: some(['src/**', '**/*.pem', '/etc/**']), insideWorkspace: fc.boolean(), commands: some(['ls', 'git push']), opaque: fc.boolean(), hosts: some(['a.b', '*.b']), args: fc.constantFrom({ n: { min: 2 } }, { n: { present: true } }),
+  paths: some(['src/**', '**/*.pem', '/etc/**']), insideWorkspace: fc.boolean(), commands: some(['ls', 'git push']), opaque: fc.boolean(), hosts: some(['a.b', '*.b.org']), args: fc.constantFrom({ n: { min: 2 } }, { n: { present: true } }),
 }, { requiredKeys: [] }).map((all) => (all.tools === undefined ? all : { ...all, servers: undefined }));
 const rules = fc.array(fc.record({ outcome: fc.constantFrom('allow', 'allow', 'allow', 'deny', 'ask'), when }), { minLength: 1, maxLength: 5 })
   .map((all) => [{ id: 'base', outcome: 'allow', when: { servers: ['git'] } }, ...all.map((rule, n) => ({ id: `r${n}`, message: 'M.', ...rule }))]);
@@ -33,13 +34,13 @@ const setups = fc.record({ rules, p: patterns, q: patterns, aliases });
 const PEOPLE = [['dev', ['p']], ['guest', ['p']], ['dev', ['q']], ['guest', ['p', 'q']], ['dev', []]].map(([role, profiles], n) => ({ id: `u${n}`, role, groups: n % 2 === 0 ? ['staff'] : [], profiles, stdio: true }));
 
 /** Arguments of all kinds that every schema above takes. */
-const HOSTILE = ['a', 'src/a', '../../etc/passwd', '/etc/x', 'k.pem', 'https://a.b/x', 'http://evil@a.b', 'ls', 'ls; git push', 'r\\m -rf /', '', '.', '\u0000'] as const;
+const HOSTILE = ['a', 'src/a', '../../etc/passwd', '/etc/x', 'k.pem', 'https://a.b/x', 'http://evil@a.b', 'https://x.b.org', 'ls', 'ls; git push', 'r\\m -rf /', '', '.', '\u0000'] as const;
 const argsFor = (tool_: RawTool): fc.Arbitrary<Record<string, unknown>> => {
   const properties = Object.entries(tool_.inputSchema['properties'] as Record<string, { type?: string; enum?: string[]; items?: unknown }>);
   const parts = properties.map(([name, schema]) => [name, schema.enum !== undefined ? fc.constantFrom(...schema.enum) : schema.type === 'integer' ? fc.integer({ min: 0, max: 4 }) : schema.items === undefined ? fc.constantFrom(...HOSTILE) : fc.array(fc.constantFrom(...HOSTILE), { maxLength: 3 })] as const);
   return fc.record(Object.fromEntries(parts), { requiredKeys: [] });
 };
-const SURE = /^(?!.*\(Policy judges each call by its arguments\.\))/s;
+const SURE = /^(?!.*\(Policy)/s;
 
 describe('list and call agree' + verifies('CY-11', 'CY-16'), () => {
   it('every listed name resolves, no other does, and what is listed without condition is never denied', async () => {
@@ -85,7 +86,7 @@ async function startLenient(rest: Readonly<Record<string, unknown>>): Promise<Ra
   try {
     return await startRaw({ git: server, mail: server }, { principals: PEOPLE, ...rest });
   } catch (thrown) {
-    if (/CONFIG_INVALID|POLICY_INVALID|problems/.test(String(thrown))) return undefined;
+    if (thrown instanceof TollgateError && ['CONFIG_INVALID', 'POLICY_INVALID'].includes(thrown.code)) return undefined;
     throw thrown;
   }
 }
