@@ -30,8 +30,12 @@ let compiled: ValidateFunction<{ rules: readonly YamlRule[] }> | undefined;
 
 /** Faults of a rules document; none means that it is `{rules: YamlRule[]}`. */
 export function findSchemaFaults(value: unknown): readonly SchemaFault[] {
-  compiled ??= new Ajv({ allErrors: true, verbose: true }).compile<{ rules: readonly YamlRule[] }>(JSON.parse(readFileSync(SCHEMA, 'utf8')) as object);
+  compiled ??= new Ajv({ allErrors: true, verbose: true }).compile<{ rules: readonly YamlRule[] }>(rulesSchema());
   return compiled(value) ? [] : (compiled.errors ?? []).map(toFault);
+}
+
+function rulesSchema(): { readonly definitions: { readonly when: { readonly properties: object } } } {
+  return JSON.parse(readFileSync(SCHEMA, 'utf8')) as ReturnType<typeof rulesSchema>;
 }
 
 /** A fault as ajv tells it (`allErrors`, `verbose`), in our words. */
@@ -41,9 +45,15 @@ export function toFault(error: ErrorObject): SchemaFault {
   if (error.keyword === 'additionalProperties') {
     const key = String(params['additionalProperty']);
     const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {});
-    return { path: [...path, key], part: 'key', message: `unknown key "${key.slice(0, 40)}".${suggest(key, known)} Known here: ${known.join(', ')}.` };
+    return { path: [...path, key], part: 'key', message: `unknown key "${key.slice(0, 40)}".${hintOf(key, known)} Known here: ${known.join(', ')}.` };
   }
   return { path, part: 'value', message: describe(error, params) };
+}
+
+/** A condition beside `when` instead of under it is a matter of indentation, not of spelling. */
+function hintOf(key: string, known: readonly string[]): string {
+  const isCondition = known.includes('when') && Object.hasOwn(rulesSchema().definitions.when.properties, key);
+  return isCondition ? ' It is a condition: indent it, so that it stands under `when`.' : suggest(key, known);
 }
 
 function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>): string {
@@ -55,9 +65,16 @@ function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>)
   if (error.keyword === 'required') return `"${String(params['missingProperty'])}" is missing; write it.`;
   if (error.keyword === 'minItems') return 'an empty list never matches; leave the key out, or name something.';
   if (error.keyword === 'minProperties') return 'nothing stands here; leave the key out, or say something.';
+  if (error.keyword === 'type' && error.data === null) return 'nothing stands here; write the value, or indent deeper what follows.';
   if (error.keyword === 'type') return `${seen} is not of type ${String(params['type'])}.`;
-  if (error.keyword === 'pattern') return `${seen} does not fit ${String(params['pattern'])}: ids are lower case, and * is for patterns only.`;
+  if (error.keyword === 'pattern') return `${seen} does not fit: ${hintFor(error)}.`;
   return `${seen} ${error.message ?? 'is refused'}.`;
+}
+
+/** The schema says in words what its regular expressions say. */
+function hintFor({ parentSchema }: ErrorObject): string {
+  const { description } = (parentSchema ?? {}) as { readonly description?: string };
+  return description?.replace(/\.$/, '') ?? `it must match ${String((parentSchema as { pattern?: string } | undefined)?.pattern)}`;
 }
 
 function unescapePointer(part: string): string | number {

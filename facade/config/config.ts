@@ -94,8 +94,8 @@ export interface ProfileConfig {
   readonly budgets: readonly BudgetConfig[];
   readonly caps: Partial<CapsConfig>;
   readonly schemaProfile?: string;
-  /** Only reading runs until the plan of the run is approved (CY-27); one profile of several suffices. */
-  readonly plan?: boolean;
+  /** Only reading runs until the plan of the run is approved (CY-27); one profile of several suffices. Default false. */
+  readonly plan: boolean;
 }
 
 /** Shows tools other than the primitives. `tool` is `server.tool`, where the tool part may hold `*`. */

@@ -29,6 +29,16 @@ const SYNTAX: Readonly<Record<string, string>> = {
   BAD_SCALAR_START: 'plain text cannot begin with this character; put it into quotes',
 };
 
+/** Faults of indentation, which one code of the parser mixes with others, by the start of its own fixed words. */
+const INDENTATION: readonly (readonly [start: string, message: string])[] = [
+  ['Sequence item without -', 'this line belongs neither to the list above nor to its last entry; indent it like the other lines of the entry, or begin it with `- `'],
+  ['A block sequence may not', 'this `- ` does not stand below the other `- ` of its list; align it with them'],
+  ['Implicit map keys need', 'this line is no `key: value`; write a colon and a blank after the key, and align it with its neighbours'],
+  ['Implicit keys need to be on', 'this line is no `key: value`, or the next one is indented deeper by mistake; write a colon and a blank after the key, and align the lines'],
+  ['Flow map', 'a closing `}` is missing before here; close the brace that opens above'],
+  ['Flow sequence', 'a closing `]` is missing before here; close the bracket that opens above'],
+];
+
 /** Reads YAML 1.2. Never throws: what cannot be read stands in `problems`. */
 export function readYaml(file: string, text: string): YamlFile {
   const lines = new LineCounter();
@@ -40,7 +50,7 @@ export function readYaml(file: string, text: string): YamlFile {
   const problem = (offset: number, message: string): Problem => ({ file, ...toPlace(offset), message });
   if (depthFault !== undefined) return broken(file, [problem(depthFault, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`)]);
   const document = parseDocument(text, { lineCounter: lines, uniqueKeys: true, prettyErrors: false, version: '1.2' });
-  if (document.errors.length > 0) return broken(file, document.errors.map((error) => problem(error.pos[0], syntaxMessage(error))));
+  if (document.errors.length > 0) return broken(file, separate(document.errors.map((error) => problem(textFrom(text, error.pos[0]), syntaxMessage(error, document.errors)))));
   if (document.directives?.yaml.explicit === true) {
     return broken(file, [problem(0, 'a %YAML directive: versions differ in what `no` means, so only 1.2 is read; remove the line')]);
   }
@@ -54,8 +64,24 @@ function broken(file: string, problems: readonly Problem[]): YamlFile {
   return { file, value: undefined, problems, placeOf: () => ({ line: 1, column: 1 }) };
 }
 
-function syntaxMessage(error: YAMLError): string {
-  return SYNTAX[error.code] ?? `not valid YAML (${error.code.toLowerCase().replaceAll('_', ' ')}); correct the line`;
+/** One wrong indentation makes the parser stumble over the same and the next line again and again. */
+function separate(problems: readonly Problem[]): readonly Problem[] {
+  const kept: Problem[] = [];
+  for (const one of problems) if (one.line > (kept.at(-1)?.line ?? -1) + 1) kept.push(one);
+  return kept;
+}
+
+/** Where the text of the line begins, if the offset lies in its indentation. */
+function textFrom(text: string, offset: number): number {
+  const blanks = /^ */.exec(text.slice(offset))?.[0].length ?? 0;
+  return offset + blanks;
+}
+
+function syntaxMessage(error: YAMLError, all: readonly YAMLError[]): string {
+  // A value with a deeper line below it looks like a key of several lines.
+  const deeper = error.code === 'BLOCK_AS_IMPLICIT_KEY' && error.message.startsWith('Nested') && all.some((other) => other.code === 'MULTILINE_IMPLICIT_KEY' && other.pos[0] === error.pos[0]);
+  if (deeper) return 'the next line is indented deeper than this one, which has its value already; indent both alike';
+  return INDENTATION.find(([start]) => error.message.startsWith(start))?.[1] ?? SYNTAX[error.code] ?? `not valid YAML (${error.code.toLowerCase().replaceAll('_', ' ')}); correct the line`;
 }
 
 /** The offset where nesting passes the limit. Runs the iterative half of the parser only: the recursive half is what breaks. */
@@ -101,7 +127,7 @@ class Conversion {
     if (path.length > MAX_DEPTH || this.#values > MAX_VALUES) {
       return this.#fault(offset, `aliases that lead into themselves or make more than ${MAX_VALUES} values; write the values out`);
     }
-    if (node?.tag !== undefined && !node.tag.startsWith('tag:yaml.org,2002:')) return this.#fault(offset, 'a tag: tags are not read; remove it');
+    if (node?.tag !== undefined && !node.tag.startsWith('tag:yaml.org,2002:')) return this.#fault(offset, 'a tag: tags are not read; remove it, or quote text that begins with `!`');
     if (isAlias(node)) return this.#alias(node.resolve(this.#document), path, offset);
     if (isMap(node)) return this.#map(node, path);
     if (isSeq(node)) return node.items.map((item, index) => this.#plain(item as Node, [...path, index], offset));

@@ -50,7 +50,7 @@ function buildProfile(name: string, written: WrittenProfile, base: WrittenExpose
   const reached = expose.filter(({ tool }) => servers.includes(tool.slice(0, tool.indexOf('.'))));
   const budgets = (written.budgets ?? []).map(buildBudget);
   const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
-  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, ...schemaProfile, ...(written.plan === true && { plan: true }) };
+  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, plan: written.plan ?? false, ...schemaProfile };
 }
 
 /**
@@ -72,7 +72,7 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
     budgets: lastOf(stacked.flatMap(({ budgets }) => budgets), ({ id }) => id),
     caps: Object.assign({}, ...stacked.map(({ caps }) => caps)) as ProfileConfig['caps'],
     ...(schemaProfile !== undefined && { schemaProfile }),
-    ...(stacked.some(({ plan }) => plan === true) && { plan: true }),
+    plan: stacked.some(({ plan }) => plan),
   };
 }
 

@@ -50,7 +50,7 @@ describe('over stdio', () => {
 
   it('without principals in the file, whoever starts it is `local`', () => {
     withProject((project) => {
-      expect(principalForStdio(project.config(''), { user: 'anyone' })).toEqual({ id: 'local', role: 'user', groups: [], profiles: ['default'], origin: 'local' });
+      expect(principalForStdio(project.config(''), { user: 'anyone' })).toEqual({ id: 'local', role: 'user', groups: [], profiles: ['default'], origin: 'local', owner: true });
     });
   });
 });

@@ -10,7 +10,7 @@ servers: {a: {command: x, mapping: server-filesystem}, b: {command: x}, c: {comm
 expose: {primitives: {read: a, bash: workspace}, tools: [a.x, b.*]}
 profiles:
   one: {servers: [a, b], budgets: [{id: n, scope: run, calls: 1}], caps: {bytes: 2000, lines: 5}}
-  two: {servers: [b, c], expose: {tools: [{tool: b.x, name: bx, description: two}]}, budgets: [{id: n, scope: run, calls: 2}, {id: m, scope: run, calls: 3}], caps: {bytes: 3000}, schemaProfile: flat}
+  two: {servers: [b, c], expose: {tools: [{tool: b.x, name: bx, description: two}]}, budgets: [{id: n, scope: run, calls: 2}, {id: m, scope: run, calls: 3}], caps: {bytes: 3000}, schemaProfile: flat, plan: true}
   three: {servers: [c], expose: {primitives: {}, tools: [{tool: b.x, name: bx, description: three}]}}
 `.replace('three: {servers: [c]', 'three: {servers: [b, c]');
 
@@ -59,6 +59,7 @@ describe('profiles', () => {
         budgets: [{ id: 'n', scope: 'run', calls: 2, when: {} }, { id: 'm', scope: 'run', calls: 3, when: {} }],
         caps: { bytes: 3000, lines: 5 },
         schemaProfile: 'flat',
+        plan: true,
       });
       expect(mergeProfiles(config, [])).toEqual(config.profiles.get('default'));
       expect(() => mergeProfiles(config, ['one', 'toString'])).toThrow('There is no profile "toString"');

@@ -107,7 +107,7 @@ describe('the published schema', () => {
       const filled: Readonly<Record<string, unknown>> = {
         ...prefixed('caps', config.caps), ...prefixed('listen', config.listen), ...prefixed('limits', config.limits), ...prefixed('audit', config.audit),
         ...prefixed('servers.*', server), ...prefixed('policies.*', policy), ...prefixed('principals.*', principal),
-        version: 1, workspace: '.', schemaProfile: config.schemaProfile, 'expose.primitives': config.profiles.get('default')?.primitives.read, 'profiles.*.expose.primitives': 'workspace',
+        version: 1, workspace: '.', schemaProfile: config.schemaProfile, 'expose.primitives': config.profiles.get('default')?.primitives.read, 'profiles.*.expose.primitives': 'workspace', 'profiles.*.plan': config.profiles.get('default')?.plan,
       };
       const named = keys.filter(({ schema }) => schema.default !== undefined);
       expect(named.length).toBeGreaterThan(25);

@@ -59,7 +59,7 @@ describe('the input of a call', () => {
     const call = callOf();
     const grown = { ...call, principal: { ...call.principal, admin: true }, effect: { ...call.effect, arguments: { forged: true } } };
     const input = JSON.parse(callInputText(grown, { project: true })) as Input;
-    expect(input.principal).toEqual(PRINCIPAL);
+    expect(input.principal).toEqual({ ...PRINCIPAL, owner: false });
     expect(input.effect.arguments).toEqual({});
   });
 });

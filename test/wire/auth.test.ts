@@ -49,7 +49,7 @@ describe('tokens', () => {
 
   it('makes a frozen principal whose origin is the client of the token', () => {
     const principal = asPrincipal(person('alice'));
-    expect(principal).toEqual({ id: 'alice', role: 'user', groups: ['g'], profiles: ['p'], origin: 'alice-client' });
+    expect(principal).toEqual({ id: 'alice', role: 'user', groups: ['g'], profiles: ['p'], origin: 'alice-client', owner: false });
     expect(Object.isFrozen(principal)).toBe(true);
   });
 });
