@@ -41,15 +41,16 @@ export function* readRecordings(from: Recordings, since = 0): Generator<ReadLine
   }
 }
 
-/** The newest one of all processes. Lines that cannot be read are passed over. Throws STATE_FAILED. */
+/** The newest one of all processes. Lines that cannot be read are passed over; throws STATE_FAILED when that leaves none. */
 export function readLast(from: Recordings): Recording | undefined {
   const { keepMs } = boundsOf(from.settings);
   const ends = listFiles(recordingFolder(from.state)).flatMap((file) => {
-    const key = requireKey(from.state);
-    const opened = newestOf(readLines(file), key);
-    return opened === undefined || opened.at < from.now - keepMs ? [] : [opened];
+    const lines = readLines(file).filter((line) => (timeOf(line) ?? from.now) >= from.now - keepMs);
+    return lines.length === 0 ? [] : [newestOf(lines, requireKey(from.state))];
   });
-  return ends.sort((a, b) => b.at - a.at)[0]?.recording;
+  const read = ends.filter((one) => one !== undefined);
+  if (ends.length > 0 && read.length === 0) throw new TollgateError('STATE_FAILED', { detail: 'No recording can be read: they were written with another key, or changed.', next: 'Bring the key back, or delete the folder `recording` in the state folder.' });
+  return read.sort((a, b) => b.at - a.at)[0]?.recording;
 }
 
 /** The one of a decision id. Throws STATE_FAILED. */

@@ -75,7 +75,8 @@ function change(fact: string, to: Constant, input: CallInput): Atom | undefined 
 /** Letters of a text are told by their number. */
 function wording(name: string, from: unknown, to: Constant): string {
   const resized = typeof from === 'string' && typeof to === 'string' && to.length > 64;
-  return resized ? `${name} had ${to.length} characters` : `${name} were ${typeof to === 'string' ? to : JSON.stringify(to)}`;
+  const the = name.includes('.') ? name : `the ${name}`;
+  return resized ? `${name} had ${to.length} characters` : `${the} were ${typeof to === 'string' ? to : JSON.stringify(to)}`;
 }
 
 function argumentOf(fact: string, input: CallInput): unknown {

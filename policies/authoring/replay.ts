@@ -34,6 +34,8 @@ export interface Replayed {
   readonly class: ReplayClass;
   readonly before?: Decided;
   readonly after?: Decided;
+  /** Of the class `obligations`: those that differ, with both values; absent ones are null. */
+  readonly obligations?: Readonly<Record<string, readonly [before: unknown, after: unknown]>>;
   readonly why?: string;
 }
 
@@ -88,7 +90,14 @@ function refused(message: string): CallDecision {
 }
 
 function classify(id: string, before: CallDecision, after: CallDecision): Replayed {
-  return { id, class: classOf(before, after), before: short(before), after: short(after) };
+  const found = classOf(before, after);
+  return { id, class: found, before: short(before), after: short(after), ...(found === 'obligations' ? { obligations: differences({ ...before.obligations }, { ...after.obligations }) } : {}) };
+}
+
+function differences(before: Readonly<Record<string, unknown>>, after: Readonly<Record<string, unknown>>): NonNullable<Replayed['obligations']> {
+  const names = new Set([...Object.keys(before), ...Object.keys(after)]);
+  const differ = [...names].filter((name) => !isDeepStrictEqual(before[name], after[name]));
+  return Object.fromEntries(differ.map((name) => [name, [before[name] ?? null, after[name] ?? null] as const]));
 }
 
 /** A refused call has nothing to obey, so that duties count for the others only. */

@@ -81,7 +81,7 @@ function replayText(io: Io, { counts, changed, total }: Outcome): string {
   const lists = CLASSES.flatMap((name) => {
     const some = changed.filter((one) => one.class === name);
     if (some.length === 0) return [];
-    const head = name === 'not-replayable' ? ['ID', 'CALL', 'WHY'] : ['ID', 'CALL', 'PRINCIPAL', 'BEFORE', 'AFTER'];
+    const head = ['ID', 'CALL', ...(name === 'not-replayable' ? ['WHY'] : name === 'obligations' ? ['RULES', 'WHAT'] : ['PRINCIPAL', 'BEFORE', 'AFTER'])];
     const left = (counts.get(name) ?? 0) - some.length;
     return [`\n${name}\n${table(io, head, some.map(rowOf))}${left > 0 ? `and ${left} more; --json has all\n` : ''}`];
   });
@@ -91,6 +91,7 @@ function replayText(io: Io, { counts, changed, total }: Outcome): string {
 function rowOf(one: Changed): readonly string[] {
   const rules = (decided: Replayed['before']): string => `${decided?.outcome ?? ''} ${(decided?.reasons ?? []).map(({ id }) => id).join(', ')}`;
   const start = [one.id, printable(one.exposed)];
+  if (one.obligations !== undefined) return [...start, rules(one.after), Object.entries(one.obligations).map(([name, [before, after]]) => `${name}: ${JSON.stringify(before)} to ${JSON.stringify(after)}`).join(', ')];
   return one.class === 'not-replayable' ? [...start, one.why ?? ''] : [...start, one.principal, rules(one.before), rules(one.after)];
 }
 
@@ -101,8 +102,8 @@ function coloured(name: Replayed['class']): { readonly text: string; readonly co
 
 function readClasses(text: string | undefined): readonly Replayed['class'][] {
   const names = text?.split(',').map((name) => name.trim()) ?? [];
-  const known: readonly string[] = CLASSES;
+  const known: readonly string[] = CLASSES.slice(1);
   const wrong = names.find((name) => !known.includes(name));
-  if (wrong !== undefined) throw new TollgateError('USAGE', { detail: `There is no class ${printable(wrong)}.`, next: `Known are ${CLASSES.slice(1).join(', ')}.` });
+  if (wrong !== undefined) throw new TollgateError('USAGE', { detail: `There is no class ${printable(wrong)}.`, next: `Known are ${known.join(', ')}.` });
   return names as readonly Replayed['class'][];
 }
