@@ -54,26 +54,27 @@ class Assembly {
       get catalog() { return gateway.generation.catalog; },
       get deps() { return gateway.generation.deps; },
       serversOf: (principal) => gateway.generation.serversOf(principal),
-      notices: noticesOf(config),
+      notices: noticesOf(generation),
       onFault: (thrown) => this.#shared.log.error({ err: thrown }, 'fault'),
       reload: (read, listening) => this.#reload(gateway, read, listening),
     };
   }
 
   async #reload(gateway: Gateway, read: () => Config, listening: boolean): Promise<readonly string[]> {
-    const { config: before } = gateway.generation;
+    const before = gateway.generation;
     let config: Config;
     try {
       config = read();
-      refuseMoved(before, config, listening);
+      refuseMoved(before.config, config, listening);
     } catch (thrown) {
       this.#recordRefusal(thrown);
       throw thrown;
     }
-    const ended = gateway.swap(await this.#generate(config, 'reloaded', gateway.generation));
+    const next = await this.#generate(config, 'reloaded', before);
+    const ended = gateway.swap(next);
     const known = new Set(noticesOf(before));
     const lost = ended.map((id) => `A session of ${id} has ended: the principal is gone, or proves itself in another way.`);
-    return [...lost, ...noticesOf(config).filter((notice) => !known.has(notice))];
+    return [...lost, ...noticesOf(next).filter((notice) => !known.has(notice))];
   }
 
   /** A configuration that is refused stands in the audit too: somebody tried to use it. */
@@ -115,10 +116,10 @@ function refuseMoved(before: Config, after: Config, listening: boolean): void {
   if (problems.length > 0) throw new TollgateError('CONFIG_INVALID', { detail: `${path.basename(after.file)} changes what is fixed at the start.`, data: { problems } });
 }
 
-/** What a person should know of a configuration. */
-function noticesOf(config: Config): readonly string[] {
+/** What a person should know of a configuration and its policy. */
+function noticesOf({ config, policy }: Generation): readonly string[] {
   const direct = [...config.servers.values()].filter((server) => server.approved && server.isolation === 'direct' && server.transport === 'stdio').map(({ name }) => name);
   const rights = direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
   const kept = config.recording.mode === 'off' ? [] : [`Recording is ${config.recording.mode}: the arguments of calls are kept, encrypted, in the state folder.`];
-  return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights, ...kept];
+  return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights, ...kept, ...(policy.remarks ?? [])];
 }

@@ -40,6 +40,9 @@ export class LibraryEvaluator implements Evaluator {
   close(): void {}
 }
 
+/** Where the policy was fetched from. */
+export type Remote = Required<Pick<Policy, 'follow' | 'remarks'>> & { close(): void };
+
 /** A policy; `deadlineMs` is the time of one decision over small arguments. */
 export class CompiledPolicy implements Policy {
   readonly revision: string;
@@ -48,16 +51,18 @@ export class CompiledPolicy implements Policy {
   readonly #deadlineMs: number;
   readonly #zones: readonly string[];
   readonly #located: readonly LocatedRule[];
+  readonly #remote: Remote | undefined;
   /** By principal, then by verb and tool: decisions in which nothing of the call had a part. */
   readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
-  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[]; readonly located?: readonly LocatedRule[] }) {
+  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[]; readonly located?: readonly LocatedRule[]; readonly remote?: Remote }) {
     this.#evaluator = evaluator;
     this.revision = options.revision;
     this.rules = options.rules;
     this.#deadlineMs = options.deadlineMs;
     this.#zones = options.zones ?? [];
     this.#located = options.located ?? [];
+    this.#remote = options.remote;
   }
 
   call(input: CallInput): CallDecision | Promise<CallDecision> {
@@ -101,8 +106,17 @@ export class CompiledPolicy implements Policy {
     return findUnoffered(this.#located, server, tools).map(formatProblem);
   }
 
+  get remarks(): readonly string[] {
+    return this.#remote?.remarks ?? [];
+  }
+
+  follow(told: Parameters<Remote['follow']>[0]): void {
+    this.#remote?.follow(told);
+  }
+
   close(): void {
     this.#evaluator.close();
+    this.#remote?.close();
   }
 }
 

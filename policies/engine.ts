@@ -15,6 +15,7 @@ import { PatternError } from './patterns.ts';
 import type { BundleServer, ModeSettings } from './port.ts';
 import { problemsOf, refuseProblems, type Problem } from './problems.ts';
 import type { RegoFacts, RegoRule } from './rego.ts';
+import { nameOf, RemoteBundle } from './remote-bundle.ts';
 import { compileRules, type CompiledRules, type RuleDocument } from './rules.ts';
 import { compileSettings, type Settings } from './settings.ts';
 import { WorkerEvaluator } from './workers.ts';
@@ -69,6 +70,8 @@ export interface CompiledParts {
   readonly rules: CompiledRules;
   /** True when the module holds Rego of the user or came as a bundle, so that it runs in a worker. */
   readonly foreign: boolean;
+  /** Given when the bundle was fetched. */
+  readonly remote?: RemoteBundle;
 }
 
 /**
@@ -80,10 +83,10 @@ export async function loadPolicy(parts: PolicyParts): Promise<CompiledPolicy> {
 }
 
 /** Starts what was compiled. Throws POLICY_INVALID when the module cannot be loaded. */
-export async function startPolicy({ wasm, data, rules, foreign }: CompiledParts, deadlineMs = DEADLINE_MS): Promise<CompiledPolicy> {
+export async function startPolicy({ wasm, data, rules, foreign, remote }: CompiledParts, deadlineMs = DEADLINE_MS): Promise<CompiledPolicy> {
   const revision = createHash('sha256').update(wasm).update(data).digest('hex');
   const evaluator = foreign ? await startWorkers(wasm, data) : new LibraryEvaluator(wasm, data);
-  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs, zones: rules.zones, located: rules.rules });
+  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs, zones: rules.zones, located: rules.rules, ...(remote === undefined ? {} : { remote }) });
 }
 
 /** Reads and compiles all sources. Throws as `loadPolicy`. */
@@ -107,7 +110,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     regoRules: Object.fromEntries((user?.facts?.rules ?? []).map(reasonFacts).entries()),
     rego: user?.sets ?? NO_SETS,
   };
-  return { wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined };
+  return { wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
 }
 
 /** The YAML rules of all sources, read and not yet judged. Throws POLICY_INVALID. */
@@ -121,7 +124,7 @@ async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> 
   return workers;
 }
 
-type UserPolicy = Bundle & { readonly modes: Readonly<Record<string, ModeData>>; readonly mode: ModeData; readonly sets: RegoFacts['sets'] };
+type UserPolicy = Bundle & { readonly modes: Readonly<Record<string, ModeData>>; readonly mode: ModeData; readonly sets: RegoFacts['sets']; readonly remote?: RemoteBundle };
 
 /** User Rego or a bundle; two modules cannot be folded into one decision. */
 async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
@@ -131,9 +134,21 @@ async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
   if (bundle === undefined) return rego.length === 0 ? undefined : buildUser(rego, parts);
   if (rego.length > 0 || others.length > 0) throw new TollgateError('POLICY_INVALID', { detail: 'A bundle stands alone: build all Rego into one bundle.' });
   const mode = compileMode(bundle);
-  const read = await readBundle(bundle.path, showName(bundle, parts));
-  if (read.library !== undefined && read.library !== hashLibrary()) throw new TollgateError('POLICY_INVALID', { detail: `The bundle ${showName(bundle, parts)} was built by another version of Tollgate.`, next: 'Build it anew with `tollgate policy build`.' });
-  return { ...read, modes: {}, mode, sets: mayBe('enforce', mode) ? (read.facts?.sets ?? ALL_SETS) : NO_SETS };
+  const name = showName(bundle, parts);
+  const remote = bundle.server === undefined ? undefined : new RemoteBundle({ server: bundle.server, name, cache: parts.cache, judge: judgeBundle });
+  const read = remote === undefined ? await readBundle(bundle.path, name) : await remote.load();
+  requireLibrary(read, `The bundle ${name}`);
+  return { ...read, modes: {}, mode, sets: mayBe('enforce', mode) ? (read.facts?.sets ?? ALL_SETS) : NO_SETS, ...(remote === undefined ? {} : { remote }) };
+}
+
+/** What is fetched takes the place of a bundle that works only when it works too. */
+async function judgeBundle(bundle: Bundle): Promise<void> {
+  requireLibrary(bundle, 'It');
+  (await startWorkers(bundle.wasm, JSON.stringify(bundle.data))).close();
+}
+
+function requireLibrary({ library }: Bundle, what: string): void {
+  if (library !== undefined && library !== hashLibrary()) throw new TollgateError('POLICY_INVALID', { detail: `${what} was built by another version of Tollgate.`, next: 'Build it anew with `tollgate policy build`.' });
 }
 
 async function buildUser(rego: readonly SourceSettings[], parts: PolicyParts): Promise<UserPolicy> {
@@ -178,6 +193,7 @@ function settingsData(settings: Settings): Readonly<Record<string, unknown>> {
 
 /** How messages name a source. */
 export function showName(source: SourceSettings, parts: PolicyParts): string {
+  if (source.server !== undefined) return nameOf(source.server);
   const relative = path.relative(parts.folder, source.path);
   return relative.startsWith('..') ? path.basename(source.path) : relative || '.';
 }

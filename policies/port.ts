@@ -2,6 +2,9 @@
 import type { Bound } from '../catalogs/projection/bounds.ts';
 import type { Semantics, Verb } from '../catalogs/tool.ts';
 
+export { MODE_NAMES } from './sources.ts';
+export type { BundleServer, Mode, ModeFor, ModeSettings } from './sources.ts';
+
 /** Version of the input document that a decision is made from; recordings of another one cannot be decided anew. */
 export const INPUT_VERSION = 1;
 
@@ -82,39 +85,6 @@ export interface Reason {
   readonly severity?: string;
   /** From METADATA of Rego: what the caller can do instead. */
   readonly remediation?: string;
-}
-
-/** How much a rule counts: only `enforce` changes decisions; `warn` tells the caller too what it would have said. */
-export type Mode = 'enforce' | 'warn' | 'shadow' | 'off';
-
-/** Modes as people write them: `deny` and `dryrun` are Gatekeeper's names. */
-export const MODE_NAMES = { enforce: 'enforce', warn: 'warn', shadow: 'shadow', off: 'off', deny: 'enforce', dryrun: 'shadow' } as const satisfies Readonly<Record<string, Mode>>;
-
-/** The mode of a source: `modes` for some callers, the first entry that fits counts; `mode` for all others. */
-export interface ModeSettings {
-  readonly mode: Mode;
-  readonly modes?: readonly ModeFor[];
-}
-
-/** A mode for the callers of a profile, of an origin, or of both together. */
-export interface ModeFor {
-  readonly profile?: string;
-  readonly origin?: string;
-  readonly mode: Mode;
-}
-
-/** Where a bundle is fetched from, so that many machines share one policy. */
-export interface BundleServer {
-  /** https, or http on the loopback address; holds no user and no password. */
-  readonly url: string;
-  /** Milliseconds between two questions for a newer one. */
-  readonly pollMs: number;
-  /** Sent as bearer token; a secret. */
-  readonly token?: string;
-  /** Files of public keys (PEM), absolute. Given: a bundle that none of them signed is refused. */
-  readonly keys?: readonly string[];
-  /** The scope that the signature must name. */
-  readonly scope?: string;
 }
 
 /** What a rule in mode warn or shadow would have said. */
@@ -209,6 +179,8 @@ export interface Policy {
   call(input: CallInput): Promise<CallDecision> | CallDecision;
   /** One decision per tool, in order. */
   list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];
+  /** Lines for a person: why the policy is not the newest that there is. */
+  readonly remarks?: readonly string[];
   /**
    * For a policy that was fetched: asks from now on whether there is a newer one, until it is closed. `changed`: a newer
    * one was fetched and verified, and the next load takes it. `failed`: told once, when asking or the newer one fails.
