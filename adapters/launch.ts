@@ -4,6 +4,9 @@ import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_pr
 import { TollgateError } from '../catalogs/errors.ts';
 import { signalGroup } from './process-group.ts';
 import { withoutForeign } from './sandbox/descriptors.ts';
+import { startContained } from './sandbox/contain.ts';
+import type { Contained } from './sandbox/container.ts';
+import { chooseIdentity } from './sandbox/identity.ts';
 import type { Jail } from './sandbox/jail.ts';
 import { proveIsolation } from './sandbox/selftest.ts';
 import { startJailed } from './sandbox/start.ts';
@@ -64,6 +67,7 @@ export async function launch(settings: ServerSettings, host: LaunchHost): Promis
   const egress = await openEgress(settings, host);
   const release = releaseOnce(egress);
   try {
+    if (settings.isolation === 'container') return { ...(await startContained(containedOf(settings, { host, env, ...(egress !== undefined && { egress }) }))), release };
     const jail = jailOf(settings, { host, env, ...(egress !== undefined && { egress }) });
     await proveIsolation(host.workspace);
     return { ...(await startJailed(jail)), release };
@@ -80,11 +84,23 @@ async function launchDirect(settings: ServerSettings, env: Readonly<Record<strin
   return { child: child as ChildProcessWithoutNullStreams, signal: (signal) => signalGroup(child, signal), kill: () => void signalGroup(child, 'SIGKILL'), release: () => Promise.resolve() };
 }
 
+interface Given {
+  readonly host: LaunchHost;
+  /** Secrets filled in. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly egress?: Egress;
+}
+
+function containedOf(settings: ServerSettings, { host, env, egress }: Given): Omit<Contained, 'id'> {
+  const { name: server, command = '', args, cwd, sandbox = NOTHING } = settings;
+  if (sandbox.image === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${server}" has no image for its container.`, next: `Add sandbox: {image: name@sha256:…} under servers.${server}.` });
+  return { server, image: sandbox.image, command, args, env, sandbox, hidden: host.hidden, identity: chooseIdentity(host.workspace), ...(cwd !== undefined && { cwd }), ...(egress !== undefined && { egress }) };
+}
+
 /** Settings that name nothing give nothing. */
-function jailOf(settings: ServerSettings, given: { readonly host: LaunchHost; readonly env: Readonly<Record<string, string>>; readonly egress?: Egress }): Jail {
+function jailOf(settings: ServerSettings, { host, env, egress }: Given): Jail {
   const { command = '', args, cwd } = settings;
   const { filesystem, limits } = settings.sandbox ?? NOTHING;
-  const { host, env, egress } = given;
   return {
     command, args, cwd: cwd ?? process.cwd(), workspace: host.workspace, env: { ...inherited(LOCALE), ...env },
     read: cwd === undefined ? filesystem.allowRead : [cwd, ...filesystem.allowRead], write: filesystem.allowWrite, hidden: [...filesystem.denyRead, ...host.hidden],

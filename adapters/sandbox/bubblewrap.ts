@@ -16,7 +16,8 @@ const PROC = ['cmdline', 'config.gz', 'kallsyms', 'kcore', 'key-users', 'keys', 
 
 const SHM_BYTES = 64 * 1024 * 1024;
 const RUN_BYTES = 1024 * 1024;
-const EGRESS_SOCKET = '/run/tollgate/egress.sock';
+/** Where the proxy's socket stands in a sandbox or container. */
+export const EGRESS_SOCKET = '/run/tollgate/egress.sock';
 
 /** A folder or file of the host at its own path in the sandbox. */
 export interface Mount {
@@ -112,7 +113,7 @@ export function madeFiles({ uid, gid }: Identity): ReadonlyMap<number, string> {
 }
 
 /** Starts the way out and waits until it listens: 0C38 is its port, 3128, and 0A is listening. */
-const bridge = (socat: string): string => `${socat} TCP-LISTEN:3128,bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:${EGRESS_SOCKET} 3>&- & n=0
+export const bridge = (socat: string): string => `${socat} TCP-LISTEN:3128,bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:${EGRESS_SOCKET} 3>&- & n=0
 while [ $n -lt 500 ]; do while read -r a b c d e; do case $b$d in *:0C380A) break 2;; esac; done </proc/net/tcp; n=$((n+1)); sleep 0.01; done
 `;
 

@@ -10,6 +10,7 @@ import { chooseIdentity } from './identity.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
 import { compileFilter } from './seccomp.ts';
+import { stagePlan } from './stage.ts';
 import { findTools, namespaceFix } from './tools.ts';
 import { descendantsOf, signalOne } from './tree.ts';
 
@@ -25,12 +26,14 @@ export async function startJailed(jail: Jail): Promise<Jailed> {
   const identity = chooseIdentity(jail.workspace);
   const plan = planJail(jail);
   if (plan === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
+  const staged = stagePlan(plan, identity);
+  const [command = '', ...args] = [...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
   const child = withoutForeign([jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)], (stdio) =>
-    spawn(tools.bwrap, ['--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)], {
+    spawn(command, args, {
       // What bubblewrap needs to know comes by descriptor; its environment can be read from within.
-      env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && { uid: identity.uid, gid: identity.gid }),
+      env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
     }));
-  feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, plan, identity).join('\0')], [FDS.seccomp, compileFilter()], ...madeFiles(identity)]));
+  feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter()], ...madeFiles(identity)]));
   const first = await standing(child, identity);
   return {
     child: child as ChildProcessWithoutNullStreams,

@@ -12,14 +12,23 @@ export function descendantsOf(first: number): readonly number[] {
   return beneath(first);
 }
 
-/** Fields after the name, which may hold anything up to the last `)`: state, parent. */
 function parentOf(pid: string): number | undefined {
+  const [state, parent] = fieldsOf(pid);
+  return state === undefined || state === 'Z' || state === 'X' ? undefined : Number(parent);
+}
+
+/** Clock ticks from boot to its start, which tell it from a later process with its number; 0 where the system does not say. */
+export function bornAt(pid: number): number {
+  return Number(fieldsOf(`${pid}`)[19] ?? 0);
+}
+
+/** Fields after the name, which may hold anything up to the last `)`: state, parent, and so on; none when it is gone. */
+function fieldsOf(pid: string): readonly string[] {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    const [state, parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return state === 'Z' || state === 'X' ? undefined : Number(parent);
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   } catch {
-    return undefined;
+    return [];
   }
 }
 
