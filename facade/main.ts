@@ -32,6 +32,11 @@ export const authoring: Authoring = {
   replay: async function* (parts, calls) {
     yield* (await import('../policies/authoring/replay.ts')).replayCalls(parts, calls);
   },
+  check: async (parts) => (await import('../policies/authoring/check.ts')).checkSources(parts),
+  build: async (request) => (await import('../policies/authoring/build.ts')).buildBundle(request),
+  format: async (request) => (await import('../policies/authoring/fmt.ts')).formatRego(request),
+  diff: async (request) => (await import('../policies/authoring/diff.ts')).diffPolicies(request),
+  draft: async (request) => (await import('../policies/authoring/init.ts')).draftPolicy(request),
   inputText: async (input) => (await import('../policies/input.ts')).callInputText(input, { project: false }),
 };
 

@@ -1,10 +1,20 @@
 /** Owns the port to what authors of policies use beside a running facade: check, test, build, format, explain; decides no call. */
+import type { BuildRequest, BuiltBundle } from './authoring/build.ts';
+import type { CheckReport } from './authoring/check.ts';
+import type { DiffRequest, Difference } from './authoring/diff.ts';
 import type { Explanation } from './authoring/explanation.ts';
+import type { FormatReport, FormatRequest } from './authoring/fmt.ts';
+import type { Draft } from './authoring/init.ts';
 import type { RecordedCall, Replayed } from './authoring/replay.ts';
 import type { TestReport, TestRequest } from './authoring/test.ts';
 import type { PolicyParts } from './engine.ts';
 import type { CallInput } from './port.ts';
 
+export type { BuildRequest, BuiltBundle } from './authoring/build.ts';
+export type { CheckReport, Finding } from './authoring/check.ts';
+export type { DiffRequest, DiffSide, DiffSource, Difference } from './authoring/diff.ts';
+export type { FormatReport, FormatRequest } from './authoring/fmt.ts';
+export type { Draft } from './authoring/init.ts';
 export type { Change, ConditionWhy, Explanation, ExpressionWhy, Fact, Flip, RuleWhy } from './authoring/explanation.ts';
 export type { Decided, RecordedCall, ReplayClass, Replayed } from './authoring/replay.ts';
 export type { PolicyParts } from './engine.ts';
@@ -22,4 +32,14 @@ export interface Authoring {
   replay(parts: PolicyParts, calls: Iterable<RecordedCall>): AsyncIterable<Replayed>;
   /** The input document of a call, as policies/schemas/input.json describes it. Throws POLICY_FAILED where the arguments are no object. */
   inputText(input: CallInput): Promise<string>;
+  /** Every fault and warning of all sources, YAML and Rego. Throws OPA_MISSING when there is Rego, no opa, and no fault in YAML. */
+  check(parts: PolicyParts): Promise<CheckReport>;
+  /** A bundle of Rego, the same bytes for the same input. Throws POLICY_INVALID, OPA_MISSING, USAGE for a key that does not sign. */
+  build(request: BuildRequest): Promise<BuiltBundle>;
+  /** Formats Rego, or says what that would change. Throws POLICY_INVALID for what does not parse, OPA_MISSING. */
+  format(request: FormatRequest): Promise<FormatReport>;
+  /** What differs between two policies. Throws POLICY_INVALID, OPA_MISSING. */
+  diff(request: DiffRequest): Promise<readonly Difference[]>;
+  /** A folder to begin with; with `rego` when asked so, or when opa is found. `folder` is its path from where opa and Regal are started. */
+  draft(request: { readonly folder: string; readonly rego?: boolean; readonly opa?: string }): Promise<Draft>;
 }

@@ -1,5 +1,5 @@
 /** Owns `tollgate policy` and its commands: what an author of rules uses; each command's code is loaded when it is called. */
-import { InvalidArgumentError, type Command } from 'commander';
+import { InvalidArgumentError, Option, type Command } from 'commander';
 import type { Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
 import type { Wiring } from './program.ts';
@@ -21,7 +21,32 @@ export function addPolicy({ program, io, wiring, done }: PolicyCommands): void {
     .option('--threshold <percent>', 'fail where tests cover less', readPercent)
     .addHelpText('after', '\nExamples:\n  $ tollgate policy test\n  $ tollgate policy test policies/rules_suite.yaml --threshold 90')
     .action(async (paths: readonly string[], options: CommonOptions & { threshold?: number }) => done(await (await import('./policy/test.ts')).runPolicyTest({ ...options, paths }, io, wiring)));
+  addWritten(add, { io, wiring, done });
   addRecorded(add, { io, wiring, done });
+}
+
+/** What works on written policies. */
+function addWritten(add: (usage: string, about: string) => Command, { io, wiring, done }: Omit<PolicyCommands, 'program'>): void {
+  add('check', 'every fault and warning of YAML and Rego at once').argument('[paths...]', 'rules, Rego, or folders of them; default what the configuration names')
+    .addHelpText('after', '\nExamples:\n  $ tollgate policy check\n  $ tollgate policy check policies/git --json')
+    .action(async (paths: readonly string[], options: CommonOptions) => done(await (await import('./policy/check.ts')).runPolicyCheck({ ...options, paths }, io, wiring)));
+  add('build', 'a bundle of Rego that needs no opa at start').argument('[paths...]', 'files or folders of Rego; default those that the configuration names')
+    .option('-o, --output <file>', 'where the bundle goes', 'bundle.tar.gz').option('--revision <text>', 'what the bundle calls itself; default a hash of what is in it')
+    .option('--signing-key <file>', 'sign with this private key (PEM), or with the secret of HS256').addOption(new Option('--signing-alg <name>', 'how to sign').choices(['RS256', 'ES256', 'HS256']).default('RS256'))
+    .addHelpText('after', '\nExamples:\n  $ tollgate policy build -o bundle.tar.gz policies/git\n  $ tollgate policy build --revision v7 --signing-key key.pem --signing-alg ES256')
+    .action(async (paths: readonly string[], options: CommonOptions & { output: string; signingAlg: 'RS256' | 'ES256' | 'HS256' }) => done(await (await import('./policy/build.ts')).runPolicyBuild({ ...options, paths }, io, wiring)));
+  add('fmt', 'format Rego as opa does; YAML stays as it is').argument('[paths...]', 'files or folders; default those that the configuration names')
+    .option('--check', 'change nothing; exit code 1 where something is not formatted').option('--diff', 'show what would change, and change nothing')
+    .addHelpText('after', '\nExamples:\n  $ tollgate policy fmt\n  $ tollgate policy fmt --diff policies/git')
+    .action(async (paths: readonly string[], options: CommonOptions & { check?: true; diff?: true }) => done(await (await import('./policy/fmt.ts')).runPolicyFmt({ ...options, paths }, io, wiring)));
+  add('init [folder]', 'a folder to begin a policy in; overwrites nothing').option('--rego', 'with Rego, even where no opa is found').option('--no-rego', 'rules in YAML only')
+    .addHelpText('after', '\nExamples:\n  $ tollgate policy init\n  $ tollgate policy init policies --no-rego')
+    .action(async (folder: string | undefined, options: CommonOptions & { rego?: boolean }) => done(await (await import('./policy/init.ts')).runPolicyInit({ ...options, folder: folder ?? 'policies' }, io, wiring)));
+  add('diff <before> <after>', 'rules, entry points, modes and settings that differ').addHelpText('after', `
+Each is a tollgate.yaml, a file of rules, a file or folder of Rego, or a bundle. Exit code 1 where they differ:
+  $ tollgate policy diff policies bundle.tar.gz
+  $ tollgate policy diff tollgate.yaml draft.yaml --json`)
+    .action(async (before: string, after: string, options: CommonOptions) => done(await (await import('./policy/diff.ts')).runPolicyDiff({ ...options, before, after }, io, wiring)));
 }
 
 /** What explains decisions and works on recorded ones. */

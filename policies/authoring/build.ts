@@ -1,10 +1,11 @@
 /** Owns the making of a bundle from user Rego: OPA's form, with our facts beside the wasm; the same input gives the same bytes. */
 import { createHash } from 'node:crypto';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { BUNDLE_FILES, factsText, pack } from '../bundle.ts';
 import { compileRego } from '../compile.ts';
 import { ENTRYPOINTS, hashLibrary } from '../library.ts';
 import { findOpa } from '../opa.ts';
-import { signFiles, type SigningKey } from '../signatures.ts';
+import { ALGORITHMS, signFiles, type SigningKey } from '../signatures.ts';
 import type { RegoSource } from '../stage.ts';
 
 /** What goes into a bundle. */
@@ -32,7 +33,7 @@ export interface BuiltBundle {
   readonly signed: boolean;
 }
 
-/** Builds a bundle. Throws POLICY_INVALID with every problem, OPA_MISSING, and Error for a key that cannot sign. */
+/** Builds a bundle. Throws POLICY_INVALID with every problem, OPA_MISSING, USAGE for a key that does not sign. */
 export async function buildBundle(request: BuildRequest): Promise<BuiltBundle> {
   const { wasm, data, facts } = await compileRego(request.sources, { opa: await findOpa(request.opa), cache: request.cache });
   const dataText = JSON.stringify(data);
@@ -48,7 +49,7 @@ export async function buildBundle(request: BuildRequest): Promise<BuiltBundle> {
   };
   const files = new Map<string, Uint8Array>([[BUNDLE_FILES.manifest, `${JSON.stringify(manifest)}\n`], [BUNDLE_FILES.data, dataText], [BUNDLE_FILES.facts, factsJson]].map(([name = '', text]) => [name, new TextEncoder().encode(text)]));
   files.set(BUNDLE_FILES.wasm, wasm);
-  if (request.signing !== undefined) files.set(BUNDLE_FILES.signatures, new TextEncoder().encode(await signFiles(files, request.signing)));
+  if (request.signing !== undefined) files.set(BUNDLE_FILES.signatures, await sign(files, request.signing));
   const bytes = pack(files);
   return {
     bytes, revision, entrypoints,
@@ -57,4 +58,12 @@ export async function buildBundle(request: BuildRequest): Promise<BuiltBundle> {
     rules: facts.rules.length,
     signed: request.signing !== undefined,
   };
+}
+
+async function sign(files: ReadonlyMap<string, Uint8Array>, key: SigningKey): Promise<Uint8Array> {
+  try {
+    return new TextEncoder().encode(await signFiles(files, key));
+  } catch (cause) {
+    throw new TollgateError('USAGE', { detail: `The key does not sign with ${key.algorithm}.`, next: `Name a private key in PEM that fits, or another of ${ALGORITHMS.join(', ')} with --signing-alg.`, cause });
+  }
 }

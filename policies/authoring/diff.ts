@@ -1,10 +1,10 @@
 /** Owns the comparison of two policies, written or built: which rules, entry points, modes and settings differ, never what a setting holds. */
-import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { BUNDLE_FILES, readBundle } from '../bundle.ts';
+import { readBundle } from '../bundle.ts';
 import { checkRego } from '../compile.ts';
 import type { PolicyParts } from '../engine.ts';
 import { ENTRYPOINTS } from '../library.ts';
@@ -13,9 +13,6 @@ import { refuseProblems } from '../problems.ts';
 import type { RegoRule } from '../rego.ts';
 import { readSources, stageFiles } from '../stage.ts';
 import { WasmPolicy } from '../wasm.ts';
-
-/** YAML that holds no rules: suites, data, settings of tools. */
-const OTHER_YAML = /(^|\/)((\w+_)?suite|data|config)\.ya?ml$/;
 
 /** Which two policies: each a tollgate.yaml with what it names, a file of rules, Rego, or a bundle. */
 export interface DiffRequest {
@@ -26,13 +23,10 @@ export interface DiffRequest {
   readonly opa?: string;
 }
 
-/** One policy: a file or folder, or what a configuration names. */
-export type DiffSide = { readonly path: string; readonly shown: string } | WrittenPolicy;
-
-/** The policies of a configuration. */
-export interface WrittenPolicy {
+/** One policy. */
+export interface DiffSide {
   readonly sources: readonly DiffSource[];
-  /** The configuration as plain values, without rules and policies. */
+  /** The configuration as plain values, without rules and policies; absent where only files are compared. */
   readonly settings?: unknown;
 }
 
@@ -96,8 +90,7 @@ function show(mode: unknown): string {
   return typeof mode === 'string' ? mode : JSON.stringify(mode);
 }
 
-async function readSide(side: DiffSide, { readYaml, opa }: Pick<DiffRequest, 'readYaml' | 'opa'>): Promise<readonly Item[]> {
-  const { sources, settings }: WrittenPolicy = 'path' in side ? { sources: await findSources(side.path, side.shown) } : side;
+async function readSide({ sources, settings }: DiffSide, { readYaml, opa }: Pick<DiffRequest, 'readYaml' | 'opa'>): Promise<readonly Item[]> {
   const items: Item[] = settings === undefined ? [] : [...leaves(settings, '')];
   for (const { path: file, kind, shown, mode } of sources) {
     if (mode !== undefined) items.push({ kind: 'mode', key: shown, name: `source ${shown}`, value: mode });
@@ -164,16 +157,4 @@ function* leaves(value: unknown, at: string): Generator<Item> {
     return;
   }
   if (at !== '') yield { kind: 'setting', key: at, name: at, value };
-}
-
-/** What a path is: a bundle, a file of rules, a file or folder of Rego with the files of rules in it. Throws POLICY_INVALID for what is not there. */
-async function findSources(file: string, shown: string): Promise<readonly DiffSource[]> {
-  const top = await stat(file).catch(() => undefined);
-  if (top === undefined) throw new TollgateError('POLICY_INVALID', { detail: `There is no policy at ${shown}.` });
-  if (!top.isDirectory()) return [{ path: file, shown: path.basename(shown), kind: /\.ya?ml$/.test(file) ? 'yaml' : /\.rego$/.test(file) ? 'rego' : 'bundle' }];
-  const names = (await readdir(file, { recursive: true })).sort();
-  if (names.includes(BUNDLE_FILES.wasm)) return [{ path: file, shown, kind: 'bundle' }];
-  const yaml = names.filter((name) => /\.ya?ml$/.test(name) && !OTHER_YAML.test(name)).map((name): DiffSource => ({ path: path.join(file, name), shown: name, kind: 'yaml' }));
-  const rego = names.some((name) => /\.rego$/.test(name) && !/_test\.rego$/.test(name));
-  return [...yaml, ...(rego ? [{ path: file, shown: '', kind: 'rego' } as const] : [])];
 }

@@ -25,8 +25,8 @@ export function partsAgainst(config: Config, { draft, opa }: { readonly draft?: 
   return policyParts({ ...config, policies, rules: [], ruleDocument: { ...config.ruleDocument, value: { rules: [] } } }, options);
 }
 
-/** A file of rules has nothing but rules. */
-function isConfiguration(file: string, shown: string): boolean {
+/** Whether a path is a whole configuration: a file of rules has nothing but rules. `shown` as the user wrote it. Throws USAGE when it is not there. */
+export function isConfiguration(file: string, shown: string): boolean {
   const found = statSync(file, { throwIfNoEntry: false });
   if (found === undefined) throw usage(shown, 'is not there');
   return found.isFile() && YAML.test(file) && !holdsRules(file);
@@ -37,10 +37,14 @@ function holdsRules(file: string): boolean {
   return typeof value === 'object' && value !== null && Object.keys(value).join() === 'rules';
 }
 
-type Source = { readonly kind: PolicySource['kind']; readonly at: string };
+/** One source that a path holds. */
+export interface Source {
+  readonly kind: PolicySource['kind'];
+  readonly at: string;
+}
 
-/** Suites and data that lie beside rules are no rules. A folder with Rego in it is one source, as under `policies`. */
-function sourcesIn(file: string): readonly Source[] {
+/** What a path holds: suites and data that lie beside rules are no rules. A folder with Rego in it is one source, as under `policies`. */
+export function sourcesIn(file: string): readonly Source[] {
   if (BUNDLE.test(file)) return [{ kind: 'bundle', at: file }];
   if (REGO.test(file)) return [{ kind: 'rego', at: file }];
   if (YAML.test(file)) return [{ kind: 'yaml', at: file }];

@@ -1,0 +1,26 @@
+/** Owns `policy check`: what is shown of the findings, and that an error ends with a code of its own. */
+import type { Finding } from '../../../policies/authoring.ts';
+import { EXIT, type Io } from '../io.ts';
+import { paint, plural, printable } from '../print.ts';
+import type { Wiring } from '../program.ts';
+import { partsOf, type PathOptions } from './written.ts';
+
+/** Exit code 0 without errors, 2 with one: the policy would not start. Throws what `Authoring.check` throws. */
+export async function runPolicyCheck(options: PathOptions, io: Io, { authoring }: Pick<Wiring, 'authoring'>): Promise<number> {
+  const { findings, regoFiles, regoRules, yamlRules } = await authoring.check(partsOf(options, io));
+  const errors = findings.filter(({ severity }) => severity === 'error').length;
+  const code = errors > 0 ? EXIT.usage : EXIT.ok;
+  if (options.json === true) {
+    io.stdout(`${JSON.stringify({ ok: errors === 0, errors, warnings: findings.length - errors, regoFiles, regoRules, yamlRules, findings })}\n`);
+    return code;
+  }
+  io.stdout(findings.map((finding) => `${show(finding, io)}\n`).join(''));
+  const counts = errors > 0 ? plural(errors, 'error') : `ok: ${plural(yamlRules, 'YAML rule')}${regoFiles === 0 ? '' : `, ${plural(regoRules, 'rule')} in ${plural(regoFiles, 'file')} of Rego`}`;
+  const warnings = findings.length > errors ? `, ${plural(findings.length - errors, 'warning')}` : '';
+  io.stdout(`${counts}${warnings}\n`);
+  return code;
+}
+
+function show({ file, line, column, severity, message }: Finding, io: Io): string {
+  return `${printable(file)}:${line}:${column}: ${severity === 'error' ? paint(io, 'red', 'error') : paint(io, 'yellow', 'warning')}: ${printable(message)}`;
+}

@@ -1,0 +1,43 @@
+/** Owns which policy a command about written files means: that of a configuration, or the files that were named. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors.ts';
+import type { PolicyParts } from '../../../policies/authoring.ts';
+import type { PolicySource } from '../../config/config.ts';
+import { readYaml } from '../../config/document.ts';
+import { policyParts } from '../../policy-parts.ts';
+import type { Io } from '../io.ts';
+import { readConfig, type CommonOptions } from '../open.ts';
+import { printable } from '../print.ts';
+import { sourcesIn } from './against.ts';
+
+/** Options of commands that take paths. */
+export interface PathOptions extends CommonOptions {
+  /** Relative to the current folder; none: what the configuration names. */
+  readonly paths: readonly string[];
+}
+
+/**
+ * The policy of the configuration, or the named files in the place of its sources. Rego alone needs no configuration, so that
+ * a folder of policies can stand for itself. Throws CONFIG_INVALID, USAGE.
+ */
+export function partsOf(options: PathOptions, io: Io): PolicyParts {
+  const named = options.paths.flatMap((shown): readonly PolicySource[] => {
+    const sources = existsSync(path.resolve(io.cwd, shown)) ? sourcesIn(path.resolve(io.cwd, shown)) : [];
+    if (sources.length === 0) throw new TollgateError('USAGE', { detail: `There is no policy at ${printable(shown)}.`, next: 'Name files of rules, or files and folders of Rego.' });
+    return sources.map(({ kind, at }) => ({ path: at, kind, mode: 'enforce' }));
+  });
+  const opa = options.opa === undefined ? {} : { opa: options.opa };
+  if (named.length > 0 && named.every(({ kind }) => kind !== 'yaml') && !existsSync(path.resolve(io.cwd, options.config))) {
+    const settings = { servers: [], profiles: [], budgets: [], caps: {}, schemaProfile: 'portable' };
+    return { settings, workspace: io.cwd, folder: io.cwd, cache: path.join(stateBase(io), 'tollgate', 'policy'), rules: [], sources: named, readYaml, ...opa };
+  }
+  const parts = policyParts(readConfig(options, io), opa);
+  return named.length === 0 ? parts : { ...parts, rules: [], sources: named };
+}
+
+/** Where state goes by default (XDG base directories). */
+function stateBase({ env, home }: Pick<Io, 'env' | 'home'>): string {
+  const wanted = env['XDG_STATE_HOME'] ?? '';
+  return path.isAbsolute(wanted) ? wanted : path.join(home, '.local', 'state');
+}
