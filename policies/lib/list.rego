@@ -23,43 +23,85 @@ decisions := {
 	data.config.version == 1
 }
 
-decide(tool) := verdict if {
+# Tools of one kind differ by their name only. What rules say of a kind is found out once, however many tools it has; only where
+# a rule names tools each of them is judged by itself.
+decide(tool) := {"verdict": "never", "reasons": [servers.refusal(tool)], "expose": []}
+
+decide(tool) := object.union(verdict, {"expose": exposed(verdict, target)}) if {
+	not servers.refusal(tool)
 	target := object.union(tool, {"id": concat(".", [tool.server, tool.tool])})
-	verdict := judge(target)
+	verdict := judge(target, kinds[kind_of(tool)])
 }
 
-judge(target) := {"verdict": "never", "reasons": [servers.refusal(target)], "expose": []}
+judge(target, kind) := kind.verdict if not particular(target, kind)
 
-judge(target) := weigh(target, {outcome: [rule | some rule in rules; rule.outcome == outcome] | some outcome in ["deny", "ask", "allow"]}) if {
-	not servers.refusal(target)
-	rules := possible(target)
+judge(target, kind) := weigh(target, outcomes(array.concat(possible(by_tool(target), target), array.concat(possible(kind.naming, target), kind.rules)))) if {
+	particular(target, kind)
 }
 
-weigh(target, found) := {"verdict": "never", "reasons": reasons(sure), "expose": []} if {
+particular(_, kind) if count(kind.naming) > 0
+
+particular(target, _) if index.tool[target.id]
+
+exposed(verdict, _) := [] if verdict.verdict == "never"
+
+exposed(verdict, target) := expose(target) if verdict.verdict != "never"
+
+kind_of(tool) := [tool.server, tool.verbs, object.get(tool, "facts", null)]
+
+kinds := {key: kind |
+	some key in {kind_of(tool) | some tool in input.tools}
+	target := object.union({"server": key[0], "verbs": key[1]}, known_facts(key[2]))
+	found := candidates(target)
+	rules := possible([rule | some rule in found; not names_tools(rule)], target)
+	kind := {
+		"rules": rules,
+		"naming": [rule | some rule in found; names_tools(rule)],
+		"verdict": weigh(target, outcomes(rules)),
+	}
+}
+
+known_facts(null) := {}
+
+known_facts(facts) := {"facts": facts} if facts != null
+
+names_tools(rule) if {
+	some condition in rule.target
+	condition.patterns
+}
+
+outcomes(rules) := {outcome: [rule | some rule in rules; rule.outcome == outcome] | some outcome in ["deny", "ask", "allow"]}
+
+weigh(target, found) := {"verdict": "never", "reasons": reasons(sure)} if {
 	sure := certain(target, found.deny)
 	count(sure) > 0
-} else := {"verdict": "never", "reasons": [{"id": "default-deny", "message": "No rule allows any call of this tool."}], "expose": []} if {
+} else := {"verdict": "never", "reasons": [{"id": "default-deny", "message": "No rule allows any call of this tool."}]} if {
 	count(found.allow) + count(found.ask) == 0
 	not data.config.rego.allow
 	not data.config.rego.ask
-} else := {"verdict": "always", "reasons": reasons(sure), "expose": expose(target)} if {
+} else := {"verdict": "always", "reasons": reasons(sure)} if {
 	count(found.deny) + count(found.ask) == 0
 	not data.config.rego.deny
 	not data.config.rego.ask
 	not plan.condition(target)
 	sure := certain(target, found.allow)
 	count(sure) > 0
-} else := object.union(shown(target, found), {"verdict": "maybe", "reasons": reasons(conditions), "expose": expose(target)}) if {
+} else := object.union(shown(target, found), {"verdict": "maybe", "reasons": reasons(conditions)}) if {
 	conditions := array.concat([{"reason": reason} | reason := plan.condition(target)], array.concat(found.deny, found.ask))
 	count(conditions) > 0
-} else := object.union(shown(target, found), {"verdict": "maybe", "reasons": reasons(found.allow), "expose": expose(target)})
+} else := object.union(shown(target, found), {"verdict": "maybe", "reasons": reasons(found.allow)})
 
 # What the model is told before it calls: the first conditions of each outcome, and the bounds of arguments that hold for every
 # call that is allowed.
 shown(target, found) := {
-	"says": array.concat(array.concat(said("deny", [rule | some rule in found.deny; not bars(rule, target)]), said("ask", found.ask)), ways(found)),
+	"says": array.concat(
+		array.concat(planned(target), said("deny", [rule | some rule in found.deny; not bars(rule, target)])),
+		array.concat(said("ask", found.ask), ways(found)),
+	),
 	"bounds": array.slice(array.concat(barriers(target, found), demands(found)), 0, 16),
 }
+
+planned(target) := [{"outcome": "deny", "say": "the plan of this run is not approved and the call does more than read"} | plan.condition(target)]
 
 said(outcome, rules) := [{"outcome": outcome, "say": rule.shows.say} |
 	some rule in array.slice(rules, 0, 4)
@@ -110,35 +152,37 @@ demands(found) := found.allow[0].shows.bounds if {
 # The first few: a list of a thousand tools would else carry every rule a thousand times.
 reasons(rules) := [rule.reason | some rule in array.slice(rules, 0, 5)]
 
-# Enforced rules that this principal can meet, by number; read once for the whole list.
-live := {number |
-	some number, rule in data.config.rules.list
+index := data.config.rules.index
+
+# Rules of a part of the index that are enforced for this principal.
+live(numbers) := [rule |
+	some number in numbers
+	rule := data.config.rules.list[number]
 	data.tollgate.modes.of(rule.mode) == "enforce"
 	every condition in rule.principal {
 		principal.holds(condition)
 	}
-}
+]
 
-index := data.config.rules.index
+asked := {tool.server | some tool in input.tools}
 
-by_server := {name: [number | some number in numbers; number in live] | some name, numbers in index.server}
+by_server := {name: live(index.server[name]) | some name in asked}
 
-by_verb := {name: [number | some number in numbers; number in live] | some name, numbers in index.verb}
+by_verb := {name: live(numbers) | some name, numbers in index.verb}
 
-by_nothing := [number | some number in index.any; number in live]
+by_nothing := live(index.any)
 
-candidates(target) := array.concat(
-	array.concat([number | some number in index.tool[target.id]; number in live], object.get(by_server, target.server, [])),
-	array.concat(by_verbs(target.verbs), by_nothing),
-)
+by_tool(target) := live(object.get(index.tool, target.id, []))
+
+candidates(target) := array.concat(object.get(by_server, target.server, []), array.concat(by_verbs(target.verbs), by_nothing))
 
 by_verbs(verbs) := object.get(by_verb, verbs[0], []) if count(verbs) == 1
 
-by_verbs(verbs) := sort({number | some verb in verbs; some number in by_verb[verb]}) if count(verbs) > 1
+# A rule that stands under several of the verbs is met once.
+by_verbs(verbs) := [rule | some rule in {rule | some verb in verbs; some rule in by_verb[verb]}] if count(verbs) > 1
 
-possible(target) := [rule |
-	some number in candidates(target)
-	rule := data.config.rules.list[number]
+possible(rules, target) := [rule |
+	some rule in rules
 	every condition in rule.target {
 		match.aims(condition, target)
 	}
