@@ -128,7 +128,7 @@ async function askOpa(cases: readonly DraftedCase[], opa: Opa, { user, tests, co
   try {
     const bench = await OpaBench.prepare(opa, { folder, files: user, tests, data: compiled.data });
     const questions = cases.map((one) => 'input' in one
-      ? { list: false, input: callInputText(one.input, { project: !compiled.foreign }), time: one.input.time }
+      ? { list: false, input: callInputText(one.input, { project: !compiled.foreign, zones: compiled.rules.zones }), time: one.input.time }
       : { list: true, input: listInputText(one.principal, one.tools), time: NOON });
     const [values, rego] = await Promise.all([bench.answer(questions), bench.test()]);
     const answers = values.map((value, number) => readAnswer(value, cases[number]));

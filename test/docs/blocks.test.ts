@@ -12,7 +12,8 @@ import { blocksOf, PAGES, ROOT, type Block } from './markdown.ts';
 
 const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
 const LIBRARY = path.join(ROOT, 'dist', 'policies');
-const blocks = PAGES.flatMap(blocksOf);
+/** Recipes are run by their own cases: cookbook.test.ts. */
+const blocks = PAGES.filter((page) => page !== 'docs/cookbook.md').flatMap(blocksOf);
 const named = (language: string): readonly (readonly [string, Block])[] => blocks.filter((block) => block.language === language).map((block) => [`${block.page}:${block.line}`, block] as const);
 
 /** Variables that the examples take from the environment. */
