@@ -7,7 +7,7 @@ import { bindArgs } from './args.ts';
 import type { AuditLog } from './audit/log.ts';
 import type { Budgets, Gate, Lease } from './budget.ts';
 import type { CapsConfig } from './config/config.ts';
-import { enforce } from './decide.ts';
+import { enforce, warningMeta, warningNotes } from './decide.ts';
 import type { Exposures } from './exposure.ts';
 import type { CallRequest, Reply } from './facade.ts';
 import type { Cap } from './output/cut.ts';
@@ -87,8 +87,8 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
       cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, canRead: table.canRead, ownNotes: exposed.primitive !== undefined,
       spill: { put: (text) => deps.spills.put(text, owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
       ...(exposed.entry?.output === undefined ? {} : { validOutput: (value: unknown) => exposed.entry?.output?.check(value).length === 0 }),
-      meta: { ...provenance(trace, exposed.server.adapter.info()?.version), ...(labels.length > 0 ? { 'tollgate/labels': labels } : {}), ...(faults > 0 ? { 'tollgate/outputInvalid': faults } : {}) },
-      notes: bound.notes,
+      meta: { ...provenance(trace, exposed.server.adapter.info()?.version), ...(labels.length > 0 ? { 'tollgate/labels': labels } : {}), ...(faults > 0 ? { 'tollgate/outputInvalid': faults } : {}), ...warningMeta(decision) },
+      notes: [...bound.notes, ...warningNotes(decision)],
     }));
     for (const label of labels) joinLabel(session, caller.run, label);
     reply = { kind: 'result', text: shaped.text };

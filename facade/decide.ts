@@ -1,7 +1,7 @@
 /** Owns what a decision means for a call: only a literal allow goes on, and pins are checked against what will be sent. */
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../catalogs/errors.ts';
-import type { CallDecision, Reason } from '../policies/port.ts';
+import type { CallDecision, Reason, ShadowReason } from '../policies/port.ts';
 
 /** Refuses what is not allowed. `approval` is the id that a person will be shown. */
 export function enforce(decision: CallDecision, args: Readonly<Record<string, unknown>>, approval: string): void {
@@ -19,6 +19,22 @@ export function enforce(decision: CallDecision, args: Readonly<Record<string, un
     if (isDeepStrictEqual(Object.getOwnPropertyDescriptor(args, name)?.value, value)) continue;
     throw new TollgateError('POLICY_FAILED', { detail: `The policy pins argument ${name} to a value that the call does not carry.` });
   }
+}
+
+/** Rules in mode warn that would have refused the call or asked a person. A warning that something would be allowed says nothing to its caller. */
+function warnings({ shadow }: CallDecision): readonly ShadowReason[] {
+  return shadow.filter(({ mode, would }) => mode === 'warn' && would !== 'allow');
+}
+
+/** Lines before the result: what rules in mode warn would have done. */
+export function warningNotes(decision: CallDecision): readonly string[] {
+  return warnings(decision).slice(0, 3).map(({ id, message, would }) => `warning: rule ${id} would ${would === 'deny' ? 'refuse this call' : 'ask a person first'}: ${message}`);
+}
+
+/** The same for `_meta`. */
+export function warningMeta(decision: CallDecision): { readonly 'tollgate/warnings'?: readonly object[] } {
+  const found = warnings(decision);
+  return found.length === 0 ? {} : { 'tollgate/warnings': found.slice(0, 8).map(({ id, message, would }) => ({ id, message, would })) };
 }
 
 function explain(reasons: readonly Reason[]): string {

@@ -46,7 +46,7 @@ function factsOf(trace: Trace, digest: (text: string) => string): CallFacts {
     revision: trace.revision,
     ...(effect === undefined ? {} : { server: effect.server, tool: effect.tool, verb: effect.verb, effectDigest: effectDigest(effect, trace.target?.argsText ?? '', digest) }),
     ...(trace.decision === undefined ? {} : { reasons: trace.decision.reasons.map(place) }),
-    ...(trace.decision === undefined || trace.decision.shadow.length === 0 ? {} : { shadow: trace.decision.shadow.map(place) }),
+    ...(trace.decision === undefined || trace.decision.shadow.length === 0 ? {} : { shadow: trace.decision.shadow.map((reason) => ({ ...place(reason), would: reason.would, mode: reason.mode })) }),
   };
 }
 

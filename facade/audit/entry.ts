@@ -1,6 +1,7 @@
 /** Owns what an audit record says, by type; refuses payloads, secrets, host paths and free text of servers by having no field for them. */
 import type { ErrorCode } from '../../catalogs/errors.ts';
 import type { Verb } from '../../catalogs/tool.ts';
+import type { ShadowReason } from '../../policies/port.ts';
 
 /** Who called, as frozen at identification. */
 export interface AuditPrincipal {
@@ -34,8 +35,8 @@ export interface CallFacts {
   /** Of the policy that decided. */
   readonly revision?: string;
   readonly reasons?: readonly AuditReason[];
-  /** What policies in mode warn or shadow would have said. */
-  readonly shadow?: readonly AuditReason[];
+  /** Rules in mode warn or shadow that fired, and what they would have done. */
+  readonly shadow?: readonly (AuditReason & Pick<ShadowReason, 'would' | 'mode'>)[];
   /** The decision id of the call inside which this one was made. */
   readonly parent?: string;
 }
@@ -116,15 +117,22 @@ export interface BudgetEntry extends CallFacts {
   readonly ms?: number;
 }
 
+/** Numbers of an event: tools that differ from the list before, the time until the next start, starts that failed. */
+type ServerNumbers = Partial<Readonly<Record<'added' | 'removed' | 'changed' | 'unchanged' | 'inMs' | 'tries', number>>>;
+
 /** Something that happened to a server. `event` is a word of ours, never text of the server. */
-export interface ServerEntry {
+export interface ServerEntry extends ServerNumbers {
   readonly type: 'server';
   readonly server: string;
   readonly event: string;
+  /** Joins the records of one connection. */
+  readonly id?: string;
   readonly outcome?: AuditOutcome;
   readonly code?: ErrorCode;
   readonly exit?: number | string;
   readonly tools?: number;
+  /** Of `kill` and `kill.lifted`: who did it. */
+  readonly by?: string;
   /** Of `egress-blocked`: where it wanted to go, in canonical form, why that was refused (a word of ours), and how often. */
   readonly host?: string;
   readonly port?: number;

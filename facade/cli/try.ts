@@ -63,7 +63,7 @@ interface Findings {
 
 function readable({ decision, target, notes, explain }: Findings): string {
   const place = ({ file, line }: { file?: string; line?: number }): string => (file === undefined ? '' : `  (${file}${line === undefined ? '' : `:${line}`})`);
-  const lines = [decision.outcome.toUpperCase(), ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`), ...decision.shadow.map((reason) => `  would also: ${reason.id}: ${reason.message}${place(reason)}`)];
+  const lines = [decision.outcome.toUpperCase(), ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`), ...decision.shadow.map((reason) => `  in ${reason.mode}, would ${reason.would}: ${reason.id}: ${reason.message}${place(reason)}`)];
   if (!explain) return `${lines.join('\n')}\n`;
   const { effect } = target;
   lines.push('', `effect     ${effect.verb} ${effect.server}.${effect.tool}`);

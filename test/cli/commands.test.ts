@@ -113,7 +113,7 @@ describe('try', () => {
   });
 
   it('tells of rules in shadow, and of arguments that were repaired', async () => {
-    expect((await tried('story_echo', '{"text": "x"}')).out).toContain('would also: rehearsed: Not yet.');
+    expect((await tried('story_echo', '{"text": "x"}')).out).toContain('in shadow, would deny: rehearsed: Not yet.');
     expect((await tried('story_count', '{"lines": "5"}', '--explain')).out).toMatch(/^note +/m);
   });
 
