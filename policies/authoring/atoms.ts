@@ -62,8 +62,9 @@ function pathAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   const elsewhere = insideWorkspace === undefined ? [] : [insideWorkspace === hold ? at(`${OTHER}.txt`, 'the path lay in the workspace') : at(`/${OTHER}/${OTHER}.txt`, 'the path lay outside the workspace')];
   if (paths === undefined) return elsewhere;
   if (hold) return paths.map((glob) => at(`${insideWorkspace === false && !glob.startsWith('/') ? '/' : ''}${sample(glob)}`, `the path matched ${glob}`));
-  const folders = new Set(['', 'src/', ...input.effect.paths.filter(({ inside }) => inside).map(({ path }) => path.slice(0, path.lastIndexOf('/') + 1))]);
-  return [...elsewhere, ...[...folders].map((folder) => at(`${folder}${OTHER}.txt`, `the path did not match ${paths.join(', ')}`))];
+  const folders = new Set([...input.effect.paths.filter(({ inside }) => inside).map(({ path }) => path.slice(0, path.lastIndexOf('/') + 1)), '']);
+  const names = new Set([`${OTHER}.txt`, `${OTHER}${/\.[^./]+$/.exec(from)?.[0] ?? ''}`]);
+  return [...elsewhere, ...[...folders].flatMap((folder) => [...names].map((name) => at(`${folder}${name}`, `the path did not match ${paths.join(', ')}`)))];
 }
 
 function sample(glob: string): string {
@@ -92,7 +93,9 @@ function commandAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   if (command === undefined) return [];
   const at = (words: readonly string[] | 'opaque', text: string): Atom => ({ fact: 'command', from: command.text, to: words === 'opaque' ? words : words.join(' '), text, apply: withCommand(words) });
   const begins = (when.commands ?? []).map((line) => at(line.trim().split(/\s+/), `the command began with ${line}`));
-  const named = when.commands === undefined ? [] : hold ? begins : [at(['true'], `the command were none of ${when.commands.join(', ')}`)];
+  // The same program with other words may still be what another rule allows.
+  const others = [[command.words[0]?.[0] ?? 'true', OTHER], ['true']];
+  const named = when.commands === undefined ? [] : hold ? begins : others.map((words) => at(words, `the command were none of ${when.commands?.join(', ')}`));
   const read = when.opaque === undefined ? [] : [when.opaque === hold ? at('opaque', 'the command could not be read') : at(['true'], 'the command could be read')];
   return [...named, ...read];
 }

@@ -31,7 +31,8 @@ export async function findFlips(search: Search): Promise<readonly Flip[]> {
       if (left <= 0 || found.filter(({ outcome }) => outcome === wanted[0]).length >= MOST_FLIPS) break;
       left -= 1;
       const outcome = await search.decide(changes.reduce((input, { apply }) => apply(input), search.input));
-      if (outcome !== undefined && wanted.includes(outcome)) found.push({ outcome, changes: changes.map(({ apply: _, ...change }) => change) });
+      const isNew = !found.some((flip) => flip.outcome === outcome && flip.changes.every(({ text }, at) => text === changes[at]?.text));
+      if (outcome !== undefined && wanted.includes(outcome) && isNew) found.push({ outcome, changes: changes.map(({ apply: _, ...change }) => change) });
     }
     flips.push(...wanted.flatMap((outcome) => (flips.some((flip) => flip.outcome === outcome) ? [] : found.filter((flip) => flip.outcome === outcome).slice(0, MOST_FLIPS))));
     if (flips.some(({ outcome }) => outcome === wanted[0])) break;
