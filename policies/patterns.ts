@@ -64,7 +64,7 @@ export function addUrl(forms: Forms, pattern: string): void {
   const rest = urlPath(pattern, path);
   if (!host.includes('*') && port !== '*') return addAddress(forms, `${scheme}://${host}:${port ?? portOf(scheme)}`, rest);
   const start = `${quoteRegex(scheme)}://${quoteRegex(host).replace('\\*', '[^/]*')}:${port === '*' ? '[0-9]+' : port ?? portOf(scheme)}/`;
-  (forms.regex ??= []).push(`^${start}${pathRegex(rest)}$`);
+  (forms.regex ??= []).push(`^${start}${rest.join('/') === '**' ? '(?s:.*)' : pathRegex(rest)}$`);
 }
 
 /** The segments of the path; none for `/` itself. */

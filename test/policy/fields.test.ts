@@ -22,19 +22,19 @@ interface Case {
   readonly input: string;
 }
 
-function dataOf(rule: unknown): object {
-  const { list, index, problems } = compileRules([documentOf([rule])], WORKSPACE);
+function dataOf(rule: unknown): { data: object; zones: readonly string[] } {
+  const { list, index, problems, zones } = compileRules([documentOf([rule])], WORKSPACE);
   if (problems.length > 0) throw new Error(JSON.stringify(problems));
-  return { config: { version: 1, ...compileSettings(settings()), rules: { list, index }, modes: {}, mode: 'enforce', places: {}, rego: {} } };
+  return { zones, data: { config: { version: 1, ...compileSettings(settings()), rules: { list, index }, modes: {}, mode: 'enforce', places: {}, rego: {} } } };
 }
 
 /** Each field with each outcome, each call: the reason tells whether the rule fired. */
 const CASES: readonly Case[] = FIELDS.flatMap(({ name, when, fires = [], rests = [], strict = [] }) =>
   OUTCOMES.flatMap((outcome) => {
     const rule = { id: 'it', outcome, when };
-    const data = dataOf(rule);
+    const { data, zones } = dataOf(rule);
     const one = (call: CallOf, fired: boolean): Case =>
-      ({ name: `${name}, ${outcome}`, rule, call, reason: fired ? `${outcome} it` : 'deny default-deny', data, input: callInputText(callOf(call), { project: true }) });
+      ({ name: `${name}, ${outcome}`, rule, call, reason: fired ? `${outcome} it` : 'deny default-deny', data, input: callInputText(callOf(call), { project: true, zones }) });
     return [...fires.map((call) => one(call, true)), ...rests.map((call) => one(call, false)), ...strict.map((call) => one(call, outcome !== 'allow'))];
   }));
 
@@ -59,7 +59,7 @@ describe('every field of a rule', () => {
   });
 
   it('covers all fields that the schema knows', () => {
-    const known = ['tools', 'servers', 'verbs', 'roles', 'groups', 'principals', 'origins', 'profiles', 'labels', 'paths', 'insideWorkspace', 'commands', 'opaque', 'hosts', 'args'];
+    const known = ['tools', 'servers', 'verbs', 'trust', 'roles', 'groups', 'principals', 'origins', 'profiles', 'owner', 'labels', 'paths', 'insideWorkspace', 'commands', 'opaque', 'hosts', 'urls', 'time', 'args'];
     expect(new Set(FIELDS.flatMap(({ when }) => Object.keys(when)))).toEqual(new Set(known));
   });
 });

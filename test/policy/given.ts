@@ -2,9 +2,10 @@
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { readUrl } from '../../catalogs/urls.ts';
 import { readYaml } from '../../facade/config/document.ts';
 import { loadPolicy, type PolicyParts, type SourceSettings } from '../../policies/engine.ts';
-import type { CallInput, Effect, ListTool, Policy, Principal } from '../../policies/port.ts';
+import type { CallInput, Effect, ListTool, PlanState, Policy, Principal } from '../../policies/port.ts';
 import type { RuleDocument } from '../../policies/rules.ts';
 import type { ProfileSettings, Settings } from '../../policies/settings.ts';
 
@@ -50,6 +51,8 @@ export interface CallOf extends Partial<Omit<Effect, 'paths' | 'urls' | 'command
   readonly inside?: readonly string[];
   readonly outside?: readonly string[];
   readonly hosts?: readonly string[];
+  readonly urls?: readonly string[];
+  readonly plan?: PlanState;
   /** Simple commands; `opaque` for one that cannot be read. */
   readonly commands?: readonly (readonly string[])[] | 'opaque' | undefined;
   readonly args?: unknown;
@@ -60,7 +63,7 @@ export interface CallOf extends Partial<Omit<Effect, 'paths' | 'urls' | 'command
 }
 
 export function callOf(call: CallOf = {}): CallInput {
-  const { inside = [], outside = [], hosts = [], commands, args = {}, argsText, labels = [], principal, time = '2026-11-20T10:00:00Z', ...effect } = call;
+  const { inside = [], outside = [], hosts = [], urls = [], plan, commands, args = {}, argsText, labels = [], principal, time = '2026-11-20T10:00:00Z', ...effect } = call;
   const facts = [...inside.map((at) => ({ argument: 'path', path: at, inside: true })), ...outside.map((at) => ({ argument: 'path', path: at, inside: false }))];
   const command = commands === 'opaque' ? { text: '$X', opaque: true, words: [] } : { text: (commands ?? []).map((words) => words.join(' ')).join('; '), opaque: false, words: commands ?? [] };
   return {
@@ -69,12 +72,13 @@ export function callOf(call: CallOf = {}): CallInput {
     effect: {
       verb: 'read', server: 'git', tool: 'status', ...effect,
       paths: facts,
-      urls: hosts.map((host) => ({ argument: 'url', url: `https://${host}/`, host })),
+      urls: [...hosts.map((host) => ({ argument: 'url', url: `https://${host}/`, host, address: host === '' ? '' : `https://${host}:443/` })), ...urls.map((url) => ({ argument: 'url', url, ...readUrl(url) }))],
       ...(commands === undefined ? {} : { command }),
     },
     argsText: argsText ?? JSON.stringify(args),
     labels,
     time,
+    ...(plan === undefined ? {} : { plan }),
   };
 }
 

@@ -4,6 +4,7 @@ import { readCallDecision } from '../../policies/decision.ts';
 import { callInputText } from '../../policies/input.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/library.ts';
 import type { CallDecision, ListTool, Principal } from '../../policies/port.ts';
+import { findFaults } from '../../policies/judge.ts';
 import { compileRules } from '../../policies/rules.ts';
 import { compileSettings } from '../../policies/settings.ts';
 import { WasmPolicy } from '../../policies/wasm.ts';
@@ -17,7 +18,7 @@ const TOOLS = ['get', 'put', 'x.y'] as const;
 
 /** Small vocabularies, so that rules and calls meet often. */
 const some = <T>(values: readonly T[]) => fc.uniqueArray(fc.constantFrom(...values), { minLength: 1, maxLength: 2 });
-const whens = fc.record({
+const fields = {
   tools: some(['git.get', 'git.put', 'mail.x.y', 'git.*', '*.get', 'mail.p*', '*.*t', 'git.x.*']),
   servers: some(SERVERS),
   verbs: some(VERBS),
@@ -30,31 +31,39 @@ const whens = fc.record({
   commands: some(['ls', 'git push']),
   opaque: fc.boolean(),
   hosts: some(['a.b', '*.b']),
+  urls: some(['https://a.b/x/**', 'http://*']),
+  time: fc.constantFrom({ days: ['fri'], zone: 'UTC' }, { from: '22:00', to: '06:00', zone: 'Europe/Berlin' }),
+  trust: some(['internal', 'external']),
+  owner: fc.boolean(),
   args: fc.constantFrom({ n: { min: 2 } }, { n: { equals: 1 } }, { s: { prefix: 'a' } }, { s: { present: true } }),
-}, { requiredKeys: [] });
+};
+/** A few fields at a time: a rule with all of them never fires. */
+const whens = fc.subarray(Object.keys(fields) as (keyof typeof fields)[], { maxLength: 3 }).chain((names) => fc.record(Object.fromEntries(names.map((name) => [name, fields[name] as fc.Arbitrary<unknown>]))));
+const SETTINGS = settings({ profiles: [profile({ expose: [{ tool: 'git.*', pins: {} }, { tool: 'mail.*', pins: {} }] }), profile({ name: 'play', servers: ['mail'], primitives: {} }), profile({ name: 'careful', servers: ['git'], primitives: {}, plan: true })] });
+const LIBRARY = readLibrary().wasm;
 const rules = fc.array(fc.record({ outcome: fc.constantFrom(...OUTCOMES), mode: fc.constantFrom('enforce', 'enforce', 'enforce', 'shadow', 'off'), when: whens }), { maxLength: 8 })
   .map((all) => all.map((rule, number) => ({ id: `r${number}`, ...rule })))
-  .filter((all) => compileRules([documentOf(all)], WORKSPACE).problems.length === 0);
-const principals = fc.record({ role: fc.constantFrom('developer', 'guest'), groups: fc.subarray(['staff', 'ops']), profiles: fc.constantFrom(['work'], ['work', 'play'], ['play'], []) });
+  .filter((all) => findFaults(compileRules([documentOf(all)], WORKSPACE), SETTINGS, LIBRARY).length === 0);
+const principals = fc.record({ role: fc.constantFrom('developer', 'guest'), groups: fc.subarray(['staff', 'ops']), profiles: fc.constantFrom(['work'], ['work', 'play'], ['play'], ['play', 'careful'], ['work', 'careful'], []), owner: fc.boolean() });
 const facts = fc.record({
   inside: fc.subarray(['src/a', 'a', 'k.pem']),
   outside: fc.subarray(['/etc/x', '../odd']),
   hosts: fc.subarray(['a.b', 'c.b', '']),
+  urls: fc.subarray(['https://a.b/x/y', 'http://c.b/', 'https://a.b//x']),
+  time: fc.constantFrom('2026-11-20T10:00:00Z', '2026-11-21T23:00:00Z'),
+  plan: fc.constantFrom('none' as const, 'pending' as const, 'approved' as const),
   commands: fc.constantFrom(undefined, 'opaque' as const, [['ls']], [['git', 'push'], ['ls']]),
   args: fc.constantFrom({}, { n: 1 }, { n: '3' }, { n: 3, s: 'ab' }, { s: ['a'] }),
   labels: fc.subarray(['secret', 'public']),
 });
 const targets = fc.record({ server: fc.constantFrom(...SERVERS), tool: fc.constantFrom(...TOOLS), verb: fc.constantFrom(...VERBS) });
 
-const SETTINGS = settings({ profiles: [profile({ expose: [{ tool: 'git.*', pins: {} }, { tool: 'mail.*', pins: {} }] }), profile({ name: 'play', servers: ['mail'], primitives: {} })] });
-const LIBRARY = readLibrary().wasm;
-
 function decide(all: readonly unknown[], naive = false): (call: CallOf) => CallDecision {
-  const { list, index } = compileRules([documentOf(all)], WORKSPACE);
+  const { list, index, zones } = compileRules([documentOf(all)], WORKSPACE);
   const scanned = { tool: {}, server: {}, verb: {}, any: list.map((_, number) => number) };
   const config = { version: 1, ...compileSettings(SETTINGS), rules: { list, index: naive ? scanned : index }, modes: {}, mode: 'enforce', places: {}, rego: {} };
   const wasm = new WasmPolicy(LIBRARY, JSON.stringify({ config }), { entrypoints: [ENTRYPOINTS.call] });
-  return (call) => wasm.evaluate(ENTRYPOINTS.call, callInputText(callOf(call), { project: true })) as unknown as CallDecision;
+  return (call) => wasm.evaluate(ENTRYPOINTS.call, callInputText(callOf(call), { project: true, zones })) as unknown as CallDecision;
 }
 
 describe('precedence', () => {
@@ -107,7 +116,16 @@ describe('list and call agree', () => {
   const tools: readonly ListTool[] = SERVERS.flatMap((server) => TOOLS.flatMap((tool) => [
     ...VERBS.map((verb) => ({ server, tool, verb })),
     { server, tool, verb: 'execute' as const, verbs: ['execute', 'read'] as const },
+    { server, tool, verb: 'read' as const, facts: [] },
+    { server, tool, verb: 'execute' as const, facts: ['command', 'urls'] as const },
   ]));
+  /** What a call of the tool can carry, where the list was told. */
+  const carried = (call: CallOf, { facts: known }: ListTool): CallOf => ({
+    ...call,
+    ...(known?.includes('paths') === false ? { inside: [], outside: [] } : {}),
+    ...(known?.includes('urls') === false ? { hosts: [], urls: [] } : {}),
+    ...(known?.includes('command') === false ? { commands: undefined } : {}),
+  });
 
   it('no hidden tool is callable, no tool listed always is denied, and a maybe is honest about neither' + verifies('CY-11', 'CY-16'), async () => {
     await fc.assert(fc.asyncProperty(rules, principals, fc.array(facts, { minLength: 5, maxLength: 5 }), async (all, over, calls) => {
@@ -116,7 +134,7 @@ describe('list and call agree', () => {
       const decisions = await policy.list(principal, tools);
       for (const [number, tool] of tools.entries()) {
         for (const verb of tool.verbs ?? [tool.verb]) for (const call of calls) {
-          const { outcome } = await policy.call(callOf({ principal: over, server: tool.server, tool: tool.tool, verb, ...call }));
+          const { outcome } = await policy.call(callOf({ principal: over, server: tool.server, tool: tool.tool, verb, ...carried(call, tool) }));
           const verdict = decisions[number]?.verdict;
           expect([verdict, outcome]).not.toEqual(['never', 'allow']);
           expect([verdict, outcome]).not.toEqual(['never', 'ask']);
@@ -141,6 +159,27 @@ describe('list and call agree', () => {
   ])('%s', async (_name, all, verdict) => {
     const policy = await policyOf(all.map((rule, number) => ({ id: `r${number}`, ...rule })));
     expect(await policy.list(PRINCIPAL, [toolOf()])).toMatchObject([{ verdict }]);
+  });
+
+  it.each([
+    ['an allow of paths, of a tool without paths, is none', { outcome: 'allow', when: { paths: ['a'] } }, [], 'never'],
+    ['an allow of the inside, of a tool with URLs only, is none', { outcome: 'allow', when: { insideWorkspace: true } }, ['urls'], 'never'],
+    ['an allow of paths, of a tool with paths, leaves it open', { outcome: 'allow', when: { paths: ['a'] } }, ['paths'], 'maybe'],
+    ['an allow of commands, of a tool without one, is none', { outcome: 'allow', when: { commands: ['ls'] } }, ['paths'], 'never'],
+    ['an allow of plain commands, of a tool without one, is none', { outcome: 'allow', when: { opaque: false } }, ['paths'], 'never'],
+    ['an allow of hosts, of a tool with URLs, leaves it open', { outcome: 'allow', when: { hosts: ['a.b'] } }, ['urls'], 'maybe'],
+    ['an ask of URLs, of a tool without any, is none', { outcome: 'ask', when: { urls: ['https://a.b'] } }, [], 'never'],
+    ['an allow of arguments leaves every tool open', { outcome: 'allow', when: { args: { a: { present: true } } } }, [], 'maybe'],
+    ['an allow of hours leaves every tool open', { outcome: 'allow', when: { time: { days: ['mon'], zone: 'UTC' } } }, [], 'maybe'],
+    ['a tool of which nothing is known is left open', { outcome: 'allow', when: { paths: ['a'] } }, undefined, 'maybe'],
+  ] as const)('%s', async (_name, rule, known, verdict) => {
+    const policy = await policyOf([{ id: 'r', ...rule }]);
+    expect(await policy.list(PRINCIPAL, [toolOf(known === undefined ? {} : { facts: known })])).toMatchObject([{ verdict }]);
+  });
+
+  it('a deny of what the tool cannot carry leaves it certain', async () => {
+    const policy = await policyOf([{ id: 'yes', outcome: 'allow', when: {} }, { id: 'no', outcome: 'deny', when: { paths: ['**/.env'] } }]);
+    expect((await policy.list(PRINCIPAL, [toolOf({ facts: [] }), toolOf({ facts: ['paths'] }), toolOf()])).map(({ verdict }) => verdict)).toEqual(['always', 'maybe', 'maybe']);
   });
 
   it('a tool whose arguments decide the verb is certain only when every verb is', async () => {
