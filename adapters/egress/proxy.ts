@@ -102,7 +102,7 @@ export class EgressProxy {
     const target = parseAuthority(message.url ?? '');
     const hasBody = Number(message.headers['content-length'] ?? 0) !== 0 || message.headers['transfer-encoding'] !== undefined;
     if (target === undefined || hasBody) return this.#refuse(client, 'malformed', target);
-    const refusal = hostAgrees(message, target) ? this.#refusalOf(target) : 'other-name';
+    const refusal = this.#refusalOf(target) ?? (hostAgrees(message, target) ? undefined : 'other-name');
     if (refusal !== undefined) return this.#refuse(client, refusal, target);
     const dialled = await this.#dial(target);
     if ('failure' in dialled) return this.#refuse(client, dialled.failure, target);
@@ -115,7 +115,7 @@ export class EgressProxy {
     const forward = readAbsolute(message.url ?? '');
     const target = forward?.target;
     if (forward === undefined || target === undefined) return this.#answer(answer, 'malformed');
-    const refusal = hostAgrees(message, target) ? this.#refusalOf(target) : 'other-name';
+    const refusal = this.#refusalOf(target) ?? (hostAgrees(message, target) ? undefined : 'other-name');
     if (refusal !== undefined) return this.#answer(answer, refusal, target);
     const dialled = await this.#dial(target);
     if ('failure' in dialled) return this.#answer(answer, dialled.failure, target);
