@@ -14,11 +14,16 @@ import { EXIT, type Io } from './io.ts';
 import { projectFile } from './init-file.ts';
 import { commandLine } from './print.ts';
 
+/** Rules to begin with: policies/starter/, docs/starters.md. */
+export type Starter = 'workspace' | 'reviewer' | 'no-leaving' | 'ci' | 'strict';
+
 /** Options of the command. */
 export interface InitOptions {
   /** The file to write; relative to the current folder. */
   readonly config: string;
   readonly force?: true;
+  /** Default workspace. */
+  readonly starter?: Starter;
   readonly json?: true;
 }
 
@@ -32,12 +37,13 @@ export interface FoundFile {
 }
 
 const RULES_SCHEMA = new URL('../../policies/schemas/rules.json', import.meta.url);
-const STARTER_RULES = new URL('../../policies/starter/workspace.yaml', import.meta.url);
+const SUITE_SCHEMA = new URL('../../policies/schemas/suite.json', import.meta.url);
+const STARTER_FOLDER = new URL('../../policies/starter/', import.meta.url);
 const PACKAGED = 'node_modules/tollgate/dist';
 const NEXT = ['check', 'tools', 'run'] as const;
 
 /**
- * Writes tollgate.yaml, policies/rules.yaml and, where the package is not installed in the project, the schemas for the editor.
+ * Writes tollgate.yaml, policies/rules.yaml with its suite and, where the package is not installed in the project, the schemas for the editor.
  * Data goes to stdout with `json`, talk to stderr. Resolves to the exit code. Throws USAGE when a file exists and `force` is
  * not given, or the folder cannot be a workspace.
  */
@@ -46,7 +52,7 @@ export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' |
   const folder = realPath(path.dirname(file));
   const fault = workspaceFault(folder, io.home);
   if (fault !== undefined) throw new TollgateError('USAGE', { detail: `This folder cannot be a project: ${fault}.`, next: 'Change to the folder of your project and call tollgate init again.' });
-  const files = plannedFiles(file, folder);
+  const files = plannedFiles(file, folder, options.starter ?? 'workspace');
   const existing = files.filter(({ path: target }) => occupied(target));
   if (existing.length > 0 && options.force !== true) {
     const names = existing.map(({ path: target }) => path.relative(folder, target)).join(', ');
@@ -70,16 +76,20 @@ interface PlannedFile {
 }
 
 /** The schemas are copied only where the editor could not find the package's own. */
-function plannedFiles(file: string, folder: string): readonly PlannedFile[] {
+function plannedFiles(file: string, folder: string, starter: Starter): readonly PlannedFile[] {
   const packaged = ['facade/config/tollgate.schema.json', 'policies/schemas/rules.json'].every((name) => existsSync(path.join(folder, PACKAGED, name)));
   const schema = packaged ? `./${PACKAGED}/facade/config/tollgate.schema.json` : './policies/tollgate.schema.json';
-  const rulesSchema = packaged ? `../${PACKAGED}/policies/schemas/rules.json` : './rules.schema.json';
+  const started = (name: string, schemaName: string): PlannedFile => {
+    const own = packaged ? `../${PACKAGED}/policies/schemas/${schemaName}.json` : `./${schemaName}.schema.json`;
+    return { path: path.join(folder, 'policies', name), text: () => readFileSync(new URL(name.replace('rules', starter), STARTER_FOLDER), 'utf8').replace(/(?<=\$schema=)\S+/, own) };
+  };
   const files: PlannedFile[] = [
     { path: file, text: (found) => projectFile(schema, found) },
-    { path: path.join(folder, 'policies', 'rules.yaml'), text: () => readFileSync(STARTER_RULES, 'utf8').replace(/(?<=\$schema=)\S+/, rulesSchema) },
+    started('rules.yaml', 'rules'),
+    started('rules_suite.yaml', 'suite'),
   ];
   const copied = (name: string, from: string | URL): PlannedFile => ({ path: path.join(folder, 'policies', name), text: () => readFileSync(from, 'utf8') });
-  return packaged ? files : [...files, copied('tollgate.schema.json', SCHEMA_FILE), copied('rules.schema.json', RULES_SCHEMA)];
+  return packaged ? files : [...files, copied('tollgate.schema.json', SCHEMA_FILE), copied('rules.schema.json', RULES_SCHEMA), copied('suite.schema.json', SUITE_SCHEMA)];
 }
 
 /** True for a dangling link too: writing through one would create a file elsewhere. */

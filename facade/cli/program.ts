@@ -1,11 +1,12 @@
 /** Owns the command line: commands, options and help; each command's code is loaded when it is called. */
-import { Argument, Command, CommanderError, InvalidArgumentError } from 'commander';
+import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Authoring } from '../../policies/authoring.ts';
 import type { Assemble, Check, ServeOffline } from '../assembled.ts';
 import { VERSION } from '../wire/version.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
 import type { Shell } from './completion.ts';
+import type { Starter } from './init.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
 import { addPlan } from './plan-commands.ts';
@@ -23,6 +24,7 @@ export interface Wiring {
 
 type As = CommonOptions & { readonly as?: string };
 
+const STARTERS = ['workspace', 'reviewer', 'no-leaving', 'ci', 'strict'] as const satisfies readonly Starter[];
 const SHELLS = ['bash', 'zsh', 'fish'] as const satisfies readonly Shell[];
 
 const AFTERWARDS = `
@@ -66,7 +68,8 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   const add = (usage: string, about: string): Command =>
     program.command(usage).description(about).option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON').option('--opa <path>', 'the opa program, for Rego of your own');
   add('init', 'write a tollgate.yaml from the client files found here').option('--force', 'replace existing files')
-    .action(async (options: CommonOptions & { force?: true }) => done(await (await import('./init.ts')).runInit(options, io)));
+    .addOption(new Option('--starter <name>', 'the rules to begin with').choices(STARTERS).default('workspace'))
+    .action(async (options: CommonOptions & { force?: true; starter: Starter }) => done(await (await import('./init.ts')).runInit(options, io)));
   add('run', 'serve one agent over stdio; this is what clients start').option('--as <principal>', 'who the agent is')
     .action(async (options: As) => done(await (await import('./serve.ts')).runStdio(options, io, assemble)));
   add('serve', 'serve agents over Streamable HTTP').option('--port <number>', 'port; 0 picks a free one', readPort)

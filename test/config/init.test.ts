@@ -29,7 +29,7 @@ describe('in an empty folder', () => {
     withProject((project) => {
       const { exit, out, err } = init(project);
       expect({ exit, out }).toEqual({ exit: 0, out: '' });
-      expect(err).toBe('No client files were found; the workspace alone serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/tollgate.schema.json, policies/rules.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n');
+      expect(err).toBe('No client files were found; the workspace alone serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/rules_suite.yaml, policies/tollgate.schema.json, policies/rules.schema.json, policies/suite.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n');
       expect(read(project, 'tollgate.yaml').split('\n', 1)[0]).toBe('# yaml-language-server: $schema=./policies/tollgate.schema.json');
       const config = loadConfig(project.file, { env: {}, home: project.home });
       expect(config).toMatchObject({ workspace: project.folder, policies: [{ kind: 'yaml', mode: 'enforce', path: path.join(project.folder, 'policies/rules.yaml') }], warnings: [] });
@@ -61,7 +61,7 @@ describe('in an empty folder', () => {
       init(project);
       expect(read(project, 'tollgate.yaml')).toMatch(/^# yaml-language-server: \$schema=\.\/node_modules\/tollgate\//);
       expect(read(project, 'policies/rules.yaml')).toMatch(/\$schema=\.\.\/node_modules\/tollgate\/dist\/policies\/schemas\/rules\.json\n/);
-      expect(readdirSync(path.join(project.folder, 'policies'))).toEqual(['rules.yaml']);
+      expect(readdirSync(path.join(project.folder, 'policies'))).toEqual(['rules.yaml', 'rules_suite.yaml']);
     });
   });
 });
@@ -119,7 +119,7 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
       expect(err).toBe('');
       expect(out).not.toContain(SECRET);
       expect(JSON.parse(out)).toMatchObject({
-        written: ['tollgate.yaml', 'policies/rules.yaml', 'policies/tollgate.schema.json', 'policies/rules.schema.json'],
+        written: ['tollgate.yaml', 'policies/rules.yaml', 'policies/rules_suite.yaml', 'policies/tollgate.schema.json', 'policies/rules.schema.json', 'policies/suite.schema.json'],
         found: [{ client: 'VS Code', path: '.vscode/mcp.json', servers: [{ name: 'a', variables: ['API_KEY', 'B-C'] }, { name: 'b', unusable: 'it has neither command nor url' }] }],
         next: ['tollgate check', 'tollgate tools', 'tollgate run'],
       });
