@@ -20,7 +20,7 @@ export type { RegoSource } from './stage.ts';
 export type CompiledRego = Bundle & { readonly facts: RegoFacts };
 
 /** Changes when the same sources would be built to something else by another version of this folder's code. */
-const FORM = '2';
+const FORM = '3';
 
 /**
  * Builds all sources into one module with the library, or takes it from `cache` when nothing changed. Throws POLICY_INVALID
@@ -106,7 +106,7 @@ export async function prepareRego(files: readonly SourceFile[], job: Job): Promi
 
 async function build(files: readonly SourceFile[], job: Job): Promise<void> {
   const { opa, staging } = job;
-  const { packages, sets, places, rules } = await prepareRego(files, job);
+  const { rowOf: _rowOf, ...facts } = await prepareRego(files, job);
   const built = await runOpa(opa, [...buildFlags(opa), '--capabilities', 'capabilities.json', '-o', 'bundle.tar.gz', STAGED_LIBRARY, ...stagedRoots(files)], staging);
   if (built.code !== 0) refuseProblems(readOpaProblems(built.stderr + built.stdout, files));
   const unpacked = unpack(await readFile(path.join(staging, 'bundle.tar.gz')));
@@ -115,7 +115,7 @@ async function build(files: readonly SourceFile[], job: Job): Promise<void> {
   await mkdir(out);
   await writeFile(path.join(out, 'policy.wasm'), wasm);
   await writeFile(path.join(out, 'data.json'), unpacked.get('data.json') ?? '{}');
-  await writeFile(path.join(out, 'tollgate.json'), factsText(wasm, { facts: { packages, sets, places, rules }, library: hashLibrary() }));
+  await writeFile(path.join(out, 'tollgate.json'), factsText(wasm, { facts, library: hashLibrary() }));
 }
 
 /** What stands in the cache, or undefined when it is missing or damaged: it is built anew then, and judged aloud. */

@@ -42,6 +42,8 @@ export interface RegoFacts {
   readonly places: Readonly<Record<string, { readonly file: string; readonly line: number }>>;
   /** By number, as members name them. */
   readonly rules: readonly RegoRule[];
+  /** Digests of all other rules by their full name, for the same purpose as a rule's own. */
+  readonly others: Readonly<Record<string, string>>;
 }
 
 /** A source file in its staging folder: `staged` relative to it, `shown` for messages. */
@@ -78,7 +80,7 @@ export function inspectRego(files: readonly ParsedFile[]): Inspected {
   const { packages, rules, problems } = inspector;
   const sets = Object.fromEntries(SETS.map((set) => [set, rules.some(({ facts }) => facts.set === set)])) as RegoFacts['sets'];
   const places = Object.fromEntries(rules.flatMap(({ rule, facts: { file, line } }) => writtenIds(rule).map((id) => [id, { file, line }])));
-  return { facts: { packages, sets, places, rules: rules.map(({ facts }) => facts) }, rules, problems };
+  return { facts: { packages, sets, places, rules: rules.map(({ facts }) => facts), others: digestOthers(files, rules) }, rules, problems };
 }
 
 /** Why a package cannot be one of the user's, or undefined. */
@@ -146,8 +148,20 @@ function checkCustom({ custom = {} }: Annotation, refuse: (message: string) => v
   if (remediation !== undefined && typeof remediation !== 'string') refuse('custom.remediation must be a text: what the caller can do instead');
 }
 
-function digestOf(rule: Rule): string {
-  return createHash('sha256').update(sourceOf(rule.location) ?? JSON.stringify(rule)).digest('hex').slice(0, 16);
+function digestOf(...rules: readonly Rule[]): string {
+  return createHash('sha256').update(rules.map((rule) => sourceOf(rule.location) ?? JSON.stringify(rule)).join('\n')).digest('hex').slice(0, 16);
+}
+
+function digestOthers(files: readonly ParsedFile[], members: readonly SetRule[]): RegoFacts['others'] {
+  const own = new Set(members.map(({ rule }) => rule));
+  const named = new Map<string, Rule[]>();
+  for (const { module } of files) {
+    for (const rule of (module.rules ?? []).filter((one) => !own.has(one))) {
+      const name = [...packagePath(module), String(rule.head.ref[0]?.value)].join('.');
+      named.set(name, [...(named.get(name) ?? []), rule]);
+    }
+  }
+  return Object.fromEntries([...named].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, rules]) => [name, digestOf(...rules)]));
 }
 
 /** The ids that a rule writes into its members as plain text. */

@@ -3,10 +3,11 @@ import { createHash } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { BUNDLE_FILES, factsText, pack } from '../bundle.ts';
 import { compileRego } from '../compile.ts';
-import { ENTRYPOINTS, hashLibrary } from '../library.ts';
+import { hashLibrary } from '../library.ts';
 import { findOpa } from '../opa.ts';
 import { ALGORITHMS, signFiles, type SigningKey } from '../signatures.ts';
 import type { RegoSource } from '../stage.ts';
+import { WasmPolicy } from '../wasm.ts';
 
 /** What goes into a bundle. */
 export interface BuildRequest {
@@ -39,7 +40,7 @@ export async function buildBundle(request: BuildRequest): Promise<BuiltBundle> {
   const dataText = JSON.stringify(data);
   const factsJson = factsText(wasm, { facts, library: hashLibrary() });
   const revision = request.revision ?? createHash('sha256').update(wasm).update(dataText).update(factsJson).digest('hex');
-  const entrypoints = Object.values(ENTRYPOINTS);
+  const { entrypoints } = new WasmPolicy(wasm, '{}', { entrypoints: [] });
   const manifest = {
     revision,
     roots: ['policy', 'tollgate', ...Object.keys(data).sort()],

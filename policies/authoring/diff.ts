@@ -5,13 +5,11 @@ import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { readBundle } from '../bundle.ts';
-import { checkRego } from '../compile.ts';
+import { compileRego, type CompiledRego } from '../compile.ts';
 import type { PolicyParts } from '../engine.ts';
-import { ENTRYPOINTS } from '../library.ts';
 import { findOpa } from '../opa.ts';
 import { refuseProblems } from '../problems.ts';
 import type { RegoRule } from '../rego.ts';
-import { readSources, stageFiles } from '../stage.ts';
 import { WasmPolicy } from '../wasm.ts';
 
 /** Which two policies: each a tollgate.yaml with what it names, a file of rules, Rego, or a bundle. */
@@ -114,28 +112,25 @@ function readRules(shown: string, text: string, readYaml: PolicyParts['readYaml'
 }
 
 async function readBuilt(file: string, shown: string): Promise<readonly Item[]> {
-  const { wasm, facts, data } = await readBundle(file, shown);
+  const { facts, ...bundle } = await readBundle(file, shown);
   if (facts === undefined) throw new TollgateError('POLICY_INVALID', { detail: `The bundle ${shown} does not say which rules are in it.`, next: 'Build it with `tollgate policy build`.' });
-  const { entrypoints } = new WasmPolicy(wasm, '{}', { entrypoints: [] });
-  return [...regoItems(facts.rules), ...entryItems(entrypoints), ...leaves(data, 'data')];
+  return builtItems({ ...bundle, facts });
 }
 
 async function readRego(sources: readonly DiffSource[], option: string | undefined): Promise<readonly Item[]> {
-  const opa = await findOpa(option);
-  const staging = await mkdtemp(path.join(tmpdir(), 'tollgate-diff-'));
+  const cache = await mkdtemp(path.join(tmpdir(), 'tollgate-diff-'));
   try {
-    const files = await readSources(sources);
-    await stageFiles(files, staging);
-    const { facts, problems } = await checkRego(files, { opa, staging });
-    refuseProblems(problems);
-    return [...regoItems(facts.rules), ...entryItems(Object.values(ENTRYPOINTS))];
+    return builtItems(await compileRego(sources, { opa: await findOpa(option), cache }));
   } finally {
-    await rm(staging, { recursive: true, force: true });
+    await rm(cache, { recursive: true, force: true });
   }
 }
 
-function entryItems(names: readonly string[]): readonly Item[] {
-  return names.map((name) => ({ kind: 'entrypoint', key: name, name, value: true }));
+function builtItems({ wasm, data, facts }: CompiledRego): readonly Item[] {
+  const { entrypoints } = new WasmPolicy(wasm, '{}', { entrypoints: [] });
+  const others = Object.entries(facts.others).map(([name, digest]): Item => ({ kind: 'rule', key: name, name, value: { digest } }));
+  const settings = Object.entries(data).flatMap(([key, value]) => [...leaves(value, `data.${key}`)]);
+  return [...regoItems(facts.rules), ...others, ...entrypoints.map((name): Item => ({ kind: 'entrypoint', key: name, name, value: true })), ...settings];
 }
 
 /** Rules with the same id in one set, or without any, are told apart by what they say: those that say the same are the same. */

@@ -1,8 +1,9 @@
 /** Owns the formatting of Rego, which is opa's; leaves YAML and data as people wrote them. */
-import { readdir, stat } from 'node:fs/promises';
+import { readFile, readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { findOpa, runOpa } from '../opa.ts';
+import { diffLines, type DiffLine } from './line-diff.ts';
 
 /** What to format and how. */
 export interface FormatRequest {
@@ -22,8 +23,8 @@ export interface FormatReport {
   readonly files: number;
   /** YAML, which keeps the form that its author gave it. */
   readonly left: readonly string[];
-  /** With `diff`: what would change, as opa shows it. */
-  readonly diff: string;
+  /** With `diff`: what would change. */
+  readonly diffs: readonly { readonly file: string; readonly lines: readonly DiffLine[] }[];
 }
 
 /** Formats Rego, tests too. Throws POLICY_INVALID for what does not parse, OPA_MISSING when there is Rego and no opa. */
@@ -31,17 +32,17 @@ export async function formatRego({ paths, how, opa: option }: FormatRequest): Pr
   const found = (await Promise.all(paths.map(listFiles))).flat();
   const rego = [...new Set(found.filter((file) => file.endsWith('.rego')))].sort();
   const left = [...new Set(found.filter((file) => /\.ya?ml$/.test(file)))].sort();
-  if (rego.length === 0) return { changed: [], files: 0, left, diff: '' };
+  if (rego.length === 0) return { changed: [], files: 0, left, diffs: [] };
   const opa = await findOpa(option);
-  const run = async (...flags: readonly string[]): Promise<string> => {
-    const { code, stdout, stderr } = await runOpa(opa, ['fmt', ...opa.flags, ...flags, ...rego], path.parse(process.cwd()).root);
+  const run = async (files: readonly string[], ...flags: readonly string[]): Promise<string> => {
+    const { code, stdout, stderr } = await runOpa(opa, ['fmt', ...opa.flags, ...flags, ...files], path.parse(process.cwd()).root);
     if (code !== 0) throw new TollgateError('POLICY_INVALID', { detail: firstLine(stderr || stdout, rego), next: 'Correct it first: `tollgate policy check` names every place.' });
     return stdout;
   };
-  const changed = (await run('--list')).split('\n').filter((line) => line !== '').map((line) => path.resolve('/', line));
-  const diff = how === 'diff' && changed.length > 0 ? await run('--diff') : '';
-  if (how === 'write' && changed.length > 0) await run('--write');
-  return { changed, files: rego.length, left, diff };
+  const changed = (await run(rego, '--list')).split('\n').filter((line) => line !== '').map((line) => path.resolve('/', line));
+  const diffs = how !== 'diff' ? [] : changed.map(async (file) => ({ file, lines: diffLines((await readFile(file, 'utf8')).split('\n'), (await run([file])).split('\n')) }));
+  if (how === 'write' && changed.length > 0) await run(changed, '--write');
+  return { changed, files: rego.length, left, diffs: await Promise.all(diffs) };
 }
 
 async function listFiles(start: string): Promise<readonly string[]> {

@@ -1,9 +1,10 @@
 /** Owns `policy fmt`: which files are formatted, and what is said of those that are not. */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors.ts';
+import type { FormatReport } from '../../../policies/authoring.ts';
 import { EXIT, type Io } from '../io.ts';
 import { readConfig } from '../open.ts';
-import { plural, printable } from '../print.ts';
+import { paint, plural, printable } from '../print.ts';
 import type { Wiring } from '../program.ts';
 import type { PathOptions } from './written.ts';
 
@@ -19,15 +20,22 @@ export async function runPolicyFmt(options: FmtOptions, io: Io, { authoring }: P
   const named = options.paths.map((shown) => path.resolve(io.cwd, shown));
   const paths = named.length > 0 ? named : readConfig(options, io).policies.filter(({ kind }) => kind !== 'bundle').map((source) => source.path);
   const report = await authoring.format({ paths, how, ...(options.opa === undefined ? {} : { opa: options.opa }) });
-  const [changed, left] = [report.changed, report.left].map((files) => files.map((file) => path.relative(io.cwd, file)));
+  const names = (files: readonly string[]): readonly string[] => files.map((file) => path.relative(io.cwd, file));
+  const [changed, left] = [names(report.changed), names(report.left)];
   const code = how !== 'write' && report.changed.length > 0 ? EXIT.unexpected : EXIT.ok;
   if (options.json === true) {
     io.stdout(`${JSON.stringify({ changed, left, files: report.files })}\n`);
     return code;
   }
-  if (how === 'diff') io.stdout(report.diff.replaceAll(`${io.cwd}${path.sep}`, '').replaceAll(`${io.cwd}${path.sep}`.slice(1), ''));
-  else io.stdout((changed ?? []).map((file) => `${printable(file)}\n`).join(''));
-  const done = how === 'write' ? 'formatted' : 'not formatted';
-  io.stderr(`${changed?.length ?? 0} of ${plural(report.files, 'file')} of Rego ${done}${left?.length === 0 ? '' : `; ${plural(left?.length ?? 0, 'file')} of YAML left as written`}\n`);
+  const text = how === 'diff' ? report.diffs.map((one) => showDiff(path.relative(io.cwd, one.file), one.lines, io)) : changed.map((file) => `${printable(file)}\n`);
+  io.stdout(text.join(''));
+  const count = changed.length === 0 ? `${plural(report.files, 'file')} of Rego, all formatted` : `${changed.length} of ${plural(report.files, 'file')} of Rego ${how === 'write' ? 'formatted' : 'not formatted'}`;
+  io.stderr(`${count}${left.length === 0 ? '' : `; ${plural(left.length, 'file')} of YAML left as written`}\n`);
   return code;
+}
+
+const COLOURS = { '-': 'red', '+': 'green', ' ': 'dim' } as const;
+
+function showDiff(file: string, lines: FormatReport['diffs'][number]['lines'], io: Io): string {
+  return [`${printable(file)}\n`, ...lines.map(({ sign, line, text }) => `${paint(io, COLOURS[sign], `${String(line).padStart(5)} ${sign} ${text}`)}\n`)].join('');
 }

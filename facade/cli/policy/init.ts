@@ -18,7 +18,11 @@ export async function runPolicyInit(options: InitOptions, io: Io, { authoring }:
   const shown = path.relative(io.cwd, folder) || '.';
   const { files, sources } = await authoring.draft({ folder: shown, ...(options.rego === undefined ? {} : { rego: options.rego }), ...(options.opa === undefined ? {} : { opa: options.opa }) });
   const [written, kept]: [string[], string[]] = [[], []];
-  for (const [name, text] of files) (writeNew(path.join(folder, name), text) ? written : kept).push(path.join(shown, name));
+  for (const [name, text] of files) {
+    // Cases for rules of somebody else would fail.
+    if (kept.includes(path.join(shown, name.replace(/_suite(?=\.yaml$)/, '')))) continue;
+    (writeNew(path.join(folder, name), text) ? written : kept).push(path.join(shown, name));
+  }
   const policies = sources.map((source) => path.posix.join(shown, source));
   const next = [['policy', 'check'], ['policy', 'test']].map((words) => commandLine([...io.self, ...words]));
   if (options.json === true) io.stdout(`${JSON.stringify({ written, kept, policies, next })}\n`);
