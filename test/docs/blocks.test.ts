@@ -61,7 +61,9 @@ describe('blocks', () => {
     for (const language of ['yaml', 'rego', 'json', 'sh']) expect(named(language).length, language).toBeGreaterThan(0);
   });
 
-  it.each(named('yaml'))('%s is configuration that loads, or rules that compile', async (where, { text }) => {
+  const isSuite = ([, { text }]: readonly [string, Block]): boolean => /^cases:/m.test(text);
+
+  it.each(named('yaml').filter((one) => !isSuite(one)))('%s is configuration that loads, or rules that compile', async (where, { text }) => {
     const whole = /^(version|servers):/m.test(text);
     if (!whole) expect(text, where).toMatch(/^rules:/m);
     if (!whole) write('policies/example.yaml', text);
@@ -122,6 +124,12 @@ describe('commands', () => {
   it('init comes first, and what it writes loads', () => {
     const { status, stderr } = tollgate(wordsOf(lines.find(isInit)?.replace(/^tollgate /, '') ?? ''));
     expect(status, String(stderr)).toBe(0);
+  });
+
+  it.each(named('yaml').filter(([, { text }]) => /^cases:/m.test(text)))('%s is a suite that holds for the rules of init', (_where, { text }) => {
+    writeFileSync(path.join(fresh, 'policies', 'page_suite.yaml'), text);
+    const { status, stdout, stderr } = tollgate(['policy', 'test', 'policies/page_suite.yaml']);
+    expect([status, stdout, stderr]).toEqual([0, expect.stringMatching(/^\d+ passed, 0 failed/), '']);
   });
 
   it.each(run.filter((line) => !isInit(line) && !line.startsWith('opa ')))('%s', (line) => {
