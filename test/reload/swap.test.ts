@@ -1,0 +1,163 @@
+/** Tests that a configuration is swapped whole: what runs keeps its own, no call sees two, nothing of the old stays behind. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Policy } from '../../policies/port.ts';
+import { server } from '../cli/terminal.ts';
+import { configure, Reloadable, rules } from './project.ts';
+
+setFlagsFromString('--expose-gc');
+const gc = runInNewContext('gc') as () => void;
+
+let facade: Reloadable;
+afterEach(() => facade.close());
+
+/** Revisions that differ in everything that a call shows: the rule, the cap, the label. */
+const REVISIONS = [{ id: 'even', bytes: 1500, label: 'one' }, { id: 'odd', bytes: 3000, label: 'two' }] as const;
+
+function revision(number: number): string {
+  const { id, bytes, label } = REVISIONS[number % 2] ?? REVISIONS[0];
+  return rules({ id, outcome: 'allow', when: { verbs: ['read'] }, obligations: { caps: { bytes }, labels: [label] } });
+}
+
+describe('a thousand swaps under load', () => {
+  it('drop no decision and mix none: rule, cap, label and recorded revision of each call belong together', async () => {
+    facade = await new Reloadable({ 'tollgate.yaml': configure('caps: {concurrent: 64}\n'), 'rules.yaml': revision(0), 'workspace/long.txt': 'x'.repeat(10_000) }).start();
+    const sessions = Array.from({ length: 4 }, () => facade.open('local'));
+    const known = new Map<string, number>();
+    const policies: WeakRef<Policy>[] = [];
+    const answers: Awaited<ReturnType<Reloadable['call']>>[] = [];
+    let swapping = true;
+    const load = sessions.map(async (session) => {
+      while (swapping) {
+        answers.push(...(await Promise.all([facade.call(session, 'read', { path: 'long.txt' }), facade.call(session, 'read', { path: 'long.txt' })])));
+        await sleep(0);
+      }
+    });
+    for (let number = 0; number < 1000; number += 1) {
+      known.set(facade.assembled.deps.policy().revision, number % 2);
+      facade.write('rules.yaml', revision(number + 1));
+      await facade.reload();
+      policies.push(new WeakRef(facade.assembled.deps.policy()));
+    }
+    swapping = false;
+    await Promise.all(load);
+
+    expect(known.size).toBe(2);
+    expect(answers.length).toBeGreaterThan(500);
+    expect(answers.filter(({ code }) => code !== '')).toEqual([]);
+    for (const { text, meta } of answers) {
+      const which = REVISIONS.find(({ label }) => JSON.stringify(meta['tollgate/labels']) === JSON.stringify([label]));
+      // The cap that cut the text is that of the revision that labelled it.
+      expect([which?.id, Buffer.byteLength(text) > 1500]).toEqual([which?.id, which?.id === 'odd']);
+      expect(Buffer.byteLength(text)).toBeLessThanOrEqual(which?.bytes ?? 0);
+    }
+    const intents = facade.records('intent');
+    expect(intents).toHaveLength(answers.length);
+    expect(facade.records('outcome')).toHaveLength(answers.length);
+    const seen = new Set(intents.map(({ reasons, obligations, revision: recorded }) => {
+      const which = REVISIONS[known.get(String(recorded)) ?? -1];
+      expect({ reasons, obligations }).toMatchObject({ reasons: [{ id: which?.id }], obligations: { bytes: which?.bytes, labels: [which?.label] } });
+      return which?.id;
+    }));
+    expect([...seen].sort()).toEqual(['even', 'odd']);
+    expect(facade.records('config').filter(({ event }) => event === 'reloaded')).toHaveLength(1000);
+
+    expect(facade.assembled.gateway.generations).toBe(1);
+    for (let tries = 0; tries < 20 && alive(policies) > 1; tries += 1) {
+      await sleep(20);
+      gc();
+    }
+    expect(alive(policies)).toBeLessThanOrEqual(2);
+  }, 180_000);
+
+  it('leave no worker of replaced Rego behind, and answer every call', async () => {
+    const rego = (number: number): string => `package policy.a\n\nallow contains {"id": "r${number % 3}", "message": "It is."} if input.effect.verb == "read"\n`;
+    facade = await new Reloadable({ 'tollgate.yaml': configure().replace('rules.yaml', 'rego'), 'rego/a.rego': rego(0), 'workspace/a.txt': 'a' }).start();
+    const session = facade.open('local');
+    const before = workers();
+    const calls: Promise<Awaited<ReturnType<Reloadable['call']>>>[] = [];
+    for (let number = 1; number <= 12; number += 1) {
+      facade.write('rego/a.rego', rego(number));
+      calls.push(...Array.from({ length: 5 }, () => facade.call(session, 'read', { path: 'a.txt' })));
+      await facade.reload();
+    }
+    expect((await Promise.all(calls)).map(({ text, code }) => [text, code])).toEqual(calls.map(() => ['a', '']));
+    await expect.poll(workers, { timeout: 5000 }).toBe(before);
+    expect(facade.assembled.gateway.generations).toBe(1);
+  }, 120_000);
+});
+
+function alive(policies: readonly WeakRef<Policy>[]): number {
+  return policies.filter((policy) => policy.deref() !== undefined).length;
+}
+
+function workers(): number {
+  return process.getActiveResourcesInfo().filter((name) => name === 'Worker' || name === 'MessagePort').length;
+}
+
+describe('a running call', () => {
+  const STORY = server(['story-server.mjs']);
+  const CONFIG = configure(`servers: {story: ${STORY}}\nprofiles: {default: {servers: [story], expose: {primitives: workspace, tools: ["story.*"]}}}\n`);
+
+  beforeEach(async () => {
+    facade = await new Reloadable({ 'tollgate.yaml': CONFIG, 'rules.yaml': rules({ id: 'before', outcome: 'allow', when: {} }) }).start();
+  });
+
+  it('keeps its generation to the end, which closes after it', async () => {
+    const session = facade.open('local');
+    const old = facade.assembled.gateway.generation;
+    const slow = facade.call(session, 'bash', { command: 'sleep 0.4; echo done' });
+    await expect.poll(() => facade.records('intent')).toHaveLength(1);
+    facade.write('rules.yaml', rules({ id: 'after', outcome: 'deny', message: 'No more.', when: {} }));
+    await facade.reload();
+    expect(facade.assembled.gateway.generations).toBe(2);
+    expect(await facade.call(session, 'bash', { command: 'echo x' })).toMatchObject({ code: 'UNKNOWN_TOOL' });
+    expect((await slow).text).toContain('done');
+    expect(facade.records('outcome')).toMatchObject([{ revision: old.policy.revision, reasons: [{ id: 'before' }], executed: 'yes' }]);
+    await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
+  });
+
+  it('keeps its server: an edit of other things leaves processes and shell sessions alone', async () => {
+    const session = facade.open('local');
+    const pid = (await facade.call(session, 'bash', { action: 'start', session: 's', command: 'echo $$; cat', wait_ms: 300 })).text;
+    await facade.list(session);
+    const { adapter } = facade.assembled.catalog.servers.get('story') ?? {};
+    const entries = facade.assembled.catalog.entries('story');
+    expect(entries.length).toBeGreaterThan(0);
+    facade.write('tollgate.yaml', CONFIG.replace('policies:', 'caps: {bytes: 9000}\npolicies:'));
+    await facade.reload();
+    expect(facade.assembled.catalog.servers.get('story')?.adapter).toBe(adapter);
+    expect(adapter?.health().state).toBe('healthy');
+    expect(facade.assembled.deps.capsOf(session.principal).bytes).toBe(9000);
+    expect((await facade.call(session, 'bash', { action: 'list' })).text).toContain('s');
+    expect(pid).not.toBe('');
+    // What is known of the server was taken over: it is not asked again.
+    expect(facade.assembled.catalog.entries('story')).toBe(entries);
+  });
+
+  it('ends a server that is gone, and starts a new one when it is asked for', async () => {
+    const session = facade.open('local');
+    expect(await facade.list(session)).toContain('story_echo');
+    const { adapter } = facade.assembled.catalog.servers.get('story') ?? {};
+    facade.write('tollgate.yaml', configure());
+    await facade.reload();
+    expect(await facade.list(session)).not.toContain('story_echo');
+    await expect.poll(() => adapter?.health().state, { timeout: 10_000 }).not.toBe('healthy');
+    facade.write('tollgate.yaml', CONFIG);
+    await facade.reload();
+    expect(await facade.list(session)).toContain('story_echo');
+    expect(facade.assembled.catalog.servers.get('story')?.adapter).not.toBe(adapter);
+  });
+
+  it('moves to another workspace with the next call; the shells of the one before end with their last call', async () => {
+    facade.write('other/here.txt', 'the other');
+    const session = facade.open('local');
+    const before = facade.assembled.catalog.servers.get('workspace')?.adapter;
+    facade.write('tollgate.yaml', CONFIG.replace('./workspace', './other'));
+    await facade.reload();
+    expect((await facade.call(session, 'read', { path: 'here.txt' })).text).toBe('the other');
+    expect(facade.assembled.catalog.servers.get('workspace')?.adapter).not.toBe(before);
+  });
+});
