@@ -80,7 +80,7 @@ function findValues({ at, path, tests, found }: { at: LocatedRule['at']; path: r
 function schemasAt(schema: unknown, path: readonly string[], root: Schema, depth = 0): readonly Schema[] {
   if (schema === true || depth > 16) return [{}];
   if (typeof schema !== 'object' || schema === null) return [];
-  const { $ref, properties, items, additionalProperties, patternProperties, allOf, anyOf, oneOf } = schema as Record<string, unknown>;
+  const { $ref, type, properties, items, additionalProperties, patternProperties, allOf, anyOf, oneOf } = schema as Record<string, unknown>;
   const deeper = (inner: unknown, rest: readonly string[]): readonly Schema[] => schemasAt(inner, rest, root, depth + 1);
   const joined = [...[allOf, anyOf, oneOf].flatMap((all) => (Array.isArray(all) ? (all as readonly unknown[]) : [])), ...(typeof $ref === 'string' ? [resolve($ref, root)] : [])];
   const branches = joined.flatMap((inner) => deeper(inner, path));
@@ -89,7 +89,7 @@ function schemasAt(schema: unknown, path: readonly string[], root: Schema, depth
   const own = Object.entries((properties ?? {}) as Schema).find(([key]) => key === name)?.[1];
   if (own !== undefined) return [...branches, ...deeper(own, rest)];
   const isOpen = patternProperties !== undefined || (typeof additionalProperties === 'object' && additionalProperties !== null) || additionalProperties === true;
-  const isFree = properties === undefined && items === undefined && joined.length === 0;
+  const isFree = properties === undefined && items === undefined && joined.length === 0 && [type ?? 'object'].flat().some((one) => one === 'object' || one === 'array');
   return [...branches, ...(items === undefined ? [] : deeper(items, path)), ...(isOpen || isFree ? [{}] : [])];
 }
 
