@@ -76,12 +76,12 @@ describe('sessions', () => {
   };
 
   it('have the role and the profiles of now, and their calls are judged by them', async () => {
-    await start(principals('{id: mia, role: user}'), rules({ id: 'users', outcome: 'allow', when: { profiles: ['default'] } }));
+    await start(principals('{id: mia}', '{id: ann}'), rules({ id: 'users', outcome: 'allow', when: { roles: ['user'] } }));
     const session = facade.open('mia');
     expect(await facade.list(session)).toEqual(['read', 'write', 'edit', 'bash']);
-    await changeTo('{id: mia, role: user, profiles: [small]}');
+    await changeTo('{id: mia, profiles: [small]}', '{id: ann}');
     expect(await facade.list(session)).toEqual(['read']);
-    await changeTo('{id: mia, role: guest, profiles: [small]}');
+    await changeTo('{id: mia, role: guest}', '{id: ann}');
     expect(session.principal).toMatchObject({ role: 'guest', profiles: ['default'] });
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ code: 'UNKNOWN_TOOL' });
   });
