@@ -1,5 +1,5 @@
 /** Owns single changes of facts after which a part of a rule may hold or fail: guesses, of which only those that a new decision proves are ever told. */
-import type { When } from '../conditions.ts';
+import type { Outcome, When } from '../conditions.ts';
 import type { CallInput, Principal } from '../port.ts';
 import { compileTime, readClocks, type TimeWindow } from '../time.ts';
 import { argumentAtoms } from './argument-atoms.ts';
@@ -9,6 +9,8 @@ import type { Change } from './explanation.ts';
 /** A change with the way to make it. */
 export interface Atom extends Change {
   readonly apply: Edit;
+  /** What the rule says that it lets fire: another outcome would come about by chance, and not for the reason that is told. */
+  readonly toward?: Outcome;
 }
 
 /** What a guess is made for: whether the part of the rule should hold. */
@@ -20,6 +22,7 @@ interface Wish {
 const VERBS = ['read', 'write', 'destructive', 'execute'] as const;
 /** Stands for anybody and anything that no rule names. */
 const OTHER = 'example';
+const MOST_NAMED = 4;
 const STEP_MS = 1_800_000;
 const WEEK_STEPS = 336;
 
@@ -64,7 +67,7 @@ function pathAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   if (hold) return paths.map((glob) => at(`${insideWorkspace === false && !glob.startsWith('/') ? '/' : ''}${sample(glob)}`, `the path matched ${glob}`));
   const folders = new Set([...input.effect.paths.filter(({ inside }) => inside).map(({ path }) => path.slice(0, path.lastIndexOf('/') + 1)), '']);
   const names = new Set([`${OTHER}.txt`, `${OTHER}${/\.[^./]+$/.exec(from)?.[0] ?? ''}`]);
-  return [...elsewhere, ...[...folders].flatMap((folder) => [...names].map((name) => at(`${folder}${name}`, `the path did not match ${paths.join(', ')}`)))];
+  return [...elsewhere, ...[...folders].flatMap((folder) => [...names].map((name) => at(`${folder}${name}`, `the path did not match ${some(paths)}`)))];
 }
 
 function sample(glob: string): string {
@@ -76,7 +79,7 @@ function urlAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   const { urls } = input.effect;
   if (urls.length === 0) return [];
   const at = (url: string, text: string): Atom => ({ fact: 'url', from: urls.map(({ url: one }) => one).join(', '), to: url, text, apply: withUrl(url) });
-  const other = (field: readonly string[] | undefined, what: string): readonly Atom[] => (field === undefined ? [] : [at(`https://${OTHER}.invalid/`, `the ${what} did not match ${field.join(', ')}`)]);
+  const other = (field: readonly string[] | undefined, what: string): readonly Atom[] => (field === undefined ? [] : [at(`https://${OTHER}.invalid/`, `the ${what} did not match ${some(field)}`)]);
   if (!hold) return [...other(when.hosts, 'host'), ...other(when.urls, 'URL')];
   const hosts = (when.hosts ?? []).map((pattern) => ({ pattern, host: pattern === '*' ? `${OTHER}.invalid` : pattern.replace('*', OTHER) }));
   return [
@@ -95,7 +98,7 @@ function commandAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   const begins = (when.commands ?? []).map((line) => at(line.trim().split(/\s+/), `the command began with ${line}`));
   // The same program with other words may still be what another rule allows.
   const others = [[command.words[0]?.[0] ?? 'true', OTHER], ['true']];
-  const named = when.commands === undefined ? [] : hold ? begins : others.map((words) => at(words, `the command were none of ${when.commands?.join(', ')}`));
+  const named = when.commands === undefined ? [] : hold ? begins : others.map((words) => at(words, `the command were none of ${some(when.commands ?? [])}`));
   const read = when.opaque === undefined ? [] : [when.opaque === hold ? at('opaque', 'the command could not be read') : at(['true'], 'the command could be read')];
   return [...named, ...read];
 }
@@ -103,6 +106,11 @@ function commandAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
 function labelAtoms({ labels }: When, { input, hold }: Wish): readonly Atom[] {
   if (labels === undefined) return [];
   return among('labels', input.labels, labels, { hold, edit: (values) => (call) => ({ ...call, labels: values }) });
+}
+
+/** The first few of a list. */
+function some(patterns: readonly string[]): string {
+  return patterns.length <= MOST_NAMED ? patterns.join(', ') : `${patterns.slice(0, MOST_NAMED).join(', ')} and ${patterns.length - MOST_NAMED} more`;
 }
 
 /** The next time at which the window is open, or closed. */

@@ -32,7 +32,8 @@ export async function findFlips(search: Search): Promise<readonly Flip[]> {
       left -= 1;
       const outcome = await search.decide(changes.reduce((input, { apply }) => apply(input), search.input));
       const isNew = !found.some((flip) => flip.outcome === outcome && flip.changes.every(({ text }, at) => text === changes[at]?.text));
-      if (outcome !== undefined && wanted.includes(outcome) && isNew) found.push({ outcome, changes: changes.map(({ apply: _, ...change }) => change) });
+      const isMeant = changes.every(({ toward }) => toward === undefined || toward === outcome);
+      if (outcome !== undefined && wanted.includes(outcome) && isNew && isMeant) found.push({ outcome, changes: changes.map(({ fact, from, to, text }) => ({ fact, from, to, text })) });
     }
     flips.push(...wanted.flatMap((outcome) => (flips.some((flip) => flip.outcome === outcome) ? [] : found.filter((flip) => flip.outcome === outcome).slice(0, MOST_FLIPS))));
     if (flips.some(({ outcome }) => outcome === wanted[0])) break;

@@ -1,5 +1,7 @@
 /** Owns what the opa program itself says of cases and of Rego tests: one process for all cases; refuses nothing that the built wasm would not. */
+import { randomUUID } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { prepareRego } from '../compile.ts';
 import { readOpaProblems } from '../opa-errors.ts';
@@ -26,6 +28,9 @@ export interface RegoTest {
   readonly skipped: boolean;
   readonly detail?: string;
 }
+
+/** Questions for which a process of their own is worth its start. */
+const LEAST = 40;
 
 /** Answers of every case in its own object: one that has no answer is missing, and the others keep their places. */
 const HARNESS = `package tollgate_harness
@@ -71,13 +76,19 @@ export class OpaBench {
     return new OpaBench({ opa, folder, user, tests, places: new Map(places.flat()) });
   }
 
-  /** One answer for each question; a text says why there is none. A case that stops opa is found by halving, so that it spoils no other. */
+  /** One answer for each question; a text says why there is none. Many questions are shared out among processes. */
   async answer(questions: readonly Question[]): Promise<readonly unknown[]> {
-    if (questions.length === 0) return [];
-    const file = `cases-${questions.length}.json`;
+    const share = Math.max(LEAST, Math.ceil(questions.length / availableParallelism()));
+    const parts = Array.from({ length: Math.ceil(questions.length / share) }, (_, number) => questions.slice(number * share, (number + 1) * share));
+    return (await Promise.all(parts.map((part) => this.#answer(part)))).flat();
+  }
+
+  /** A case that stops opa is found by halving, so that it spoils no other. */
+  async #answer(questions: readonly Question[]): Promise<readonly unknown[]> {
+    const file = `cases-${randomUUID()}.json`;
     await writeFile(path.join(this.#folder, file), `{"cases":[${questions.map(asInput).join(',')}]}`);
     const files = [STAGED_LIBRARY, 'data.json', 'harness.rego', ...this.#user.map(({ staged }) => staged)].flatMap((name) => ['-d', name]);
-    const run = await runOpa(this.#opa, ['eval', ...this.#opa.flags, '--format', 'json', '--coverage', '-i', file, ...files, 'data.tollgate_harness.answers'], this.#folder);
+    const run = await runOpa(this.#opa, ['eval', ...this.#opa.flags, '--format', 'json', ...(this.#user.length === 0 ? [] : ['--coverage']), '-i', file, ...files, 'data.tollgate_harness.answers'], this.#folder);
     if (run.code === 0) {
       const { result, coverage } = JSON.parse(run.stdout) as { result?: readonly [{ expressions: readonly [{ value: Readonly<Record<string, unknown>> }] }]; coverage?: OpaCoverage };
       this.coverage.add(coverage, this.#places);
@@ -86,7 +97,7 @@ export class OpaBench {
     }
     if (questions.length === 1) return [firstError(run.stdout) ?? 'it stops'];
     const half = Math.ceil(questions.length / 2);
-    return [...(await this.answer(questions.slice(0, half))), ...(await this.answer(questions.slice(half)))];
+    return [...(await this.#answer(questions.slice(0, half))), ...(await this.#answer(questions.slice(half)))];
   }
 
   /** Runs the Rego tests with library, schemas and capabilities. Throws POLICY_INVALID for tests that do not compile. */

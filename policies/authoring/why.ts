@@ -93,9 +93,12 @@ async function judgeRules(compiled: CompiledParts, { workspace }: PolicyParts, i
   });
 }
 
-/** Fewest failed parts first, and rules that could change the outcome before others. */
+/** Fields by which a rule is about other tools. */
+const OF_TOOL: ReadonlySet<string> = new Set(['tools', 'servers', 'trust']);
+
+/** Fewest failed parts first; rules that could change the outcome before others, and rules about other tools last. */
 function nearest(found: readonly Judged[], outcome: Outcome): readonly Judged[] {
-  const rank = ({ rule }: Judged): number => Number(rule.outcome === outcome) + Number(rule.mode !== 'enforce');
+  const rank = ({ rule }: Judged): number => Number(rule.outcome === outcome) + Number(rule.mode !== 'enforce') + Number(rule.conditions.some(({ field, holds }) => !holds && OF_TOOL.has(field))) * 2;
   const near = found.filter((one) => !one.rule.fired && canFire(one));
   return [...near].sort((a, b) => failedOf(a).length + rank(a) - failedOf(b).length - rank(b));
 }
@@ -117,7 +120,7 @@ function ruleAtoms(found: readonly Judged[], input: CallInput, outcome: Outcome)
   const wanted = nearest(enforced.filter(({ rule }) => rule.outcome !== outcome), outcome).slice(0, CANDIDATES);
   const atoms = [
     ...standing.flatMap(({ groups }) => groups.flatMap(({ when }) => atomsFor(when, { input, hold: false }))),
-    ...wanted.flatMap((one) => failedOf(one).flatMap(({ when }) => atomsFor(when, { input, hold: true }))),
+    ...wanted.flatMap((one) => failedOf(one).flatMap(({ when }) => atomsFor(when, { input, hold: true }).map((atom): Atom => ({ ...atom, toward: one.rule.outcome })))),
   ];
   const rank = ({ fact }: Atom): number => (fact.startsWith('principal.') ? 1 : Number(['verb', 'server', 'tool'].includes(fact)) * 2);
   return [...atoms].sort((a, b) => rank(a) - rank(b));

@@ -21,12 +21,14 @@ export function explanationText(io: Pick<CliIo, 'isTTY'>, call: ShownCall, why: 
   const ids = new Set(decision.reasons.map(({ id }) => id));
   const shadows = decision.shadow.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}  (would ${reason.would}, does not count)`);
   const near = rules.filter(({ fired }) => !fired);
+  const overruled = rules.filter(({ fired, mode, id }) => fired && mode === 'enforce' && !ids.has(id));
   const known = [call.id, call.principal, call.time].filter((part) => part !== undefined);
   const lines = [
     `${paint(io, COLOURS[decision.outcome], decision.outcome.toUpperCase())}  ${call.call}${known.length === 0 ? '' : `  (${known.join(', ')})`}`,
     ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`),
     ...shadows,
     ...section('Facts that were used', rules.filter(({ fired, id }) => fired && ids.has(id)).flatMap((rule) => rule.conditions.map((condition) => usedLine(rule, condition)))),
+    ...section('Fired too, and overruled', overruled.map(({ id, outcome, file, line }) => `${id} (${outcome})  ${file}:${line}`)),
     ...section('Near, and why they did not fire', near.map(nearLine)),
     ...section('Rego: the first expression that failed', expressions.map(({ rule, file, line, text }) => `${rule}  ${file}:${line}  ${short(text)}`)),
     ...(unexplained === 'opa' ? ['', 'Rego is not explained: there is no opa. See docs/policies.md, Finding opa.'] : []),
