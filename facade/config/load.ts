@@ -88,6 +88,7 @@ class Loader {
     const profileKeys = Object.fromEntries(this.#keysOf('profiles').map((name) => [name, true]));
     checkReferences(written, { report: this.#report, serverNames, included, principals, profileKeys });
     const listen = this.#listen(written);
+    const secretSources = buildSecretSources(written.secrets ?? {}, this.#report);
     if (workspace === undefined || this.#report.problems.length > 0) throw refusal(this.#yaml.file, this.#report.problems);
     const rules = written.rules ?? [];
     return freezeDeep<Config>({
@@ -97,7 +98,7 @@ class Loader {
       state: places.state,
       servers: new FrozenMap(servers),
       bash: bashOf(written.bash, base),
-      secretSources: new FrozenMap(buildSecretSources(written.secrets ?? {}, this.#report)),
+      secretSources: new FrozenMap(secretSources),
       principals,
       profiles: new FrozenMap(buildProfiles(written.profiles ?? {}, written.expose)),
       policies,
