@@ -1,4 +1,5 @@
 /** Owns the actions of bash; refuses to take a command's exit code for an error of ours, and to leave a given-up command running. */
+import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { note } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
@@ -74,7 +75,7 @@ async function launch(desk: ShellDesk, args: BashArgs, input: boolean): Promise<
     throw explain(error, relative);
   });
   try {
-    return await desk.sessions.launch(desk.scope, { command: args.command, cwd: folder.forChild(), home: desk.root, input });
+    return await desk.sessions.launch(desk.scope, { command: args.command, cwd: folder.forChild(), folder: path.join(desk.root, relative), home: desk.root, input });
   } finally {
     await folder.close();
   }

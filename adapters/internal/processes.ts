@@ -4,6 +4,7 @@ import type { ChildProcess } from 'node:child_process';
 import { accessSync, constants, existsSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { withoutForeign } from '../sandbox/descriptors.ts';
 
 const TERM_MS = 2000;
 const KILL_MS = 2000;
@@ -12,33 +13,48 @@ const LOOK_MS = 25;
 /** Both streams are one pipe, so that their lines keep their order. Limits: no core, files of 2 GiB, an hour of processor time. */
 const WRAP = 'exec 2>&1; for limit in "-c 0" "-f 2097152" "-t 3600"; do ulimit $limit 2>/dev/null || :; done; exec "$0" -c "$1"';
 
-/** What to run. `cwd` may name an open folder; `home` becomes HOME. Without `input`, stdin is empty. */
+/** What to run. Without `input`, stdin is empty. */
 export interface Command {
   readonly command: string;
+  /** The folder held open, as a path for a child that starts at once. */
   readonly cwd: string;
+  /** The same folder by its name, absolute: for a sandbox, in which a link swapped in leads nowhere else. */
+  readonly folder: string;
+  /** Becomes HOME. */
   readonly home: string;
   readonly input: boolean;
 }
 
-/** Starts a command in a process group of its own with a clean environment: no secret of the facade's gets in. */
-export function launch({ command, cwd, home, input }: Command): ChildProcess {
+/** A command that was started, and its end. */
+export interface Running {
+  readonly child: ChildProcess;
+  /** True while anything of it runs. */
+  lives(): boolean;
+  /** Ends it and everything that it started; true when it is certain that nothing is left. */
+  end(): Promise<boolean>;
+  /** At once and synchronously: for the end of our own process. */
+  killNow(): void;
+}
+
+/** Starts commands: in this process's own rights, or isolated. Errors of the system are thrown as they come. */
+export type StartCommand = (command: Command) => Promise<Running>;
+
+/** The shell, its arguments and its environment: clean, so that no secret of the facade's gets in. */
+export function shellOf(command: string, home: string): { readonly shell: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> } {
   const search = process.env['PATH'] ?? '/usr/bin:/bin';
   const shell = shellIn(search);
-  return spawn(shell, ['-c', WRAP, shell, command], {
-    cwd,
-    detached: true,
-    stdio: [input ? 'pipe' : 'ignore', 'pipe', 'ignore'],
-    env: {
-      PATH: search,
-      HOME: home,
-      LANG: process.env['LANG'] ?? 'C.UTF-8',
-      TERM: 'dumb',
-      NO_COLOR: '1',
-      PAGER: 'cat',
-      GIT_PAGER: 'cat',
-    },
-  });
+  const env = { PATH: search, HOME: home, LANG: process.env['LANG'] ?? 'C.UTF-8', TERM: 'dumb', NO_COLOR: '1', PAGER: 'cat', GIT_PAGER: 'cat' };
+  return { shell, args: ['-c', WRAP, shell, command], env };
 }
+
+/** Starts a command in a process group of its own, with all rights of the user. */
+export const startDirect: StartCommand = async ({ command, cwd, home, input }) => {
+  const { shell, args, env } = shellOf(command, home);
+  const child = withoutForeign([input ? 'pipe' : 'ignore', 'pipe', 'ignore'], (stdio) => spawn(shell, args, { cwd, detached: true, stdio, env }));
+  await new Promise<void>((resolve, reject) => child.once('spawn', resolve).once('error', reject));
+  const group = child.pid ?? 0;
+  return { child, lives: () => groupLives(group), end: () => endGroup(group), killNow: () => signalGroup(group, 'SIGKILL') };
+};
 
 function shellIn(search: string): string {
   const bash = search.split(':').map((folder) => path.join(folder, 'bash')).find(isExecutable);
@@ -85,7 +101,7 @@ export async function endGroup(group: number): Promise<boolean> {
 }
 
 /** Sends a signal to every process of a group. One that is gone, or belongs to root by now (set-uid), is for groupLives to tell. */
-export function signalGroup(group: number, signal: NodeJS.Signals): void {
+function signalGroup(group: number, signal: NodeJS.Signals): void {
   try {
     process.kill(-group, signal);
   } catch (error) {

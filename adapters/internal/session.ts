@@ -1,9 +1,9 @@
 /** Owns one running command: its output, its stdin, its end; refuses input after its end. */
 import type { ChildProcess } from 'node:child_process';
 import { constants } from 'node:os';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { OutputLog } from './output.ts';
-import { endGroup, groupLives, launch, signalGroup } from './processes.ts';
-import type { Command } from './processes.ts';
+import type { Command, Running, StartCommand } from './processes.ts';
 import { failed } from './text.ts';
 
 /** After the shell's end its last output is waited for this long; children that hold the pipe are then ended. */
@@ -25,23 +25,24 @@ export class Session {
   readonly command: string;
   readonly log = new OutputLog();
   readonly startedAt = Date.now();
+  readonly #running: Running;
   readonly #child: ChildProcess;
   readonly #listeners = new Set<() => void>();
   #end: End | undefined;
   #lastOutput = Date.now();
 
-  /** Throws TOOL_FAILED when the command cannot be started. */
-  static async start(command: Command): Promise<Session> {
-    const child = launched(command);
-    await new Promise<void>((resolve, reject) => {
-      child.once('spawn', resolve);
-      child.once('error', (error: NodeJS.ErrnoException) => reject(notStarted(error)));
+  /** Throws TOOL_FAILED when the command cannot be started, and SANDBOX_UNAVAILABLE when it cannot be isolated. */
+  static async start(command: Command, start: StartCommand): Promise<Session> {
+    const running = await start(command).catch((thrown: unknown) => {
+      throw thrown instanceof TollgateError ? thrown : notStarted(thrown as NodeJS.ErrnoException);
     });
-    return new Session(command.command, child);
+    return new Session(command.command, running);
   }
 
-  private constructor(command: string, child: ChildProcess) {
+  private constructor(command: string, running: Running) {
+    const { child } = running;
     this.command = command;
+    this.#running = running;
     this.#child = child;
     child.stdout?.on('data', (chunk: Buffer) => {
       this.log.push(chunk);
@@ -92,23 +93,21 @@ export class Session {
 
   /** Ends the command and every process of its group; true when it is certain that none is left. */
   async kill(): Promise<boolean> {
-    const group = this.#child.pid;
-    if (group === undefined || this.#end !== undefined) return true;
-    const gone = await endGroup(group);
+    if (this.#end !== undefined) return true;
+    const gone = await this.#running.end();
     await this.waitForEnd(DRAIN_MS * 4, new AbortController().signal);
     return gone;
   }
 
   /** The last resort when this process itself ends. */
   killNow(): void {
-    if (this.#child.pid !== undefined && this.#end === undefined) signalGroup(this.#child.pid, 'SIGKILL');
+    if (this.#end === undefined) this.#running.killNow();
   }
 
   async #finish(how: { code: number | null; signal: NodeJS.Signals | null }, closed: Promise<void>): Promise<void> {
-    const group = this.#child.pid ?? 0;
     await Promise.race([closed, delay(DRAIN_MS)]);
-    const leftovers = groupLives(group);
-    if (leftovers) await endGroup(group);
+    const leftovers = this.#running.lives();
+    if (leftovers) await this.#running.end();
     await Promise.race([closed, delay(DRAIN_MS)]);
     this.#child.stdout?.destroy();
     const code = how.code ?? 128 + (how.signal === null ? 0 : constants.signals[how.signal]);
@@ -134,15 +133,6 @@ export class Session {
       signal.addEventListener('abort', finish, { once: true });
       this.#listeners.add(look);
     });
-  }
-}
-
-/** What is wrong at once is thrown by the system call, the rest comes as an event. */
-function launched(command: Command): ChildProcess {
-  try {
-    return launch(command);
-  } catch (error) {
-    throw notStarted(error as NodeJS.ErrnoException);
   }
 }
 

@@ -1,6 +1,6 @@
 /** Owns the sessions of every scope: their ids, their number, their end; refuses a seventeenth and one of another scope. */
 import { Session } from './session.ts';
-import type { Command } from './processes.ts';
+import type { Command, StartCommand } from './processes.ts';
 import { failed } from './text.ts';
 
 const MAX_SESSIONS = 16;
@@ -17,17 +17,19 @@ interface Shelf {
 export class Sessions {
   readonly #shelves = new Map<string, Shelf>();
   readonly #idleMs: number;
+  readonly #start: StartCommand;
   readonly #atExit = (): void => this.#every((session) => session.killNow());
 
-  /** `idleMs`: a session that nobody asked for so long is ended. */
-  constructor(idleMs: number) {
+  /** `idleMs`: a session that nobody asked for so long is ended. `start`: how its commands are isolated. */
+  constructor(idleMs: number, start: StartCommand) {
     this.#idleMs = idleMs;
+    this.#start = start;
     process.once('exit', this.#atExit);
   }
 
   /** Starts a command without an id. Release it, or give it one. */
   async launch(scope: string, command: Command): Promise<Session> {
-    const session = await Session.start(command);
+    const session = await Session.start(command, this.#start);
     this.#shelf(scope).unnamed.add(session);
     return session;
   }

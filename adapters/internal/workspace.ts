@@ -11,6 +11,8 @@ import { bash } from './bash.ts';
 import type { BashArgs } from './bash.ts';
 import { Locks, Versions } from './desk.ts';
 import type { EditArgs } from './edit.ts';
+import { startDirect } from './processes.ts';
+import type { StartCommand } from './processes.ts';
 import { read } from './read.ts';
 import type { ReadArgs } from './read.ts';
 import { Sessions } from './sessions.ts';
@@ -18,10 +20,11 @@ import { refusal } from './text.ts';
 import { edit, write } from './write.ts';
 import type { WriteArgs } from './write.ts';
 
-/** `root`: the folder to which everything is bound. `idleMs`: life of a session that nobody asks for, default 30 minutes. */
+/** `root`: the folder to which everything is bound. `idleMs`: life of a session that nobody asks for, default 30 minutes. `shell`: how commands start, default with all rights of the user. */
 export interface WorkspaceOptions {
   readonly root: string;
   readonly idleMs?: number;
+  readonly shell?: StartCommand;
 }
 
 const IDLE_MS = 30 * 60_000;
@@ -57,6 +60,7 @@ class Workspace implements PrimitiveBackend {
   readonly #versions = new Versions();
   readonly #locks = new Locks();
   readonly #idleMs: number;
+  readonly #shell: StartCommand;
   #sessions: Sessions | undefined;
   #root: string | undefined;
   #state: HealthState = 'idle';
@@ -64,6 +68,7 @@ class Workspace implements PrimitiveBackend {
   constructor(options: WorkspaceOptions) {
     this.#configured = options.root;
     this.#idleMs = options.idleMs ?? IDLE_MS;
+    this.#shell = options.shell ?? startDirect;
   }
 
   start(): Promise<ServerInfo> {
@@ -76,7 +81,7 @@ class Workspace implements PrimitiveBackend {
       this.#state = 'unavailable';
       return Promise.reject(new TollgateError('INIT_FAILED', { detail: 'The workspace is no folder that can be used.', next: 'Set `workspace` in tollgate.yaml to a folder that exists.', cause }));
     }
-    this.#sessions = new Sessions(this.#idleMs);
+    this.#sessions = new Sessions(this.#idleMs, this.#shell);
     this.#state = 'healthy';
     return Promise.resolve(INFO);
   }

@@ -1,0 +1,75 @@
+/** Owns the start of the agent's commands in a sandbox of their own; refuses to run one outside of it when none can be made. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Egress } from '../launch.ts';
+import type { Jailed } from '../sandbox/jail.ts';
+import { proveIsolation } from '../sandbox/selftest.ts';
+import { startJailed } from '../sandbox/start.ts';
+import type { SandboxSettings } from '../settings.ts';
+import { shellOf } from './processes.ts';
+import type { Command, Running, StartCommand } from './processes.ts';
+
+/** What commands are given. Asked for at each start, as the configuration may have changed. Paths absolute and real. */
+export interface ShellSettings {
+  readonly workspace: string;
+  readonly sandbox: SandboxSettings;
+  /** Never visible: state and vault. */
+  readonly hidden: readonly string[];
+  /** Visible, and never writable, wherever they lie: what decides what the agent may do. */
+  readonly fixed: readonly string[];
+  readonly openEgress?: () => Promise<Egress>;
+}
+
+const TERM_MS = 2000;
+const KILL_MS = 2000;
+const LOOK_MS = 25;
+
+/** Starts commands in sandboxes, one for each, so that nothing but the workspace passes from one to the next. Throws SANDBOX_UNAVAILABLE. */
+export function jailedShell(settings: () => ShellSettings): StartCommand {
+  return async (command) => {
+    const given = settings();
+    await proveIsolation(given.workspace);
+    const egress = given.sandbox.network.allowedDomains.length === 0 ? undefined : await given.openEgress?.();
+    try {
+      const jailed = await startJailed(jailOf(command, given, egress));
+      if (egress !== undefined) jailed.child.once('exit', () => void egress.close());
+      return runningOf(jailed);
+    } catch (thrown) {
+      await egress?.close();
+      throw thrown;
+    }
+  };
+}
+
+function jailOf({ command, folder, home, input }: Command, { workspace, sandbox, hidden, fixed }: ShellSettings, egress: Egress | undefined): Parameters<typeof startJailed>[0] {
+  const { shell, args, env } = shellOf(command, home);
+  const { PATH: _search, ...rest } = env;
+  const { allowRead, allowWrite, denyRead } = sandbox.filesystem;
+  return {
+    command: shell, args, env: rest, cwd: folder, workspace, read: [...allowRead, ...fixed], write: allowWrite, hidden: [...denyRead, ...hidden], limits: sandbox.limits, input,
+    ...(egress !== undefined && { egress }),
+  };
+}
+
+function runningOf(jailed: Jailed): Running {
+  // Both streams are one inside; this one ends with the sandbox.
+  jailed.child.stderr.resume();
+  return {
+    child: jailed.child,
+    lives: () => jailed.signal(0),
+    end: async () => {
+      jailed.signal('SIGTERM');
+      if (await isGone(jailed, TERM_MS)) return true;
+      jailed.kill();
+      return isGone(jailed, KILL_MS);
+    },
+    killNow: () => jailed.kill(),
+  };
+}
+
+async function isGone(jailed: Jailed, within: number): Promise<boolean> {
+  for (let waited = 0; waited <= within; waited += LOOK_MS) {
+    if (!jailed.signal(0)) return true;
+    await sleep(LOOK_MS);
+  }
+  return false;
+}
