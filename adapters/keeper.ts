@@ -1,5 +1,5 @@
 /** Owns when a server is started: on demand, and by itself where it is kept; refuses starts that are not due or not allowed. */
-import { TollgateError } from '../catalogs/errors.ts';
+import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import { abortable } from './abortable.ts';
 import { Connector } from './connector.ts';
 import type { ConnectorParts } from './connector.ts';
@@ -16,6 +16,8 @@ export interface KeeperParts extends Omit<ConnectorParts, 'onLost' | 'onStopped'
   readonly options: AdapterOptions;
   readonly lifetime: () => Lifetime;
   readonly tell: (happening: Happening, id: string) => void;
+  /** It is another process than before. */
+  readonly onRenewed: () => void;
   /** It was lost, and no call will bring it back. */
   readonly onDown: () => void;
   /** It is there without having been called for. */
@@ -66,6 +68,12 @@ export class Keeper {
     return this.returning || this.timer !== undefined;
   }
 
+  /** True when it is not running and the next call would start it. */
+  get isAsleep(): boolean {
+    const refusal = this.forbidden ?? startRefusal(this.parts.settings) ?? this.restarts.refusal(performance.now());
+    return this.connector.current === undefined && this.starting === undefined && !this.isComing && refusal === undefined;
+  }
+
   /** The connected session, started if that is allowed now. Throws INIT_FAILED, SERVER_UNAVAILABLE, CANCELLED and what a start throws. */
   connected(signal?: AbortSignal): Promise<UpstreamSession> {
     const { current } = this.connector;
@@ -74,6 +82,16 @@ export class Keeper {
     if (refusal !== undefined) return Promise.reject(refusal);
     if (this.returning) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: `${this.restarts.reason ?? ''} It is being started again.`.trimStart() }));
     return abortable(this.begin(), signal);
+  }
+
+  /** As `connected`; what did not start is SERVER_UNAVAILABLE: nothing was sent yet, so the caller may try again. */
+  async connectedForCall(signal: AbortSignal): Promise<UpstreamSession> {
+    try {
+      return await this.connected(signal);
+    } catch (thrown) {
+      const error = asTollgateError(thrown);
+      throw error.code === 'INIT_FAILED' ? new TollgateError('SERVER_UNAVAILABLE', { detail: error.message, cause: error }) : error;
+    }
   }
 
   /** Refuses starts from now on and cancels one to come; what runs goes on. */
@@ -125,7 +143,7 @@ export class Keeper {
   }
 
   private async connect(): Promise<UpstreamSession> {
-    const { settings, options, tell, onToolsChanged } = this.parts;
+    const { settings, options, tell, onRenewed } = this.parts;
     const refusal = startRefusal(settings) ?? (await options.halted?.(settings.name));
     if (refusal !== undefined) throw refusal;
     const began = performance.now();
@@ -133,7 +151,7 @@ export class Keeper {
     const now = performance.now();
     const again = this.restarts.noteStart(now);
     tell({ event: !again ? 'started' : this.isProcess ? 'restarted' : 'reconnected', ms: Math.round(now - began) }, session.id);
-    if (this.wasUp) onToolsChanged();
+    if (this.wasUp) onRenewed();
     this.wasUp = true;
     return session;
   }

@@ -2,6 +2,9 @@
 import type { Lifetime } from './settings.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
+export type { OnEvent, ServerEvent } from './events.ts';
+export type { Lifetime, SharedSlots } from './settings.ts';
+
 /** JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds. */
 export interface JsonDoc<T = unknown> {
   readonly text: string;
@@ -73,8 +76,15 @@ export interface ServerAdapter {
   call(call: UpstreamCall): Promise<JsonDoc<ToolResult>>;
   health(): Health;
   info(): ServerInfo | undefined;
-  /** Called (coalesced) when the list of tools may have changed. One listener; later ones replace it. */
-  onToolsChanged(listener: () => void): void;
+  /**
+   * Called (coalesced) when the list of tools may have changed; `renewed` when that is only because it is another process now,
+   * which may well list the same. One listener; later ones replace it.
+   */
+  onToolsChanged(listener: (renewed?: 'renewed') => void): void;
+  /** True when it is not running and the next call would start it. */
+  isAsleep?(): boolean;
+  /** Starts it if it is asleep, so that what it lists is what it will be called by. Throws as `start`. */
+  wake?(signal?: AbortSignal): Promise<void>;
   /** Ends the connection and every process behind it; idempotent. */
   stop(): Promise<void>;
   /** A session of the facade ended: drop what was kept for this scope. */

@@ -1,14 +1,13 @@
 /** Owns one external server as the facade uses it: its calls, its list, its users, its health; refuses to repeat a call. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
-import type { ErrorCode } from '../catalogs/errors.ts';
+import { TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
 import { abortable } from './abortable.ts';
+import { attempt } from './attempt.ts';
 import type { Connection } from './connection.ts';
 import type { Happening } from './events.ts';
 import { judgeHealth } from './health.ts';
 import { Keeper } from './keeper.ts';
-import { UpstreamError } from './port.ts';
 import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
 import type { UpstreamSession } from './session.ts';
 import { startRefusal } from './settings.ts';
@@ -37,7 +36,7 @@ export class UpstreamServer implements ServerAdapter {
   private readonly keeper: Keeper;
   private readonly usage: Usage;
   private readonly tools: ToolCache;
-  private listener: () => void = () => {};
+  private listener: (renewed?: 'renewed') => void = () => {};
   private halted: TollgateError | undefined;
 
   constructor(parts: ServerParts) {
@@ -51,9 +50,9 @@ export class UpstreamServer implements ServerAdapter {
       isKept: () => this.usage.isKept,
       tell: (happening, id) => this.tell(happening, id),
       onToolsChanged: () => this.forgetTools(),
+      onRenewed: () => this.forgetTools('renewed'),
       onDown: () => this.forgetTools(),
-      // Its failure is told as an event.
-      onBack: () => void this.listTools().catch(() => undefined),
+      onBack: () => this.announce(),
     });
   }
 
@@ -61,6 +60,14 @@ export class UpstreamServer implements ServerAdapter {
     this.keeper.allow();
     await this.keeper.connected(signal);
     return this.keeper.connector.info as ServerInfo;
+  }
+
+  isAsleep(): boolean {
+    return this.keeper.isAsleep;
+  }
+
+  async wake(signal?: AbortSignal): Promise<void> {
+    await this.keeper.connected(signal);
   }
 
   async listTools(signal?: AbortSignal): Promise<readonly RawTool[]> {
@@ -71,20 +78,11 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
-    const session = this.keeper.connector.current ?? (await this.connectedForCall(call.signal));
+    await this.refuseHalted();
+    const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
     this.usage.noteCall(call.scope);
-    const began = performance.now();
-    const tell = (end: { event: 'tool.completed' } | { event: 'tool.failed'; code: ErrorCode }): void =>
-      this.tell({ ...end, tool: call.tool, ms: Math.round(performance.now() - began) }, call.id ?? session.id);
     try {
-      const result = await session.call(call);
-      tell({ event: 'tool.completed' });
-      return result;
-    } catch (thrown) {
-      const code = thrown instanceof UpstreamError ? 'TOOL_FAILED' : asTollgateError(thrown).code;
-      tell({ event: 'tool.failed', code });
-      if (code === 'TOOL_TIMEOUT') void this.probe(session);
-      throw thrown;
+      return await attempt(call, { server: this.name, session, onEvent: this.options.onEvent, onTimeout: () => void this.probe(session) });
     } finally {
       this.noteIdle();
     }
@@ -104,7 +102,7 @@ export class UpstreamServer implements ServerAdapter {
     return this.keeper.connector.info;
   }
 
-  onToolsChanged(listener: () => void): void {
+  onToolsChanged(listener: (renewed?: 'renewed') => void): void {
     this.listener = listener;
   }
 
@@ -161,14 +159,12 @@ export class UpstreamServer implements ServerAdapter {
     if (this.settings.start === 'eager') void this.keeper.bring();
   }
 
-  private async connectedForCall(signal: AbortSignal): Promise<UpstreamSession> {
-    try {
-      return await this.keeper.connected(signal);
-    } catch (thrown) {
-      const error = asTollgateError(thrown);
-      // Nothing was sent yet, so the caller may try again.
-      throw error.code === 'INIT_FAILED' ? new TollgateError('SERVER_UNAVAILABLE', { detail: error.message, cause: error }) : error;
-    }
+  /** The kill switch holds from the next call on, whoever threw it. */
+  private async refuseHalted(): Promise<void> {
+    const refusal = await this.options.halted?.(this.name);
+    if (refusal === undefined) return;
+    this.halt(refusal);
+    throw refusal;
   }
 
   private noteIdle(): void {
@@ -183,9 +179,16 @@ export class UpstreamServer implements ServerAdapter {
     return connector.endIfDeaf(session, this.options.livenessMs ?? DEFAULTS.livenessMs);
   }
 
-  private forgetTools(): void {
+  private forgetTools(renewed?: 'renewed'): void {
     this.tools.forget();
+    this.listener(renewed);
+  }
+
+  /** What came by itself is listed at once, and those who saw its tools go hear of it. */
+  private announce(): void {
     this.listener();
+    // Its failure is told as an event.
+    this.listTools().catch(() => undefined);
   }
 
   private tell(happening: Happening, id: string): void {

@@ -17,7 +17,7 @@ export type Verb = 'read' | 'write' | 'destructive' | 'execute';
 
 /**
  * What the arguments of a tool mean. Argument names are top-level keys of the original schema.
- * Annotations of servers never loosen it: they are untrusted (MCP specification, tool annotations).
+ * Annotations of servers loosen it only where the owner lets them: they are untrusted (MCP specification, tool annotations).
  */
 export interface Semantics {
   readonly verb: Verb;
@@ -27,7 +27,7 @@ export interface Semantics {
   readonly urls?: readonly string[];
   /** The argument that is a shell command. */
   readonly command?: string;
-  /** Verb per value of one argument, where a tool does several things: `{ argument: 'action', verbs: { kill: 'execute' } }`. */
+  /** Verb per value of one argument, where a tool does several things: `{ argument: 'action', verbs: { kill: 'execute' } }`. Booleans are `true` and `false`. */
   readonly byArgument?: { readonly argument: string; readonly verbs: Readonly<Record<string, Verb>> };
 }
 

@@ -53,6 +53,7 @@ class Assembly {
       get config() { return gateway.generation.config; },
       get catalog() { return gateway.generation.catalog; },
       get deps() { return gateway.generation.deps; },
+      warmUp: () => backends.warmUp(),
       serversOf: (principal) => gateway.generation.serversOf(principal),
       notices: noticesOf(generation),
       onFault: (thrown) => this.#shared.log.error({ err: thrown }, 'fault'),

@@ -11,6 +11,8 @@ export interface Assembled {
   readonly gateway: Gateway;
   readonly catalog: Catalog;
   readonly deps: Deps;
+  /** Starts the eager servers, and waits for none: for a facade that will serve somebody. */
+  readonly warmUp: () => void;
   /** Names of the servers in a principal's profiles. */
   readonly serversOf: (principal: Principal) => readonly string[];
   /** Lines for a person at start-up: what was reported on, and who runs with all of the user's rights. */

@@ -8,7 +8,7 @@ import type { Config, ServerConfig } from './config/config.ts';
 import { serveExternal, serveInternal } from './served.ts';
 
 /** What the facade alone reads of a server's entry: a change of it is none of its process. */
-const FACADE_ONLY = ['tools', 'semantics', 'labels', 'validateOutput', 'mapping', 'timeoutMs', 'hardTimeoutMs', 'source'] as const;
+const FACADE_ONLY = ['tools', 'semantics', 'labels', 'validateOutput', 'mapping', 'timeoutMs', 'hardTimeoutMs', 'trustHints', 'source'] as const;
 
 /** What an adapter is told of a server. */
 export type AdapterSettings = Omit<ServerConfig, (typeof FACADE_ONLY)[number]>;
@@ -19,6 +19,8 @@ export interface BackendMakers {
   readonly sync: (settings: readonly AdapterSettings[]) => ReadonlyMap<string, ServerAdapter>;
   readonly workspace: (root: string) => PrimitiveBackend;
   readonly mapped: (parts: { inner: ServerAdapter; mapping: Mapping; root: string }) => PrimitiveBackend;
+  /** Starts those that are to start with the facade, and waits for none. */
+  readonly warmUp: () => void;
   /** Ends all servers, those included that no configuration has any more. */
   readonly stop: () => Promise<void>;
 }
@@ -36,6 +38,7 @@ export class Backends {
   #workspace: { readonly root: string; readonly served: Served } | undefined;
   /** Workspaces of configurations that are gone. */
   readonly #left = new Set<Served>();
+  #isWarm = false;
 
   constructor(make: BackendMakers) {
     this.#make = make;
@@ -47,6 +50,7 @@ export class Backends {
     const kept = new Map<string, Kept>();
     for (const server of config.servers.values()) kept.set(server.name, this.#keepOrMake(server, adapters.get(server.name) as ServerAdapter, config.workspace));
     this.#kept = kept;
+    if (this.#isWarm) this.#make.warmUp();
     const workspace = this.#serveWorkspace(config.workspace);
     return new Map([workspace, ...[...kept.values()].map(({ served }) => served)].map((served) => [served.name, served]));
   }
@@ -61,6 +65,12 @@ export class Backends {
     const left = [...this.#left];
     this.#left.clear();
     await Promise.all(left.map(({ adapter }) => adapter.stop()));
+  }
+
+  /** From now on eager servers run: a facade that serves somebody calls it once. */
+  warmUp(): void {
+    this.#isWarm = true;
+    this.#make.warmUp();
   }
 
   /** Ends everything. */

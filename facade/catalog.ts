@@ -1,12 +1,9 @@
-/** Owns what the servers offer at present: one entry per tool, audited, lazily projected; refuses a hostile tool alone. */
-import { createHash } from 'node:crypto';
+/** Owns what the servers offer, now and last time; refuses to start a server for a list that is known, or to hold up others for a dead one. */
+import { isDeepStrictEqual } from 'node:util';
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
-import { auditTool } from '../catalogs/audit.ts';
-import { asTollgateError, type ErrorCode } from '../catalogs/errors.ts';
-import { tighten, type Bound } from '../catalogs/projection/bounds.ts';
-import { loadSchemaProfile, project, type Projection } from '../catalogs/projection/project.ts';
+import { asTollgateError } from '../catalogs/errors.ts';
 import type { RawTool, Semantics } from '../catalogs/tool.ts';
-import { createValidator, type Validator } from '../catalogs/validate.ts';
+import { ToolEntry } from './tool-entry.ts';
 
 /** A server as the facade holds it. */
 export interface Served {
@@ -14,76 +11,31 @@ export interface Served {
   readonly adapter: ServerAdapter;
   /** Present when it can serve primitives. */
   readonly backend?: PrimitiveBackend;
-  readonly semanticsOf: (tool: string) => Semantics;
+  /** What a tool does; its annotations count only where the owner has said so. */
+  readonly semanticsOf: (tool: string, annotations?: RawTool['annotations']) => Semantics;
   readonly labels: readonly string[];
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   readonly timeoutMs: number;
   readonly hardTimeoutMs: number;
 }
 
-/** One tool of one server. Projections and validators are made on first use and kept with the entry. */
-export class ToolEntry {
-  readonly server: Served;
-  readonly tool: RawTool;
-  readonly semantics: Semantics;
-  /** SHA-256 of the whole raw definition: what was listed is what is called. */
-  readonly pin: string;
-  readonly notes: readonly string[];
-  quarantine: string | undefined;
-  #input: Validator | undefined;
-  #output: Validator | undefined;
-  readonly #projections = new Map<string, Projection>();
-
-  constructor(server: Served, tool: RawTool) {
-    const audit = auditTool(tool);
-    this.server = server;
-    this.tool = tool;
-    this.semantics = server.semanticsOf(tool.name);
-    this.pin = createHash('sha256').update(JSON.stringify(tool)).digest('hex');
-    this.quarantine = audit.quarantine;
-    this.notes = audit.notes;
-  }
-
-  get input(): Validator {
-    this.#input ??= createValidator(this.tool.inputSchema);
-    return this.#input;
-  }
-
-  /** Judge of structuredContent; undefined when the tool declares no output schema. */
-  get output(): Validator | undefined {
-    if (this.tool.outputSchema === undefined) return undefined;
-    this.#output ??= createValidator(this.tool.outputSchema, 'output');
-    return this.#output;
-  }
-
-  /** The schema for a provider profile, with bounds of policy; undefined puts this tool, and no other, into quarantine. */
-  projection(profile: string, bounds: readonly Bound[] = []): Projection | undefined {
-    if (bounds.length > 0) return this.#bounded(profile, bounds) ?? this.projection(profile);
-    const known = this.#projections.get(profile);
-    if (known !== undefined) return known;
-    const made = project(this.tool.inputSchema as Record<string, unknown>, loadSchemaProfile(profile));
-    if ('quarantined' in made) {
-      this.quarantine = made.quarantined;
-      return undefined;
-    }
-    this.#projections.set(profile, made);
-    return made;
-  }
-
-  /** Bounds that leave nothing to show, such as no value at all, are left to the words. */
-  #bounded(profile: string, bounds: readonly Bound[]): Projection | undefined {
-    const made = project(tighten(this.tool.inputSchema, bounds), loadSchemaProfile(profile));
-    return 'quarantined' in made ? undefined : made;
-  }
+/** What the catalog tells and remembers. */
+export interface CatalogParts {
+  /** A list that clients may have seen is another one now, or may be. */
+  readonly onChange: () => void;
+  /** A server was asked, whatever came of it. */
+  readonly onListed: (server: string) => void;
+  /** Lists of before this process, so that a list starts no server; absent: none. */
+  readonly known?: KnownLists;
 }
 
-/** How asking a server for its tools ended. */
-export interface Listed {
-  readonly server: string;
-  readonly tools?: number;
-  readonly code?: ErrorCode;
+/** Where lists are kept between processes. */
+export interface KnownLists {
+  load(server: string): readonly RawTool[] | undefined;
+  save(server: string, tools: readonly RawTool[]): void;
 }
 
+/** What a server last listed. */
 interface Listing {
   readonly raw: readonly RawTool[];
   readonly entries: readonly ToolEntry[];
@@ -98,48 +50,56 @@ export class Catalog {
   /** Server → one public line why its tools are missing. */
   readonly problems = new Map<string, string>();
   revision = 0;
-  readonly #onListed: (listed: Listed) => void;
+  readonly #parts: CatalogParts;
   readonly #listings = new Map<string, Listing>();
   readonly #fresh = new Set<string>();
   readonly #running = new Map<string, Promise<void>>();
   readonly #retryAt = new Map<string, number>();
 
-  /**
-   * `onChange` is told when a server says that its list has changed, `onListed` of every listing, for the audit. What the
-   * catalog `before` knows of the same servers is taken over; from now on it hears of no change any more.
-   */
-  constructor(servers: ReadonlyMap<string, Served>, told: { onChange: () => void; onListed: (listed: Listed) => void }, before?: Catalog) {
+  /** What the catalog `before` knows of the same servers is taken over; from now on it hears of no change any more. */
+  constructor(servers: ReadonlyMap<string, Served>, parts: CatalogParts, before?: Catalog) {
     this.servers = servers;
-    this.#onListed = told.onListed;
+    this.#parts = parts;
     if (before !== undefined) this.#takeOver(before);
-    for (const { name, adapter } of servers.values()) {
-      adapter.onToolsChanged(() => {
+    for (const [name, served] of servers) {
+      const raw = this.#listings.has(name) ? undefined : parts.known?.load(name);
+      if (raw !== undefined) this.#keep(served, raw);
+      served.adapter.onToolsChanged((renewed) => {
         this.#fresh.delete(name);
-        told.onChange();
+        this.#retryAt.delete(name);
+        if (renewed === undefined) parts.onChange();
       });
     }
   }
 
   /** True when what is known of this server's tools is what it last said; not while it is being asked anew. */
   isFresh(server: string): boolean {
-    return this.#fresh.has(server) && !this.#running.has(server);
+    return this.#fresh.has(server) && !this.#running.has(server) && this.servers.get(server)?.adapter.isAsleep?.() !== true;
   }
 
+  /** What the server last listed; it may be down. */
   entries(server: string): readonly ToolEntry[] {
     return this.#listings.get(server)?.entries ?? [];
   }
 
   /**
-   * Lists the named servers that are not fresh, all at once; one that fails is missing alone, with its reason kept, and is
-   * tried again after five seconds. Waits for a server at most its connect timeout.
+   * Asks the named servers that are not fresh, all at once; one that fails is down alone, with its reason kept, and is asked
+   * again after five seconds, or when it says something. Waits for a server at most its connect timeout. With `sleeping: 'let'`
+   * no server is started of which a list is known already (HA-06).
    */
-  async refresh(names: readonly string[]): Promise<void> {
-    const wanted = names.filter((name) => this.#running.has(name) || (!this.#fresh.has(name) && (this.#retryAt.get(name) ?? 0) <= Date.now()));
+  async refresh(names: readonly string[], sleeping: 'let' | 'wake'): Promise<void> {
+    const wanted = names.filter((name) => this.#running.has(name) || this.#isDue(name, sleeping));
     await Promise.all(wanted.map((name) => {
       const running = this.#running.get(name) ?? this.#refreshOne(name).finally(() => this.#running.delete(name));
       this.#running.set(name, running);
       return running;
     }));
+  }
+
+  #isDue(name: string, sleeping: 'let' | 'wake'): boolean {
+    const isAsleep = this.servers.get(name)?.adapter.isAsleep?.() === true;
+    if (isAsleep && sleeping === 'let' && this.#listings.has(name) && !this.problems.has(name)) return false;
+    return (isAsleep || !this.#fresh.has(name)) && (this.#retryAt.get(name) ?? 0) <= Date.now();
   }
 
   #takeOver(before: Catalog): void {
@@ -160,19 +120,29 @@ export class Catalog {
     const served = this.servers.get(name);
     if (served === undefined) return;
     try {
+      await served.adapter.wake?.();
       this.#fresh.add(name);
       const raw = await served.adapter.listTools();
-      if (this.problems.delete(name) || raw !== this.#listings.get(name)?.raw) this.#listings.set(name, { raw, entries: raw.map((tool) => new ToolEntry(served, tool)) });
-      else return;
-      this.#onListed({ server: name, tools: raw.length });
+      const before = this.#listings.get(name);
+      const wasDown = this.problems.delete(name);
+      if (!wasDown && raw === before?.raw) return;
+      this.#keep(served, raw);
+      const isSame = before !== undefined && isDeepStrictEqual(raw, before.raw);
+      if (!isSame) this.#parts.known?.save(name, raw);
+      if (before !== undefined && (wasDown || !isSame)) this.#parts.onChange();
     } catch (thrown) {
       this.#fresh.delete(name);
-      const error = asTollgateError(thrown);
-      this.problems.set(name, error.message);
-      this.#onListed({ server: name, code: error.code });
       this.#retryAt.set(name, Date.now() + RETRY_MS);
-      if (!this.#listings.delete(name)) return;
+      if (!this.problems.has(name)) this.revision += 1;
+      if (!this.problems.has(name) && this.#listings.has(name)) this.#parts.onChange();
+      this.problems.set(name, asTollgateError(thrown).message);
+    } finally {
+      this.#parts.onListed(name);
     }
+  }
+
+  #keep(served: Served, raw: readonly RawTool[]): void {
+    this.#listings.set(served.name, { raw, entries: raw.map((tool) => new ToolEntry(served, tool)) });
     this.revision += 1;
   }
 }

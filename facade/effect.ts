@@ -42,7 +42,8 @@ function verbOf(semantics: Semantics, args: Readonly<Record<string, unknown>>): 
   const by = semantics.byArgument;
   if (by === undefined) return semantics.verb;
   const value = args[by.argument];
-  return typeof value === 'string' && Object.hasOwn(by.verbs, value) ? (by.verbs[value] ?? semantics.verb) : semantics.verb;
+  const key = typeof value === 'boolean' ? String(value) : value;
+  return typeof key === 'string' && Object.hasOwn(by.verbs, key) ? (by.verbs[key] ?? semantics.verb) : semantics.verb;
 }
 
 function strings(value: unknown): readonly string[] {

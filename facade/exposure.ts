@@ -9,9 +9,10 @@ import type { RawTool } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
 import type { Exposure, ListDecision, ListTool, Policy, Principal } from '../policies/port.ts';
 import type { ArgsShape } from './args.ts';
-import { Catalog, type Served, type ToolEntry } from './catalog.ts';
+import { Catalog, type Served } from './catalog.ts';
 import { describe } from './describe.ts';
 import { prospectOf } from './effect.ts';
+import type { ToolEntry } from './tool-entry.ts';
 
 /** One tool as the agent sees it. */
 export interface Exposed {
@@ -29,7 +30,10 @@ export interface Exposed {
 
 /** What one principal sees under one policy and one state of the catalog. */
 export interface Table {
+  /** Those included whose server is down: they can be called, to hear why. */
   readonly byName: ReadonlyMap<string, Exposed>;
+  /** Those that a list shows. */
+  readonly listed: readonly Exposed[];
   readonly text: string;
   readonly canRead: boolean;
   /** Names that two tools claim, and are therefore not shown. */
@@ -56,24 +60,27 @@ export class Exposures {
 
   /** The table for a list: every server of the principal is asked first. Throws POLICY_FAILED. */
   async tableFor(principal: Principal): Promise<Table> {
-    await this.#catalog.refresh(this.#serversOf(principal));
+    await this.#catalog.refresh(this.#serversOf(principal), 'let');
     return this.#tableNow(principal);
   }
 
   /**
    * Stage 2: the exposed tool of a name, from what is known. A slow or dead server does not hold up the tools of others:
-   * servers are asked only when the name is not known yet, or when the tool's own server has changed its list.
-   * Throws UNKNOWN_TOOL, POLICY_FAILED.
+   * servers are asked only when the name is not known yet, or when the tool's own server has changed its list or is not
+   * running. Throws UNKNOWN_TOOL, POLICY_FAILED, and SERVER_UNAVAILABLE for a tool that this principal knows.
    */
   async resolve(principal: Principal, name: string): Promise<{ table: Table; exposed: Exposed }> {
     const table = await this.#tableNow(principal);
     const found = findExposed(table.byName, name)?.value;
     const current = found !== undefined && (found.entry === undefined || this.#catalog.isFresh(found.server.name));
     if (current) return { table, exposed: found };
-    await this.#catalog.refresh(found === undefined ? this.#serversOf(principal) : [found.server.name]);
+    if (found === undefined) await this.#catalog.refresh(this.#serversOf(principal), 'let');
+    else await this.#catalog.refresh([found.server.name], 'wake');
     const next = await this.#tableNow(principal);
     const exposed = findExposed(next.byName, name)?.value;
     if (exposed === undefined) throw new TollgateError('UNKNOWN_TOOL');
+    const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
+    if (problem !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: problem });
     return { table: next, exposed };
   }
 
@@ -118,7 +125,8 @@ export class Exposures {
     const { names, collisions } = exposedNames(all.map(named));
     const exposed = all.flatMap((one) => this.#expose(one, { name: shownName(named(one)), maxBytes })).filter((one) => names.has(one.name));
     const byName = new Map(exposed.map((one) => [one.name, one]));
-    return { byName, collisions, canRead: byName.get('read')?.primitive === 'read', text: `{"tools":[${exposed.map((one) => one.text).join(',')}]}` };
+    const listed = [...byName.values()].filter(({ entry, server }) => entry === undefined || !this.#catalog.problems.has(server.name));
+    return { byName, listed, collisions, canRead: byName.get('read')?.primitive === 'read', text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
   }
 
   #expose(one: Shown, { name, maxBytes }: { name: string; maxBytes: number }): readonly Exposed[] {

@@ -50,6 +50,7 @@ export class Gateway implements Facade {
     const session = openSession(isDeepStrictEqual(known, principal) ? principal : known, transport);
     this.#shared.audit.append({ type: 'session', event: 'opened', outcome: 'allow', session: session.id, transport, principal: shown(session.principal) });
     this.#sessions.add(session);
+    this.#generation.demand(session);
     return session;
   }
 
@@ -102,6 +103,7 @@ export class Gateway implements Facade {
     const before = this.#generation;
     this.#generation = next;
     const ended = [...this.#sessions].filter((session) => !this.#renew(session, before, next));
+    for (const session of this.#sessions) next.demand(session);
     void this.#retire(before);
     this.#announcer ??= setTimeout(() => {
       this.#announcer = undefined;

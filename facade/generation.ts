@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { RawTool } from '../catalogs/tool.ts';
 import type { Policy, Principal } from '../policies/port.ts';
-import type { Listed, Served } from './catalog.ts';
+import type { Served } from './catalog.ts';
 import { Catalog } from './catalog.ts';
 import type { Deps } from './call.ts';
 import type { CapsConfig, Config } from './config/config.ts';
@@ -10,6 +10,8 @@ import { mergeProfiles } from './config/profiles.ts';
 import { Exposures } from './exposure.ts';
 import { createPlans } from './plan.ts';
 import { openRecorder, type Recorder } from './recording/writer.ts';
+import { openKnownLists } from './servers/known-lists.ts';
+import type { OpenSession } from './session.ts';
 import { appendQuietly, type Shared } from './shared.ts';
 import { createNotices } from './unoffered.ts';
 
@@ -44,10 +46,8 @@ export class Generation {
     this.policy = policy;
     this.#recorder = recorderOf(config, shared);
     const notices = createNotices(policy, (line) => shared.log.warn(line));
-    this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: (listed) => {
-      recordListing(shared, listed);
-      notices.judge(listed.server, this.catalog.entries(listed.server));
-    } }, before?.catalog);
+    const known = openKnownLists({ config, digest: shared.digest, onFault: (err) => shared.log.error({ err }, 'known lists') });
+    this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: (server) => notices.judge(server, this.catalog.entries(server)), known }, before?.catalog);
     for (const server of this.catalog.servers.keys()) notices.judge(server, this.catalog.entries(server));
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes });
@@ -67,6 +67,12 @@ export class Generation {
   serversOf(principal: Principal): readonly string[] {
     const profiles = principal.profiles.flatMap((name) => this.config.profiles.get(name) ?? []);
     return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...Object.values(profile.primitives)]))];
+  }
+
+  /** Tells the servers of a session how long it wants them to stay (CY-23). */
+  demand({ id, principal }: OpenSession): void {
+    const { lifetimes } = mergeProfiles(this.config, principal.profiles);
+    for (const name of this.serversOf(principal)) this.catalog.servers.get(name)?.adapter.demand?.(id, lifetimes[name]);
   }
 
   /** Does work that keeps this generation alive until it has ended. */
@@ -107,8 +113,4 @@ function recorderOf(config: Config, { log, audit }: Shared): Recorder | undefine
     log.error({ err: error.cause }, error.message);
     appendQuietly(audit, { type: 'config', event: 'unrecorded', outcome: 'error', code: error.code });
   } });
-}
-
-function recordListing({ audit }: Shared, { server, tools, code }: Listed): void {
-  appendQuietly(audit, { type: 'server', server, event: code === undefined ? 'listed' : 'failed', outcome: code === undefined ? 'allow' : 'error', ...(tools === undefined ? {} : { tools }), ...(code === undefined ? {} : { code }) });
 }

@@ -12,7 +12,7 @@ export async function listTools(exposures: Exposures, session: OpenSession, how:
     requireOpen(session);
     const table = await exposures.tableFor(session.principal);
     session.listed.clear();
-    for (const exposed of table.byName.values()) session.listed.set(exposed.name, exposed.pin);
+    for (const exposed of table.listed) session.listed.set(exposed.name, exposed.pin);
     session.shown = table.text;
     return { kind: 'result', text: withoutSecrets(table.text, how.redactor) };
   } catch (thrown) {

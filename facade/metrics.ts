@@ -1,5 +1,5 @@
 /** Owns the counters of the process in Prometheus text format (HB-06); refuses labels whose number a client could grow. */
-import type { HealthState } from '../adapters/port.ts';
+import type { HealthState, ServerEvent } from '../adapters/port.ts';
 import type { TollgateError } from '../catalogs/errors.ts';
 import type { Trace } from './record.ts';
 
@@ -15,8 +15,16 @@ interface Durations {
 
 /** Counts ends of calls; a tool that did not resolve is `unknown`, so names from outside make no series. */
 export class Metrics {
+  readonly #events = new Map<string, number>();
   readonly #calls = new Map<string, number>();
   readonly #durations = new Map<string, Durations>();
+
+  /** Events of calls are counted as calls. */
+  onServerEvent({ server, event }: ServerEvent): void {
+    if (event.startsWith('tool.')) return;
+    const key = `server="${escape(server)}",event="${event}"`;
+    this.#events.set(key, (this.#events.get(key) ?? 0) + 1);
+  }
 
   onEnd(trace: Trace, error: TollgateError | undefined): void {
     const tool = trace.exposed?.name ?? 'unknown';
@@ -38,6 +46,8 @@ export class Metrics {
     for (const [name, { state }] of servers) for (const each of STATES) lines.push(`tollgate_server_state{server="${escape(name)}",state="${each}"} ${each === state ? 1 : 0}`);
     lines.push('# HELP tollgate_server_restarts_total Restarts of servers.', '# TYPE tollgate_server_restarts_total counter');
     for (const [name, { restarts }] of servers) lines.push(`tollgate_server_restarts_total{server="${escape(name)}"} ${restarts}`);
+    lines.push('# HELP tollgate_server_events_total What happened to servers.', '# TYPE tollgate_server_events_total counter');
+    for (const [key, count] of this.#events) lines.push(`tollgate_server_events_total{${key}} ${count}`);
     lines.push('# HELP tollgate_budget_unsettled Leases whose settling failed and is tried again.', '# TYPE tollgate_budget_unsettled gauge', `tollgate_budget_unsettled ${unsettled}`);
     return `${lines.join('\n')}\n`;
   }

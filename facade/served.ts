@@ -1,10 +1,10 @@
 /** Owns what a server's configuration says of its tools: what they do, how long they may take; which are offered is the policy's. */
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
-import type { Semantics } from '../catalogs/tool.ts';
+import type { RawTool, Semantics } from '../catalogs/tool.ts';
 import type { Served } from './catalog.ts';
 import type { ServerConfig } from './config/config.ts';
 
-/** What a tool does that nobody has classified. Annotations of servers never count (MCP specification: untrusted). */
+/** What a tool does that nobody has classified. */
 const UNKNOWN: Semantics = { verb: 'destructive' };
 /** What the four primitives of the internal server may take; bash has times of its own. */
 const INTERNAL_MS = 30_000;
@@ -16,7 +16,7 @@ export function serveExternal(config: ServerConfig, parts: { adapter: ServerAdap
     name: config.name,
     adapter: parts.adapter,
     ...(parts.backend === undefined ? {} : { backend: parts.backend }),
-    semanticsOf: (tool) => rules.find((rule) => rule.matches(tool))?.semantics ?? parts.known.get(tool) ?? UNKNOWN,
+    semanticsOf: (tool, annotations) => rules.find((rule) => rule.matches(tool))?.semantics ?? parts.known.get(tool) ?? (config.trustHints ? hinted(annotations) : UNKNOWN),
     labels: config.labels,
     ...(config.validateOutput === undefined ? {} : { validateOutput: config.validateOutput }),
     timeoutMs: config.timeoutMs,
@@ -30,6 +30,15 @@ export function serveInternal(backend: PrimitiveBackend): Served {
     name: backend.name, adapter: backend, backend, semanticsOf: () => UNKNOWN, labels: [],
     validateOutput: 'strict', timeoutMs: INTERNAL_MS, hardTimeoutMs: INTERNAL_MS,
   };
+}
+
+/**
+ * What the server says of its tool. Annotations are untrusted (MCP specification, tool annotations): a server that lies about
+ * delete_all would open itself, so they count only where the owner has confirmed them (PF-05).
+ */
+function hinted(annotations: RawTool['annotations']): Semantics {
+  if (annotations?.['readOnlyHint'] === true) return { verb: 'read' };
+  return annotations?.['destructiveHint'] === false ? { verb: 'write' } : UNKNOWN;
 }
 
 /** A name, or a pattern in which `*` stands for any characters. */

@@ -1,6 +1,6 @@
 /** Owns the notice that rules name tools or arguments that a server, once it is listed, does not have; refuses nothing: servers change, and a rule may come before its tool. */
 import type { OfferedTool, Policy } from '../policies/port.ts';
-import type { ToolEntry } from './catalog.ts';
+import type { ToolEntry } from './tool-entry.ts';
 
 /** Says each line once. `judge` takes what a server lists at present. */
 export function createNotices(policy: Policy, say: (line: string) => void): { readonly judge: (server: string, entries: readonly ToolEntry[]) => void } {

@@ -15,8 +15,9 @@ export async function runStdio(options: CommonOptions & { as?: string }, io: Io,
   const principal = readPrincipal(config, options, io);
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
-  return withReloading({ config, options, io, assemble, listening: false }, async ({ gateway, notices, onFault }) => {
+  return withReloading({ config, options, io, assemble, listening: false }, async ({ gateway, notices, onFault, warmUp }) => {
     tell(notices, io);
+    warmUp();
     await serveStdio({ facade: gateway, principal, input: io.stdin as Readable, output: io.out as Writable, maxBytes: MAX_MESSAGE, stop: stop.signal, onFault });
     return EXIT.ok;
   });
@@ -28,8 +29,9 @@ export async function runHttp(options: CommonOptions & { port?: number }, io: Io
   const listen = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
   const { stopped } = io;
   return withReloading({ config, options, io, assemble, listening: true }, async (assembled, reloader) => {
-    const { gateway, notices, onFault } = assembled;
+    const { gateway, notices, onFault, warmUp } = assembled;
     tell(notices, io);
+    warmUp();
     io.onHangup?.(() => void reloader.now());
     const access = openAccess(config, listen);
     const server = await serveHttp({ facade: gateway, listen, authenticate: createAccess(() => assembled.config, listen), onFault });

@@ -10,7 +10,7 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
   const principal = readPrincipal(config, options, io);
   return askFacade({ config, options, io, assemble }, async ({ deps, catalog, serversOf }) => {
     const view = await deps.exposures.tableFor(principal);
-    const rows = [...view.byName.values()].map((one) => ({ name: one.name, server: one.server.name, tool: one.entry?.tool.name ?? one.primitive ?? '', bytes: Buffer.byteLength(one.text) }));
+    const rows = view.listed.map((one) => ({ name: one.name, server: one.server.name, tool: one.entry?.tool.name ?? one.primitive ?? '', bytes: Buffer.byteLength(one.text) }));
     const missing = serversOf(principal).flatMap((name) => (catalog.problems.has(name) ? [{ name, reason: catalog.problems.get(name) ?? '' }] : []));
     const data = options.json === true
       ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions, missing })}\n`
@@ -27,7 +27,7 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
 export async function runServers(options: CommonOptions, io: Io, assemble: Assemble): Promise<number> {
   const config = readConfig(options, io);
   return askFacade({ config, options, io, assemble }, async ({ catalog }) => {
-    await catalog.refresh([...catalog.servers.keys()]);
+    await catalog.refresh([...catalog.servers.keys()], 'wake');
     const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
       const entries = catalog.entries(name);
       const hostile = entries.filter((entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined);

@@ -1,5 +1,6 @@
 /** Owns the shape of a loaded configuration: complete, frozen, every default filled in. */
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
+import type { Lifetime } from '../../adapters/port.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 import type { SecretSource } from './secret-sources.ts';
 
@@ -24,6 +25,10 @@ export interface ServerConfig {
   readonly semantics: readonly { readonly pattern: string; readonly semantics: Semantics }[];
   /** Id of a mapping under catalogs/primitives/ that lets this server serve primitives. */
   readonly mapping?: string;
+  /** The owner has read what the server says its tools do, and lets it count. */
+  readonly trustHints: boolean;
+  readonly start: 'lazy' | 'eager';
+  readonly lifetime: Lifetime;
   readonly connectTimeoutMs: number;
   readonly timeoutMs: number;
   readonly hardTimeoutMs: number;
@@ -93,6 +98,8 @@ export interface ProfileConfig {
   readonly expose: readonly ExposeRule[];
   readonly budgets: readonly BudgetConfig[];
   readonly caps: Partial<CapsConfig>;
+  /** Server → how long it stays for sessions of this profile. */
+  readonly lifetimes: Readonly<Record<string, Lifetime>>;
   readonly schemaProfile?: string;
   /** Only reading runs until the plan of the run is approved (CY-27); one profile of several suffices. Default false. */
   readonly plan: boolean;

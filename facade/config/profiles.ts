@@ -50,7 +50,7 @@ function buildProfile(name: string, written: WrittenProfile, base: WrittenExpose
   const reached = expose.filter(({ tool }) => servers.includes(tool.slice(0, tool.indexOf('.'))));
   const budgets = (written.budgets ?? []).map(buildBudget);
   const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
-  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, plan: written.plan ?? false, ...schemaProfile };
+  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, lifetimes: written.lifetimes ?? {}, plan: written.plan ?? false, ...schemaProfile };
 }
 
 /**
@@ -71,6 +71,7 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
     expose: lastOf(stacked.flatMap(({ expose }) => expose), exposedName),
     budgets: lastOf(stacked.flatMap(({ budgets }) => budgets), ({ id }) => id),
     caps: Object.assign({}, ...stacked.map(({ caps }) => caps)) as ProfileConfig['caps'],
+    lifetimes: Object.assign({}, ...stacked.map(({ lifetimes }) => lifetimes)) as ProfileConfig['lifetimes'],
     ...(schemaProfile !== undefined && { schemaProfile }),
     plan: stacked.some(({ plan }) => plan),
   };

@@ -12,7 +12,7 @@ import type { SandboxBase } from './sandbox.ts';
 import type { WrittenServer } from './written.ts';
 
 /** Defaults of a server; the schema names the same ones (HA-08, HA-09, HE-02). */
-export const SERVER_DEFAULTS = { connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, reconnectBackoffMs: 1000 } as const;
+export const SERVER_DEFAULTS = { connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, reconnectBackoffMs: 1000, start: 'lazy', lifetime: 'on-demand' } as const;
 
 /** What the building of servers needs beside the entry. */
 export interface ServerContext {
@@ -57,6 +57,9 @@ export function settingsOf(written: WrittenServer, base: SandboxBase): Omit<Serv
     ...(mapping !== undefined && { mapping }),
     ...(validateOutput !== undefined && { validateOutput }),
     approved: written.approved ?? false,
+    trustHints: written.trustHints ?? false,
+    start: written.start ?? SERVER_DEFAULTS.start,
+    lifetime: written.lifetime ?? SERVER_DEFAULTS.lifetime,
     tools: written.tools ?? {},
     semantics: Object.entries(written.semantics ?? {}).map(([pattern, meaning]) => ({ pattern, semantics: toSemantics(meaning) })),
     connectTimeoutMs: written.connectTimeoutMs ?? SERVER_DEFAULTS.connectTimeoutMs,

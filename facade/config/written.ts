@@ -1,4 +1,5 @@
 /** Owns the shape of tollgate.yaml as people write it, after its variables are filled in; what is absent here gets its default in the loader. */
+import type { Lifetime } from '../../adapters/port.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
 import type { BudgetConfig, CapsConfig, ListenConfig, SandboxConfig } from './config.ts';
@@ -40,6 +41,9 @@ export interface WrittenServer {
   readonly tools?: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
   readonly semantics?: Readonly<Record<string, Verb | Semantics>>;
   readonly mapping?: string;
+  readonly trustHints?: boolean;
+  readonly start?: 'lazy' | 'eager';
+  readonly lifetime?: Lifetime;
   readonly connectTimeoutMs?: number;
   readonly timeoutMs?: number;
   readonly hardTimeoutMs?: number;
@@ -85,6 +89,7 @@ export interface WrittenProfile {
   readonly expose?: WrittenExpose;
   readonly budgets?: readonly WrittenBudget[];
   readonly caps?: Partial<CapsConfig>;
+  readonly lifetimes?: Readonly<Record<string, Lifetime>>;
   readonly schemaProfile?: string;
   readonly plan?: boolean;
 }

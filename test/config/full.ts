@@ -27,6 +27,9 @@ servers:
       read_*: read
       write_file: {verb: write, paths: [path], urls: [from], command: run, byArgument: {argument: mode, verbs: {wipe: destructive}}}
     mapping: server-filesystem
+    trustHints: true
+    start: eager
+    lifetime: keep-alive
     connectTimeoutMs: 9000
     timeoutMs: 20000
     hardTimeoutMs: 40000
@@ -57,6 +60,7 @@ profiles:
     budgets:
       - {id: dev-calls, scope: session, window: 61, calls: 50, argBytes: 60, outputBytes: 70, wallMs: 80, concurrent: 90, when: {server: web, tool: web.x, verb: write, role: user, profile: plain}}
     caps: {bytes: 5000, lines: 50, argBytes: 5000, spillBytes: 5000, validateOutput: 'off', concurrent: 2, timeoutMs: 5000}
+    lifetimes: {web: ephemeral}
     schemaProfile: flat
     plan: true
   plain: {servers: [web]}

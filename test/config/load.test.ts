@@ -95,7 +95,7 @@ describe('what is filled in', () => {
       expect(config.servers.size).toBe(0);
       expect(config.principals).toEqual([{ id: 'local', role: 'user', groups: [], profiles: ['default'], client: 'local', stdio: true, owner: true }]);
       expect(config.profiles.get('default')).toEqual({
-        name: 'default', servers: [], primitives: { read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' }, expose: [], budgets: [], caps: {}, plan: false,
+        name: 'default', servers: [], primitives: { read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' }, expose: [], budgets: [], caps: {}, lifetimes: {}, plan: false,
       });
     });
   });
@@ -110,7 +110,7 @@ servers:
 `);
       expect(servers.get('plain')).toEqual({
         name: 'plain', transport: 'stdio', command: 'x', args: [], env: {}, headers: {}, approved: false, tools: {}, semantics: [], labels: [],
-        connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, reconnectBackoffMs: 1000, source: 'tollgate.yaml',
+        connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, start: 'lazy', lifetime: 'on-demand', trustHints: false, reconnectBackoffMs: 1000, source: 'tollgate.yaml',
         sandbox: { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 256 } },
       });
       expect(servers.get('full')).toMatchObject({ transport: 'sse', url: 'https://x.example/mcp', timeoutMs: 5000, maxRetries: 0, reconnectBackoffMs: 10 });

@@ -1,0 +1,41 @@
+/** Owns the kill switch of a backend that runs in this process; refuses its calls and ends what it has running. */
+import type { TollgateError } from '../catalogs/errors.ts';
+import type { Health, PrimitiveBackend } from './port.ts';
+
+/** A backend that can be halted like a server. */
+export interface Haltable extends PrimitiveBackend {
+  /** With a refusal: ends what runs, and refuses calls until it is called without one. */
+  halt(refusal: TollgateError | undefined): void;
+}
+
+/** `halted` is asked before each call, as by a server (see AdapterOptions). */
+export function haltable(inner: PrimitiveBackend, halted: (name: string) => Promise<TollgateError | undefined>): Haltable {
+  let refusal: TollgateError | undefined;
+  const halt = (now: TollgateError | undefined): void => {
+    // Ending a session that has ended already throws nothing; the rest is told by the next call.
+    if (now !== undefined && refusal === undefined) inner.stop().catch(() => undefined);
+    refusal = now;
+  };
+  const health = (): Health => {
+    const { restarts, badLines, ...rest } = inner.health();
+    return refusal === undefined ? { restarts, badLines, ...rest } : { state: 'disabled', reason: `${refusal.message} ${refusal.next}`, restarts, badLines };
+  };
+  return {
+    name: inner.name,
+    start: (signal) => inner.start(signal),
+    listTools: (signal) => inner.listTools(signal),
+    call: async (call) => {
+      halt(await halted(inner.name));
+      if (refusal !== undefined) throw refusal;
+      return inner.call(call);
+    },
+    health,
+    info: () => inner.info(),
+    onToolsChanged: (listener) => inner.onToolsChanged(listener),
+    stop: () => inner.stop(),
+    endScope: async (scope) => inner.endScope?.(scope),
+    serves: () => inner.serves(),
+    lower: (primitive, args) => inner.lower(primitive, args),
+    halt,
+  };
+}

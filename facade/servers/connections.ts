@@ -1,0 +1,46 @@
+/** Owns the cap on connections over all processes of a state folder; refuses none by itself but says that all are taken. */
+import type { SharedSlots } from '../../adapters/port.ts';
+import type { Claim, State } from '../state/state.ts';
+
+const SPACE = 'connections';
+const WANTED = 'wanted';
+
+/** Connections that all processes share, each a lease that ends with its process. */
+export class SharedConnections implements SharedSlots {
+  readonly #state: State;
+  readonly #claim: Claim;
+  readonly #onFault: (thrown: unknown) => void;
+  #heard: string | undefined;
+
+  /** `onFault` is told when a lease cannot be given back: it ends with the process then. */
+  constructor(state: State, { limit, onFault }: { limit: number; onFault: (thrown: unknown) => void }) {
+    this.#state = state;
+    this.#claim = { budget: SPACE, scope: 'folder', key: '', demands: [], concurrent: limit };
+    this.#onFault = onFault;
+  }
+
+  async take(): Promise<(() => void) | undefined> {
+    const answer = await this.#state.reserve([this.#claim], Date.now());
+    if ('refused' in answer) return undefined;
+    let held = true;
+    return () => {
+      if (!held) return;
+      held = false;
+      void (async () => this.#state.settle(answer.held, { outputBytes: 0, wallMs: 0 }))().catch(this.#onFault);
+    };
+  }
+
+  async ask(): Promise<void> {
+    this.#heard = `${process.pid} ${Date.now()}`;
+    await this.#state.put(SPACE, WANTED, this.#heard);
+  }
+
+  /** True once for each time that another process has asked since the last question. */
+  async isAsked(): Promise<boolean> {
+    const wanted = await this.#state.get(SPACE, WANTED);
+    const isNew = wanted !== undefined && wanted !== this.#heard && this.#heard !== undefined;
+    // What was asked before this process began was not asked of it.
+    this.#heard = wanted ?? '';
+    return isNew;
+  }
+}

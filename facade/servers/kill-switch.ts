@@ -1,0 +1,61 @@
+/** Owns the kill switch in the shared state: which servers nobody may run or call, in all processes; refuses to guess when the state cannot be read. */
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { State } from '../state/state.ts';
+
+const SPACE = 'kill';
+/** No server has this name. */
+const ALL = '*';
+
+/** One switch that is thrown. `server` is absent for all servers. */
+export interface Kill {
+  readonly server?: string;
+  /** ISO 8601, UTC. */
+  readonly since: string;
+  /** The user who threw it. */
+  readonly by: string;
+}
+
+/** Reads the state at every question: what another process threw holds from the next call on. */
+export class KillSwitch {
+  readonly #state: State;
+
+  constructor(state: State) {
+    this.#state = state;
+  }
+
+  /** Throws the switch of one server, or of all. */
+  async throw({ server, since, by }: Kill): Promise<void> {
+    await this.#state.put(SPACE, server ?? ALL, JSON.stringify({ since, by }));
+  }
+
+  /** Lifts the switch of one server, or every switch. The names that may run again; empty when none was thrown. */
+  async lift(server?: string): Promise<readonly string[]> {
+    const names = [...(await this.#state.list(SPACE)).keys()].filter((name) => server === undefined || name === server);
+    for (const name of names) await this.#state.remove(SPACE, name);
+    return names;
+  }
+
+  /** All that are thrown, that of all servers first. */
+  async list(): Promise<readonly Kill[]> {
+    return [...(await this.#state.list(SPACE))].map(([server, text]) => ({ ...(server === ALL ? {} : { server }), ...(JSON.parse(text) as Omit<Kill, 'server'>) }));
+  }
+
+  /** What stands against a server, or undefined. Throws STATE_FAILED: what cannot be known to run must not. */
+  async refusalOf(server: string): Promise<TollgateError | undefined> {
+    const thrown = await this.#state.list(SPACE);
+    return thrown.size === 0 ? undefined : refusalIn(new Set(thrown.keys()), server);
+  }
+
+  /** The names that are thrown, for comparing. */
+  async names(): Promise<ReadonlySet<string>> {
+    return new Set((await this.#state.list(SPACE)).keys());
+  }
+}
+
+/** As `refusalOf`, for names that were read already. */
+export function refusalIn(names: ReadonlySet<string>, server: string): TollgateError | undefined {
+  if (!names.has(ALL) && !names.has(server)) return undefined;
+  const what = names.has(server) ? `Server "${server}" was` : 'All servers were';
+  const how = names.has(server) ? `tollgate kill --lift ${server}` : 'tollgate kill --lift';
+  return new TollgateError('SERVER_UNAVAILABLE', { detail: `${what} stopped by the kill switch.`, next: `Go on without it. The owner lifts it with \`${how}\`.`, data: { killed: true } });
+}

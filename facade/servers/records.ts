@@ -1,0 +1,18 @@
+/** Owns what of the servers' events stands in the audit; has counts of tools only, and leaves calls to their own records. */
+import type { ServerEvent } from '../../adapters/port.ts';
+import type { AuditOutcome, ServerEntry } from '../audit/entry.ts';
+
+const FAULTS: ReadonlySet<ServerEvent['event']> = new Set(['start.failed', 'crashed', 'failed', 'disconnected', 'reconnect.exhausted', 'tools.failed']);
+
+/** The record of an event; undefined for what an intent and an outcome say already. */
+export function recordOf(event: ServerEvent): ServerEntry | undefined {
+  if (event.event === 'tool.completed' || event.event === 'tool.failed') return undefined;
+  const { event: word, server, id, ...facts } = event;
+  const outcome: AuditOutcome = word === 'killed' ? 'deny' : FAULTS.has(word) ? 'error' : 'allow';
+  return { type: 'server', server, event: word, ...(id === '' ? {} : { id }), outcome, ...counted(facts) };
+}
+
+/** Lists become their lengths: names of tools are text of servers. */
+function counted(facts: Readonly<Record<string, unknown>>): Partial<ServerEntry> {
+  return Object.fromEntries(Object.entries(facts).map(([key, value]) => [key, Array.isArray(value) ? value.length : value]));
+}

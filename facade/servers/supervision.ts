@@ -1,0 +1,94 @@
+/** Owns what the facade gives the supervisor of servers, and the watch over what other processes want of it; starts no server itself. */
+import { createHash } from 'node:crypto';
+import type { OnEvent, SharedSlots } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { appendQuietly, type Shared } from '../shared.ts';
+import { isAlive, OWN_MARK } from '../state/process.ts';
+import { SharedConnections } from './connections.ts';
+import { KillSwitch, refusalIn } from './kill-switch.ts';
+import { ServerLogs } from './logs.ts';
+import { recordOf } from './records.ts';
+
+/** How often other processes are listened to; what they threw holds for calls at once all the same. */
+const WATCH_MS = 500;
+
+/** What a supervisor must be able to do at their word. */
+export interface Supervised {
+  /** Those with a refusal end at once and refuse starts, the others may start again. */
+  halt(refusalOf: (server: string) => TollgateError | undefined): void;
+  /** Gives up an idle connection, if there is one. */
+  yieldOne(): Promise<void>;
+}
+
+/** What a supervisor is given (see AdapterOptions in adapters/). */
+export interface SupervisorOptions {
+  readonly onStderr: (server: string, line: string) => void;
+  readonly onEvent: OnEvent;
+  readonly halted: (server: string) => Promise<TollgateError | undefined>;
+  readonly shared: SharedSlots;
+  readonly owner: string;
+}
+
+/** One process's part in the supervision of the servers of a state folder. */
+export class Supervision {
+  readonly killSwitch: KillSwitch;
+  readonly #shared: Shared;
+  readonly #connections: SharedConnections;
+  readonly #logs: ServerLogs;
+  readonly #tag: string;
+  #killed: ReadonlySet<string> = new Set();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(shared: Shared, { state, connections }: { state: string; connections: number }) {
+    const onFault = (thrown: unknown): void => shared.log.error({ err: thrown }, 'supervision');
+    this.#shared = shared;
+    this.killSwitch = new KillSwitch(shared.state);
+    this.#connections = new SharedConnections(shared.state, { limit: connections, onFault });
+    this.#logs = new ServerLogs({ state, redactor: shared.redactor, onFault });
+    this.#tag = createHash('sha256').update(state).digest('hex').slice(0, 12);
+  }
+
+  /** What the pool of servers is to be made with. */
+  options(): SupervisorOptions {
+    return {
+      onStderr: (server, line) => {
+        this.#logs.write(server, line);
+        this.#shared.log.debug({ server }, line);
+      },
+      onEvent: this.#onEvent,
+      halted: (server) => this.killSwitch.refusalOf(server),
+      shared: this.#connections,
+      owner: `${this.#tag}.${OWN_MARK.pid}.${OWN_MARK.born}`,
+    };
+  }
+
+  /** Whether a mark of a process names a facade of this state folder that is gone, so that nobody will end the process. */
+  isOrphan(mark: string): boolean {
+    const [, tag, pid, born] = /^([0-9a-f]{12})\.(\d+)\.([^/]*)\//.exec(mark) ?? [];
+    return tag === this.#tag && born !== undefined && !isAlive({ pid: Number(pid), born });
+  }
+
+  /** Listens to the other processes until `close`. */
+  watch(supervised: Supervised): void {
+    this.#timer = setInterval(() => void this.#look(supervised).catch((thrown: unknown) => this.#shared.log.error({ err: thrown }, 'supervision')), WATCH_MS).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  async #look(supervised: Supervised): Promise<void> {
+    const killed = await this.killSwitch.names();
+    if (killed.size !== this.#killed.size || [...killed].some((name) => !this.#killed.has(name))) {
+      this.#killed = killed;
+      supervised.halt((server) => refusalIn(killed, server));
+    }
+    if (await this.#connections.isAsked()) await supervised.yieldOne();
+  }
+
+  readonly #onEvent: OnEvent = (event) => {
+    this.#shared.metrics.onServerEvent(event);
+    const record = recordOf(event);
+    if (record !== undefined) appendQuietly(this.#shared.audit, record);
+  };
+}

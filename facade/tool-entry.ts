@@ -1,0 +1,64 @@
+/** Owns one tool of one server as the facade knows it: judged, pinned, projected when asked; refuses a hostile definition alone. */
+import { createHash } from 'node:crypto';
+import { auditTool } from '../catalogs/audit.ts';
+import { tighten, type Bound } from '../catalogs/projection/bounds.ts';
+import { loadSchemaProfile, project, type Projection } from '../catalogs/projection/project.ts';
+import type { RawTool, Semantics } from '../catalogs/tool.ts';
+import { createValidator, type Validator } from '../catalogs/validate.ts';
+import type { Served } from './catalog.ts';
+
+/** One tool of one server. Projections and validators are made on first use and kept with the entry. */
+export class ToolEntry {
+  readonly server: Served;
+  readonly tool: RawTool;
+  readonly semantics: Semantics;
+  /** SHA-256 of the whole raw definition: what was listed is what is called. */
+  readonly pin: string;
+  readonly notes: readonly string[];
+  quarantine: string | undefined;
+  #input: Validator | undefined;
+  #output: Validator | undefined;
+  readonly #projections = new Map<string, Projection>();
+
+  constructor(server: Served, tool: RawTool) {
+    const audit = auditTool(tool);
+    this.server = server;
+    this.tool = tool;
+    this.semantics = server.semanticsOf(tool.name, tool.annotations);
+    this.pin = createHash('sha256').update(JSON.stringify(tool)).digest('hex');
+    this.quarantine = audit.quarantine;
+    this.notes = audit.notes;
+  }
+
+  get input(): Validator {
+    this.#input ??= createValidator(this.tool.inputSchema);
+    return this.#input;
+  }
+
+  /** Judge of structuredContent; undefined when the tool declares no output schema. */
+  get output(): Validator | undefined {
+    if (this.tool.outputSchema === undefined) return undefined;
+    this.#output ??= createValidator(this.tool.outputSchema, 'output');
+    return this.#output;
+  }
+
+  /** The schema for a provider profile, with bounds of policy; undefined puts this tool, and no other, into quarantine. */
+  projection(profile: string, bounds: readonly Bound[] = []): Projection | undefined {
+    if (bounds.length > 0) return this.#bounded(profile, bounds) ?? this.projection(profile);
+    const known = this.#projections.get(profile);
+    if (known !== undefined) return known;
+    const made = project(this.tool.inputSchema as Record<string, unknown>, loadSchemaProfile(profile));
+    if ('quarantined' in made) {
+      this.quarantine = made.quarantined;
+      return undefined;
+    }
+    this.#projections.set(profile, made);
+    return made;
+  }
+
+  /** Bounds that leave nothing to show, such as no value at all, are left to the words. */
+  #bounded(profile: string, bounds: readonly Bound[]): Projection | undefined {
+    const made = project(tighten(this.tool.inputSchema, bounds), loadSchemaProfile(profile));
+    return 'quarantined' in made ? undefined : made;
+  }
+}
