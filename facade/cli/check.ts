@@ -1,5 +1,9 @@
 /** Owns `check`: configuration and policy are read as at a start, nothing is started or opened for writing. */
+import { asTollgateError } from '../../catalogs/errors.ts';
 import type { Check } from '../assembled.ts';
+import type { Config } from '../config/config.ts';
+import { openPlaces } from '../secrets/secrets.ts';
+import { secretUses } from '../secrets/uses.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
 import { plural } from './print.ts';
@@ -8,17 +12,39 @@ import { plural } from './print.ts';
 export async function runCheck(options: CommonOptions, io: Io, check: Check): Promise<number> {
   const config = readConfig(options, io);
   const { revision, rules } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
+  const unknown = await missingSecrets(config, io);
   const facts = {
     file: config.file, servers: config.servers.size, principals: config.principals.length, profiles: config.profiles.size,
-    policies: config.policies.length, rules, revision, warnings: config.warnings,
+    policies: config.policies.length, rules, revision, warnings: config.warnings, missingSecrets: unknown.names,
   };
   if (options.json === true) {
     io.stdout(`${JSON.stringify(facts)}\n`);
     return EXIT.ok;
   }
   for (const { file, line, column, message } of config.warnings) io.stderr(`${file}:${line}:${column}: ${message}\n`);
+  for (const line of unknown.lines) io.stderr(`${line}\n`);
   const isEmpty = rules === 0 && config.policies.every(({ kind, mode }) => kind === 'yaml' || mode === 'off');
   const parts = [plural(facts.servers, 'server'), plural(facts.principals, 'principal'), plural(facts.profiles, 'profile'), `${plural(rules, 'YAML rule')} in all`, plural(facts.policies, 'policy source')];
   io.stdout(`ok: ${parts.join(', ')} (revision ${revision.slice(0, 12)})\n${isEmpty ? 'No rule and no policy: every call is denied.\n' : ''}`);
   return EXIT.ok;
+}
+
+/** Secrets that servers use and that are nowhere. It is no fault of the file: whoever runs it here may store them later. */
+async function missingSecrets(config: Config, io: Io): Promise<{ readonly names: readonly string[]; readonly lines: readonly string[] }> {
+  const uses = secretUses(config);
+  if (uses.size === 0) return { names: [], lines: [] };
+  const { vault, env } = openPlaces({ state: config.state, env: io.env });
+  try {
+    const known = new Set((await vault.list()).map(({ name }) => name));
+    const isMissing = (name: string): boolean => {
+      const source = config.secretSources.get(name);
+      return source === undefined ? !known.has(name) : source.from === 'env' && env[source.variable] === undefined;
+    };
+    const names = [...uses.keys()].filter(isMissing);
+    return { names, lines: names.map((name) => `warning: secret ${name} is missing, and ${(uses.get(name) ?? []).join(', ')} cannot start without it; store it with: tollgate secret set ${name}`) };
+  } catch (thrown) {
+    const error = asTollgateError(thrown);
+    if (error.code !== 'VAULT_FAILED') throw thrown;
+    return { names: [], lines: [`warning: whether the secrets of servers are there was not looked at: ${error.message} ${error.next}`] };
+  }
 }

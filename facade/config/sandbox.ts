@@ -1,5 +1,6 @@
 /** Owns what isolated programs are given by tollgate.yaml; refuses folders so broad that the isolation would be one in name only. */
 import path from 'node:path';
+import { parseDomain } from '../../catalogs/domains.ts';
 import type { BashConfig, SandboxConfig } from './config.ts';
 import { isWithin, realPath } from './files.ts';
 import { quote } from './problems.ts';
@@ -53,15 +54,24 @@ export function checkSandboxes(written: Written, guarded: Guarded): void {
     if (server.isolation === 'container' && server.sandbox?.image === undefined) guarded.report.refuse([...at, 'isolation'], `server ${quote(name)}: a container has no image; add sandbox: {image: name@sha256:…}`);
     if (server.isolation === 'direct' && server.sandbox !== undefined) refuseIdle([...at, 'sandbox'], guarded);
     checkPaths(server.sandbox?.filesystem, [...at, 'sandbox', 'filesystem'], guarded);
+    checkDomains(server.sandbox?.network, [...at, 'sandbox', 'network'], guarded);
   }
   const { isolation, ...given } = written.bash ?? {};
   const [idle] = isolation === 'direct' ? Object.keys(given) : [];
   if (idle !== undefined) refuseIdle(['bash', idle], guarded);
   checkPaths(given.filesystem, ['bash', 'filesystem'], guarded);
+  checkDomains(given.network, ['bash', 'network'], guarded);
 }
 
 function refuseIdle(at: Path, { report }: Guarded): void {
   report.refuseKey(at, 'settings of a sandbox beside isolation direct: nothing would enforce them; remove one of the two');
+}
+
+function checkDomains(network: WrittenSandbox['network'], at: Path, { report }: Guarded): void {
+  network?.allowedDomains?.forEach((one, index) => {
+    const domain = parseDomain(one);
+    if ('fault' in domain) report.refuse([...at, 'allowedDomains', index], `an allowed domain is ${domain.fault}`);
+  });
 }
 
 function checkPaths(filesystem: WrittenSandbox['filesystem'], at: Path, guarded: Guarded): void {
