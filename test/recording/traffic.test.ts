@@ -105,8 +105,8 @@ describe('stories that were recorded', () => {
     const facade = await start();
     rmSync(recordingFolder(facade.assembled.config.state), { recursive: true });
     writeFileSync(recordingFolder(facade.assembled.config.state), '');
-    const { text } = await facade.call(facade.open('dev'), 'bash', { command: 'echo fine' });
-    expect(text).toContain('fine');
+    const { text } = await facade.call(facade.open('dev'), 'write', { path: 'src/fine.txt', content: 'fine' });
+    expect(text).toContain('Created src/fine.txt');
     await facade.assembled.deps.recorder?.flush();
     expect(facade.records().filter(({ event }) => event === 'unrecorded')).toEqual([expect.objectContaining({ type: 'config', outcome: 'error', code: 'STATE_FAILED' })]);
     await facade.close();
@@ -170,6 +170,13 @@ describe('the commands', () => {
     expect(hidden.err).toContain('hidden from this principal');
     expect((await run('policy', 'why', 'read', '{"path"')).code).toBe(2);
   }, 60_000);
+
+  it('why lets no name from outside drive the terminal', async () => {
+    const { out } = await cli(project, ['policy', 'why', 'read', JSON.stringify({ path: 'src/\u001b[2Jx\u202e' })], { env, user: 'dev', isTTY: true });
+    expect(out).not.toContain('\u001b[2J');
+    expect(out).not.toContain('\u202e');
+    expect(out).toContain('src/\\u{1b}[2Jx\\u{202e}');
+  });
 
   it('why of an id that only the audit knows: rules, places and what they read, and what recording would add', async () => {
     const away = path.join(project.root, 'away');

@@ -23,8 +23,9 @@ export function explanationText(io: Pick<CliIo, 'isTTY'>, call: ShownCall, why: 
   const near = rules.filter(({ fired }) => !fired);
   const overruled = rules.filter(({ fired, mode, id }) => fired && mode === 'enforce' && !ids.has(id));
   const known = [call.id, call.principal, call.time].filter((part) => part !== undefined);
+  // What came from outside is made printable before it is coloured, so that no name can bring a colour of its own.
+  const head = `${paint(io, COLOURS[decision.outcome], decision.outcome.toUpperCase())}  ${printable(call.call)}${known.length === 0 ? '' : `  (${printable(known.join(', '))})`}`;
   const lines = [
-    `${paint(io, COLOURS[decision.outcome], decision.outcome.toUpperCase())}  ${call.call}${known.length === 0 ? '' : `  (${known.join(', ')})`}`,
     ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`),
     ...shadows,
     ...section('Facts that were used', rules.filter(({ fired, id }) => fired && ids.has(id)).flatMap((rule) => rule.conditions.map((condition) => usedLine(rule, condition)))),
@@ -37,7 +38,7 @@ export function explanationText(io: Pick<CliIo, 'isTTY'>, call: ShownCall, why: 
     ...(flips.length === 0 ? ['', 'No change of up to three facts was found that flips the decision.'] : []),
     ...(others > 0 ? ['', `${plural(others, 'other rule')} in YAML said nothing.`] : []),
   ];
-  return `${lines.map(printable).join('\n')}\n`.replaceAll('\\u{1b}[', '\u001b[');
+  return `${[head, ...lines.map(printable)].join('\n')}\n`;
 }
 
 /** A decision of which only the audit knows. */

@@ -1,0 +1,97 @@
+/** Tests what a replay says of calls that cannot be decided anew, which recordings a sample takes, and what is never printed. */
+import path from 'node:path';
+import { writeFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { replayCalls, type RecordedCall, type Replayed } from '../../policies/authoring/replay.ts';
+import type { PolicyParts } from '../../policies/engine.ts';
+import { concealer } from '../../facade/recording/conceal.ts';
+import { recordingOf, type Recording } from '../../facade/recording/recording.ts';
+import { sampleOf } from '../../facade/recording/sample.ts';
+import { callOf, documentOf, parts, policyOf, regoSource, scratch } from '../policy/given.ts';
+import { ALLOWED, traceOf } from './given.ts';
+
+const OPEN = [{ id: 'open', outcome: 'allow', when: {} }];
+
+async function replay(calls: readonly RecordedCall[], over: Partial<PolicyParts> = {}): Promise<readonly Replayed[]> {
+  const found: Replayed[] = [];
+  for await (const one of replayCalls(parts({ rules: [documentOf(OPEN)], ...over }), calls)) found.push(one);
+  return found;
+}
+
+async function recorded(over: Partial<RecordedCall> = {}): Promise<RecordedCall> {
+  const input = callOf({ args: { a: 1 } });
+  return { id: 'id-1', version: 1, input, decision: await (await policyOf(OPEN)).call(input), ...over };
+}
+
+function regoParts(body: string): Partial<PolicyParts> {
+  const folder = scratch();
+  writeFileSync(path.join(folder, 'team.rego'), `package policy.team\n\n${body}\n`);
+  return { folder, sources: [regoSource(path.join(folder, 'team.rego'))] };
+}
+
+describe('a replay', () => {
+  it('guesses nothing: another version, arguments that were not kept, no decision then', async () => {
+    const { argsText: _, ...input } = callOf();
+    const { decision: __, ...undecided } = await recorded();
+    const found = await replay([await recorded(), await recorded({ version: 0 }), await recorded({ input }), undecided]);
+    expect(found.map((one) => [one.class, one.why ?? ''])).toEqual([
+      ['unchanged', ''],
+      ['not-replayable', 'recorded with version 0 of the input, this is 1'],
+      ['not-replayable', 'the arguments were too large to be kept'],
+      ['not-replayable', 'no decision was made when it was recorded'],
+    ]);
+  });
+
+  it('takes a draft that gives no decision for one that denies', async () => {
+    const found = await replay([await recorded({ input: callOf({ argsText: '[1]' }) })]);
+    expect(found[0]).toMatchObject({ class: 'allow-to-deny', before: { outcome: 'allow' }, after: { outcome: 'deny', reasons: [{ id: 'POLICY_FAILED', message: 'The arguments are not an object.' }] } });
+    const { decision: _, ...undecided } = await recorded({ input: callOf({ argsText: '[1]' }) });
+    expect((await replay([undecided]))[0]?.class).toBe('unchanged');
+  });
+
+  it('does not blame the draft for a machine that is too slow, and goes on', async () => {
+    const slow = regoParts('deny contains "slow" if {\n\tinput.effect.arguments.a == 1\n\tcount([x | some i in numbers.range(1, 3000); some j in numbers.range(1, 3000); x := i * j]) < 0\n}');
+    const found = await replay([await recorded(), await recorded({ id: 'id-2', input: callOf({ args: { a: 2 } }) })], slow);
+    expect(found.map((one) => one.class)).toEqual(['not-replayable', 'unchanged']);
+    expect(found[0]?.why).toContain('did not decide in time');
+  }, 30_000);
+
+  it('names the duties that differ', async () => {
+    const [found] = await replay([await recorded()], { rules: [documentOf([{ id: 'open', outcome: 'allow', when: {}, obligations: { timeoutMs: 5 } }])] });
+    expect(found).toMatchObject({ class: 'obligations', obligations: { timeoutMs: [null, 5] } });
+  });
+
+  it('refuses a faulty draft before anything is decided', async () => {
+    await expect(replay([await recorded()], { rules: [documentOf([{ id: 'x', outcome: 'perhaps', when: {} }])] })).rejects.toMatchObject({ code: 'POLICY_INVALID' });
+  });
+});
+
+describe('a sample', () => {
+  const one = (id: string, rule: string, args: unknown = { id }): Recording => recordingOf(traceOf(id, args, { ...ALLOWED, reasons: [{ id: rule, message: '' }] }), undefined) as Recording;
+
+  it('has every way of deciding before a second of one, and no call twice', () => {
+    const many = Array.from({ length: 50 }, (_, number) => one(`common-${number}`, 'common'));
+    const all = [...many, one('rare', 'rare'), one('twice', 'twice'), one('same', 'twice', { id: 'twice' })];
+    expect(sampleOf(all, 3).map(({ decision }) => decision?.reasons[0]?.id).sort()).toEqual(['common', 'rare', 'twice']);
+    expect(sampleOf(all, 5)).toHaveLength(5);
+    expect(sampleOf(all, 100)).toHaveLength(52);
+    expect(sampleOf([], 3)).toEqual([]);
+  });
+});
+
+describe('what is printed', () => {
+  it('holds no registered secret and no value under the name of one', () => {
+    const conceal = concealer({ secrets: ['hunter2-hunter2'] });
+    expect(conceal({
+      a: ['x hunter2-hunter2 y'], password: 'abc', api_key: { deep: 1 }, max_tokens: 5,
+      facts: [{ name: 'arguments.password', value: 'abc' }, { name: 'path', value: 'src' }],
+      change: { fact: 'arguments.token', from: 'abc', to: 'def', text: 'arguments.token were "def"' },
+      condition: { field: 'args.secret', written: { equals: 'abc' } },
+    })).toEqual({
+      a: ['x [redacted] y'], password: '[redacted]', api_key: '[redacted]', max_tokens: 5,
+      facts: [{ name: 'arguments.password', value: '[redacted]' }, { name: 'path', value: 'src' }],
+      change: { fact: 'arguments.token', from: '[redacted]', to: '[redacted]', text: '[redacted]' },
+      condition: { field: 'args.secret', written: '[redacted]' },
+    });
+  });
+});
