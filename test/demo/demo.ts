@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { installServers } from '../servers/install.ts';
+import { giveAway, installSystem } from '../servers/system.ts';
 import { play } from './play.ts';
 
 const root = path.join(path.dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
@@ -23,6 +24,7 @@ function prepare(folder: string): string {
   write('workspace/.env', 'API_KEY=not-for-agents\n');
   write('workspace/log.txt', Array.from({ length: 6000 }, (_, index) => `${index + 1} request served in ${(index * 7) % 90} ms`).join('\n'));
   write('home/.claude-server-commander/config.json', `${JSON.stringify({ telemetryEnabled: false, allowedDirectories: [path.join(folder, 'workspace')] })}\n`);
+  for (const name of ['workspace', 'home']) giveAway(path.join(folder, name));
   return path.join(folder, 'tollgate.yaml');
 }
 
@@ -35,7 +37,9 @@ async function serve(config: string): Promise<number> {
 
 const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-demo-'));
 try {
-  await installServers((line) => process.stderr.write(`${line}\n`));
+  const say = (line: string): boolean => process.stderr.write(`${line}\n`);
+  await installServers(say);
+  installSystem(say);
   const config = prepare(folder);
   process.exitCode = process.argv.includes('--serve') ? await serve(config) : await play({ main, config, env: process.env, write: (text) => process.stdout.write(text) });
 } finally {

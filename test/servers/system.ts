@@ -1,0 +1,33 @@
+/** Owns the programs of the system that tests and the demo need; refuses to go on without them, and installs them where it may. */
+import { spawnSync } from 'node:child_process';
+import { chmodSync, lchownSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+
+/** Each with the package that holds it, on Debian and Ubuntu. */
+const PROGRAMS: readonly (readonly [program: string, pack: string])[] = [['bwrap', 'bubblewrap'], ['socat', 'socat'], ['rg', 'ripgrep']];
+
+/** Installs with apt what is missing. Throws with the command to type when that did not help: nothing may pass without a sandbox. */
+export function installSystem(say: (line: string) => void): void {
+  const missing = (): readonly string[] => PROGRAMS.filter(([program]) => !isThere(program)).map(([, pack]) => pack);
+  const wanted = missing();
+  if (wanted.length === 0) return;
+  say(`installing ${wanted.join(', ')} with apt`);
+  for (const words of [['update', '-qq'], ['install', '-y', '-qq', ...wanted]]) spawnSync('apt-get', words, { stdio: 'ignore', env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' } });
+  const left = missing();
+  if (left.length > 0) throw new Error(`${left.join(', ')} could not be installed; install by hand: sudo apt-get install ${left.join(' ')}`);
+}
+
+function isThere(program: string): boolean {
+  return (process.env['PATH'] ?? '').split(':').some((folder) => spawnSync('test', ['-x', path.join(folder, program)]).status === 0);
+}
+
+/** Any user but root, who owns what nobody else does. */
+const NOBODY = 65_534;
+
+/** Root cannot be isolated, so a folder that root made for a sandbox goes to another user, with all that is in it. Links are not followed. */
+export function giveAway(folder: string): void {
+  if (process.getuid?.() !== 0) return;
+  lchownSync(folder, NOBODY, NOBODY);
+  chmodSync(folder, 0o755);
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) lchownSync(path.join(entry.parentPath, entry.name), NOBODY, NOBODY);
+}
