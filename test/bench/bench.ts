@@ -5,6 +5,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { openHttp, openStdio, peakOf, type Target } from './client.ts';
 import { formatPolicyTimings, measurePolicy } from './policy.ts';
+import { measureRego } from './rego.ts';
 import { measureSequential, measureThroughput } from './measure.ts';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
@@ -129,4 +130,4 @@ const only = process.argv.find((word) => word.startsWith('--only='))?.slice(7);
 if (only === undefined || only === 'stdio') await benchTransport('stdio');
 if (only === undefined || only === 'http') await benchTransport('http');
 if (only === undefined || only === 'growth') await benchGrowth();
-if (only === undefined || only === 'policy') say(`\n## Policy: one decision\n\n${formatPolicyTimings(await measurePolicy())}`);
+if (only === undefined || only === 'policy') say(`\n## Policy: one decision\n\n${formatPolicyTimings([...measurePolicy(), ...(await measureRego())])}`);
