@@ -98,8 +98,8 @@ export class RemoteBundle {
   async #poll(told: Told): Promise<void> {
     try {
       const kept = await this.#readKept();
-      const fresh = kept !== undefined && Date.now() - kept.askedAt < this.#options.server.pollMs / 2;
-      const newest = fresh ? kept : ((await this.#ask(kept)) ?? kept);
+      const known = kept !== undefined && (kept.hash !== this.#active || Date.now() - kept.askedAt < this.#options.server.pollMs / 2);
+      const newest = known ? kept : ((await this.#ask(kept)) ?? kept);
       this.#failures = 0;
       this.#told = '';
       if (newest === undefined || newest.hash === this.#active || this.#stop.signal.aborted) return;
