@@ -46,7 +46,7 @@ export class Generation {
     this.policy = policy;
     this.#recorder = recorderOf(config, shared);
     const notices = createNotices(policy, (line) => shared.log.warn(line));
-    const known = openKnownLists({ config, digest: shared.digest, onFault: (err) => shared.log.error({ err }, 'known lists') });
+    const known = openKnownLists({ config, digest: shared.digest, redactor: shared.redactor, onFault: (err) => shared.log.error({ err }, 'known lists') });
     this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: (server) => notices.judge(server, this.catalog.entries(server)), known }, before?.catalog);
     for (const server of this.catalog.servers.keys()) notices.judge(server, this.catalog.entries(server));
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));

@@ -5,18 +5,21 @@ import path from 'node:path';
 import type { RawTool } from '../../catalogs/tool.ts';
 import type { KnownLists } from '../catalog.ts';
 import type { Config, ServerConfig } from '../config/config.ts';
+import type { Redactor } from '../output/redact.ts';
 
 /** What the lists are read and kept by. */
 export interface KnownListsParts {
   readonly config: Pick<Config, 'state' | 'servers'>;
   /** Keyed, because a definition may hold secrets that could be guessed. */
   readonly digest: (text: string) => string;
+  /** A list that shows a secret is not kept: at the next start nobody would know yet what to hide in it. */
+  readonly redactor: Pick<Redactor, 'redact'>;
   /** Told when a list cannot be kept: the next start then asks the server. */
   readonly onFault: (thrown: unknown) => void;
 }
 
 /** One file a server, in the state folder. A list is a hint for tools/list only: before a call the server is asked again. */
-export function openKnownLists({ config, digest, onFault }: KnownListsParts): KnownLists {
+export function openKnownLists({ config, digest, redactor, onFault }: KnownListsParts): KnownLists {
   const folder = path.join(config.state, 'catalog');
   const fileOf = (name: string): string | undefined => {
     const server = config.servers.get(name);
@@ -29,10 +32,11 @@ export function openKnownLists({ config, digest, onFault }: KnownListsParts): Kn
     },
     save: (name, tools) => {
       const file = fileOf(name);
-      if (file === undefined) return;
+      const text = JSON.stringify(tools);
+      if (file === undefined || redactor.redact(text).count > 0) return;
       try {
         mkdirSync(folder, { recursive: true, mode: 0o700 });
-        writeFileSync(`${file}.${process.pid}`, JSON.stringify(tools), { mode: 0o600 });
+        writeFileSync(`${file}.${process.pid}`, text, { mode: 0o600 });
         renameSync(`${file}.${process.pid}`, file);
       } catch (thrown) {
         onFault(thrown);

@@ -1,0 +1,11 @@
+/** Owns how tests store a secret: by the command, through its stdin. */
+import { start } from '../cli/terminal.ts';
+import type { Project } from '../config/project.ts';
+
+/** Throws with what the command said when it did not store the value. */
+export async function pipeValue(project: Project, name: string, value: string): Promise<void> {
+  const running = start(project, ['secret', 'set', name]);
+  running.stdin.end(value);
+  const { code, err } = await running.ended;
+  if (code !== 0) throw new Error(err);
+}
