@@ -82,8 +82,10 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
       done(await (await import('./try.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble)));
   add('tools', 'show what an agent sees').option('--as <principal>', 'whose view')
     .action(async (options: As) => done(await (await import('./tools.ts')).runTools(options, io, assemble)));
-  add('servers', 'show the servers, their state and their quarantined tools')
-    .action(async (options: CommonOptions) => done(await (await import('./tools.ts')).runServers(options, io, assemble)));
+  add('servers', 'show the servers, their state and their quarantined tools').option('--log <server>', 'show what a server wrote to stderr; starts nothing')
+    .action(async ({ log, ...options }: CommonOptions & { log?: string }) =>
+      done(log === undefined ? await (await import('./tools.ts')).runServers(options, io, assemble) : (await import('./server-log.ts')).runServerLog({ ...options, log }, io)));
+  addKill(program, io, done);
   addPolicy({ program, io, wiring, done });
   addPlan({ program, io, done });
   addSecret({ program, io, done });
@@ -97,6 +99,14 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
       done(EXIT.ok);
     });
   return program;
+}
+
+function addKill(program: Command, io: Io, done: (code: number) => void): void {
+  program.command('kill [server]').description('stop a server, or all, in every running Tollgate of this configuration').option('--all', 'stop all servers').option('--lift', 'let it run again; without a server: all')
+    .option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--state <folder>', 'the state folder, when the configuration cannot be read').option('--json', 'print data as JSON')
+    .addHelpText('after', '\nExamples:\n  $ tollgate kill github         stop one server\n  $ tollgate kill                what is stopped?\n  $ tollgate kill --lift github  let it run again')
+    .action(async (server: string | undefined, options: CommonOptions & { all?: true; lift?: true; state?: string }) =>
+      done(await (await import('./kill.ts')).runKill({ ...options, ...(server === undefined ? {} : { server }) }, io)));
 }
 
 /** The audit commands read files only, so they parse their own words. */

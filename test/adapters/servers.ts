@@ -6,9 +6,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { LaunchHost } from '../../adapters/launch.ts';
 import { UpstreamError } from '../../adapters/port.ts';
-import type { ServerAdapter, UpstreamCall } from '../../adapters/port.ts';
+import type { ServerAdapter, ServerEvent, UpstreamCall } from '../../adapters/port.ts';
 import { ServerPool } from '../../adapters/pool.ts';
-import type { ServerSettings } from '../../adapters/settings.ts';
+import type { AdapterOptions, ServerSettings } from '../../adapters/settings.ts';
 
 const CHAOS = resolve(import.meta.dirname, '../fixtures/chaos.mjs');
 
@@ -29,13 +29,15 @@ export interface Bench {
   readonly pool: ServerPool;
   readonly server: ServerAdapter;
   readonly stderr: string[];
+  readonly events: ServerEvent[];
 }
 
 /** A pool with one server. */
-export function serve(settings: ServerSettings): Bench {
+export function serve(settings: ServerSettings, options: Partial<AdapterOptions> = {}): Bench {
   const stderr: string[] = [];
-  const pool = new ServerPool({ servers: 20, connections: 5 }, { host: HOST, onStderr: (_name, line) => stderr.push(line), grace: FAST });
-  return { pool, server: pool.add(settings), stderr };
+  const events: ServerEvent[] = [];
+  const pool = new ServerPool({ servers: 20, connections: 5 }, { host: HOST, onStderr: (_name, line) => stderr.push(line), onEvent: (event) => events.push(event), grace: FAST, ...options });
+  return { pool, server: pool.add(settings), stderr, events };
 }
 
 /** A call with generous limits; `args` is sent as this text. */
