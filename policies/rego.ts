@@ -24,7 +24,7 @@ export interface RegoRule {
   readonly line: number;
   /** Of the rule as it is written, so that two builds can be compared without their sources. */
   readonly digest: string;
-  /** From METADATA: `custom.id` of the rule, of all rules of its name, or of the package. */
+  /** As its member writes it, else from METADATA: `custom.id` of the rule, of all rules of its name, or of the package. */
   readonly id?: string;
   readonly title?: string;
   readonly severity?: (typeof SEVERITIES)[number];
@@ -116,7 +116,7 @@ class Inspector {
       const partial = head.ref.length === 1 && head.key !== undefined && head.value === undefined;
       if (!folded) refuse(head.location, `\`${set}\` counts only in a package policy.<name>; move it there, or name it otherwise`);
       else if (!partial) refuse(head.location, `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``);
-      else this.rules.push({ file, rule, facts: { package: name, set, file: file.shown, line: rule.location.row, digest: digestOf(rule), ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]) } });
+      else this.rules.push({ file, rule, facts: { package: name, set, file: file.shown, line: rule.location.row, digest: digestOf(rule), ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]), ...writtenIds(rule).map((id) => ({ id }))[0] } });
     }
   }
 }

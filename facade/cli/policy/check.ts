@@ -7,7 +7,9 @@ import { partsOf, type PathOptions } from './written.ts';
 
 /** Exit code 0 without errors, 2 with one: the policy would not start. Throws what `Authoring.check` throws. */
 export async function runPolicyCheck(options: PathOptions, io: Io, { authoring }: Pick<Wiring, 'authoring'>): Promise<number> {
-  const { findings, regoFiles, regoRules, yamlRules } = await authoring.check(partsOf(options, io));
+  const parts = partsOf(options, io);
+  const { findings, regoFiles, regoRules, ...checked } = await authoring.check(parts);
+  const yamlRules = Math.max(checked.yamlRules - parts.ownRules, 0);
   const errors = findings.filter(({ severity }) => severity === 'error').length;
   const code = errors > 0 ? EXIT.usage : EXIT.ok;
   if (options.json === true) {

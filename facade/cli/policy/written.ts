@@ -5,7 +5,7 @@ import { TollgateError } from '../../../catalogs/errors.ts';
 import type { PolicyParts } from '../../../policies/authoring.ts';
 import type { PolicySource } from '../../config/config.ts';
 import { readYaml } from '../../config/document.ts';
-import { policyParts } from '../../policy-parts.ts';
+import { controlRule, policyParts } from '../../policy-parts.ts';
 import type { Io } from '../io.ts';
 import { readConfig, type CommonOptions } from '../open.ts';
 import { printable } from '../print.ts';
@@ -17,11 +17,14 @@ export interface PathOptions extends CommonOptions {
   readonly paths: readonly string[];
 }
 
+/** Parts of a policy; `ownRules` of its rules in YAML are Tollgate's own, and not the user's to count. */
+export type WrittenParts = PolicyParts & { readonly ownRules: number };
+
 /**
  * The policy of the configuration, or the named files in the place of its sources. Rego alone needs no configuration, so that
  * a folder of policies can stand for itself. Throws CONFIG_INVALID, USAGE.
  */
-export function partsOf(options: PathOptions, io: Io): PolicyParts {
+export function partsOf(options: PathOptions, io: Io): WrittenParts {
   const named = options.paths.flatMap((shown): readonly PolicySource[] => {
     const sources = existsSync(path.resolve(io.cwd, shown)) ? sourcesIn(path.resolve(io.cwd, shown)) : [];
     if (sources.length === 0) throw new TollgateError('USAGE', { detail: `There is no policy at ${printable(shown)}.`, next: 'Name files of rules, or files and folders of Rego.' });
@@ -30,10 +33,11 @@ export function partsOf(options: PathOptions, io: Io): PolicyParts {
   const opa = options.opa === undefined ? {} : { opa: options.opa };
   if (named.length > 0 && named.every(({ kind }) => kind !== 'yaml') && !existsSync(path.resolve(io.cwd, options.config))) {
     const settings = { servers: [], profiles: [], budgets: [], caps: {}, schemaProfile: 'portable' };
-    return { settings, workspace: io.cwd, folder: io.cwd, cache: path.join(stateBase(io), 'tollgate', 'policy'), rules: [], sources: named, readYaml, ...opa };
+    return { settings, workspace: io.cwd, folder: io.cwd, cache: path.join(stateBase(io), 'tollgate', 'policy'), rules: [], sources: named, readYaml, ownRules: 0, ...opa };
   }
-  const parts = policyParts(readConfig(options, io), opa);
-  return named.length === 0 ? parts : { ...parts, rules: [], sources: named };
+  const config = readConfig(options, io);
+  const parts = policyParts(config, opa);
+  return named.length === 0 ? { ...parts, ownRules: controlRule(config).value.rules.length } : { ...parts, rules: [], sources: named, ownRules: 0 };
 }
 
 /** Where state goes by default (XDG base directories). */

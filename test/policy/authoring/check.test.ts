@@ -1,0 +1,101 @@
+import { describe, expect, it } from 'vitest';
+import { EXIT } from '../../../facade/cli/io.ts';
+import { Project } from '../../config/project.ts';
+import { cli, dataOf } from '../../cli/terminal.ts';
+
+/** A project with these files; `policies` names the sources. */
+function project(files: Readonly<Record<string, string>>, policies = '[policies/git]'): Project {
+  const made = new Project();
+  made.write('tollgate.yaml', `policies: ${policies}\nprincipals: [{id: mia}]\n`);
+  for (const [name, text] of Object.entries(files)) made.write(name, text);
+  return made;
+}
+
+const rego = (...rules: readonly string[]): Readonly<Record<string, string>> => ({ 'policies/git/git.rego': ['package policy.git', ...rules, ''].join('\n\n') });
+const check = async (files: Readonly<Record<string, string>>, policies?: string): Promise<readonly string[]> => (await cli(project(files, policies), ['policy', 'check'])).out.trim().split('\n').map((line) => line.replace('policies/git/', ''));
+const ID = '# METADATA\n# custom:\n#   id: one\n';
+
+describe('policy check', () => {
+  it('counts what is sound', async () => {
+    const sound = rego(`${ID}deny contains "x" if input.effect.tool == "push"`);
+    expect(await check(sound)).toEqual(['ok: 0 YAML rules, 1 rule in 1 file of Rego']);
+  });
+
+  it.each([
+    ['a built-in of the network', `${ID}deny contains "x" if http.send({"method": "get", "url": "x"}).status_code == 1`, /^git\.rego:6:22: error: undefined function http\.send; a policy reaches no network; put the facts into data\.json/],
+    ['a built-in in a helper', `${ID}deny contains "x" if odd(input.run)\n\nodd(x) if rand.intn(x, 2) == 1`, /^git\.rego:8:11: error: undefined function rand\.intn; a policy has no random source/],
+    ['a clock that is not there', `${ID}deny contains "x" if time.diff(1, 2) == [1]`, /time\.diff; the clock is read with time\.now_ns/],
+    ['a verb of sprintf', `${ID}deny contains sprintf("%q", [input.run])`, /^git\.rego:6:23: error: sprintf has no %q here: use %s for texts/],
+    ['sprintf with too few values', `${ID}deny contains sprintf("%s and %d, 100 %%", [input.run])`, /error: sprintf has 2 verbs and 1 values/],
+    ['a comparison that contradicts another', `${ID}deny contains "x" if {\n\tinput.effect.tool == "a"\n\tinput.labels[_] == "l"\n\t"b" == input.effect.tool\n}`, /^git\.rego:9:2: error: this rule can never fire: input\.effect\.tool cannot be "a" and "b" at once/],
+    ['a verb that no call has', `${ID}deny contains "x" if input.effect.verb == "delete"`, /error: this rule can never fire: a verb is one of read, write, destructive, execute, never "delete"/],
+    ['a body that is false', `${ID}deny contains "x" if {\n\tinput.run\n\tfalse\n}`, /^git\.rego:8:2: error: this rule can never fire: it asks for `false`/],
+    ['deny as a boolean', 'deny if input.run', /^git\.rego:3:1: error: `deny` must be a set: write `deny contains/],
+    ['Rego v0', 'deny[msg] { msg := input.run }', /^git\.rego:3:1: error: `if` keyword is required before rule body; this is Rego v0; in v1 write/],
+    ['a field that the input has not', `${ID}deny contains "x" if input.efect`, /error: undefined ref: input\.efect; known here: /],
+    ['an id that is none', '# METADATA\n# custom:\n#   id: no spaces\ndeny contains "x" if input.run', /^git\.rego:3:1: error: custom\.id must be a text of letters/],
+    ['the id of a reason of ours', '# METADATA\n# custom:\n#   id: default-deny\ndeny contains "x" if input.run', /"default-deny" is the id of a reason of Tollgate itself/],
+    ['a severity that is none', '# METADATA\n# custom:\n#   severity: 5\ndeny contains {"id": "x", "message": "m"} if input.run', /custom\.severity must be one of low, medium, high, critical/],
+    ['a remediation that is none', '# METADATA\n# custom:\n#   remediation: [a]\ndeny contains {"id": "x", "message": "m"} if input.run', /custom\.remediation must be a text/],
+  ])('refuses %s at its place', async (_name, rule, expected) => {
+    const lines = await check(rego(rule));
+    expect(lines[0]).toMatch(expected);
+    expect(lines.at(-1)).toMatch(/^\d errors?/);
+  });
+
+  it.each([
+    ['a text without an id', 'deny contains "x" if input.run', /^git\.rego:3:1: warning: the reason has no id of its own and will be told as policy\.git/],
+    ['a helper that nobody uses', `${ID}deny contains "x" if used(input.run)\n\nused(x) if x\n\nidle := 1`, /^git\.rego:10:1: warning: idle is used by no rule/],
+    ['a test outside of a file of tests', `${ID}deny contains "x" if input.run\n\ntest_x if true`, /^git\.rego:8:1: warning: test_x runs only in a file \*_test\.rego/],
+  ])('warns of %s, and lets it pass', async (_name, rule, expected) => {
+    const answer = await cli(project(rego(rule)), ['policy', 'check']);
+    expect(answer.out.replace('policies/git/', '')).toMatch(expected);
+    expect(answer).toMatchObject({ code: EXIT.ok, out: expect.stringMatching(/1 rule in 1 file of Rego, 1 warning\n$/) as string });
+  });
+
+  it('takes what others read of a package as used, wherever they stand', async () => {
+    const files = {
+      ...rego(`${ID}deny contains "x" if input.run`, 'default limit := 1', 'limit := 2 if input.run', 'one(x) := x', 'two := 2', 'three := data.policy.git.two'),
+      'policies/git/other.rego': 'package policy.other\n\nimport data.policy.git as g\n\nallow contains {"id": "a", "message": "m"} if {\n\tg.one(1) == g.limit\n\tdata.policy.git.three == 2\n}\n',
+    };
+    expect(await check(files)).toEqual(['ok: 0 YAML rules, 2 rules in 2 files of Rego']);
+  });
+
+  it('tells the faults of all files at once, of YAML too, and no file hides another', async () => {
+    const answer = await cli(project({
+      ...rego(`${ID}deny contains "x" if http.send({}).x`),
+      'policies/git/broken.rego': 'package policy.broken\n\ndeny contains "x" if {\n',
+      'policies/git/shape.rego': 'package policy.shape\n\nallow := true\n',
+      'policies/git/extra.yaml': 'rules: []\n',
+      'policies/git/data.yaml': 'words: [a]\n',
+      'policies/rules.yaml': 'rules:\n  - {id: a, outcome: deni, when: {}}\n  - {id: B, outcome: deny, when: {}}\n',
+    }, '[policies/git, policies/rules.yaml]'), ['policy', 'check', '--json']);
+    const { ok, findings, errors, warnings } = dataOf<{ ok: boolean; errors: number; warnings: number; findings: readonly { file: string; severity: string }[] }>(answer.out);
+    expect([answer.code, ok, errors + warnings]).toEqual([EXIT.usage, false, findings.length]);
+    expect([...new Set(findings.map(({ file, severity }) => `${severity} ${file}`))]).toEqual([
+      'error policies/git/broken.rego', 'warning policies/git/extra.yaml', 'error policies/git/git.rego', 'error policies/git/shape.rego', 'error policies/rules.yaml',
+    ]);
+  });
+
+  it('needs no opa for rules in YAML, and for Rego tells the faults of YAML before it asks for one', async () => {
+    const yaml = { 'policies/rules.yaml': 'rules: [{id: a, outcome: deny, when: {}}]\n' };
+    expect(await cli(project(yaml, '[policies/rules.yaml]'), ['policy', 'check', '--opa', '/nowhere/opa'])).toMatchObject({ code: 0, out: 'ok: 1 YAML rule\n' });
+    const both = { ...rego('deny contains "x" if input.run'), 'policies/rules.yaml': 'rules: [{id: a}]\n' };
+    expect((await cli(project(both, '[policies/git, policies/rules.yaml]'), ['policy', 'check', '--opa', '/nowhere/opa'])).out).toMatch(/^policies\/rules\.yaml:1:9: error/);
+    expect(await cli(project(rego('deny contains "x" if input.run')), ['policy', 'check', '--opa', '/nowhere/opa'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('OPA_MISSING') as string });
+  });
+
+  it('checks named files in the place of those of the configuration, and Rego without any configuration', async () => {
+    const made = project({ ...rego(`${ID}deny contains "x" if input.run`), 'draft/a.rego': 'package policy.draft\n\nallow := 1\n' });
+    expect((await cli(made, ['policy', 'check', 'draft'])).out).toMatch(/^draft\/a\.rego:3:1: error/);
+    const bare = new Project();
+    bare.write('a.rego', `package policy.a\n\n${ID}deny contains "x" if input.run\n`);
+    expect(await cli(bare, ['policy', 'check', 'a.rego'])).toMatchObject({ code: 0, out: 'ok: 0 YAML rules, 1 rule in 1 file of Rego\n' });
+    expect(await cli(bare, ['policy', 'check', 'nothing'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('There is no policy at nothing.') as string });
+  });
+
+  it('finds what only shows when all is put together', async () => {
+    const files = { ...rego(`${ID}deny contains "x" if input.run`), 'policies/b/git.rego': 'package policy.git\n\n# METADATA\n# custom:\n#   id: two\nask contains "x" if input.run\n' };
+    expect((await check(files, '[policies/git, {path: policies/b, mode: shadow}]'))[0]).toMatch(/policy\.git stands in two sources of different modes/);
+  });
+});

@@ -1,0 +1,257 @@
+import { createPublicKey, generateKeyPairSync } from 'node:crypto';
+import { existsSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { EXIT } from '../../../facade/cli/io.ts';
+import { diffLines } from '../../../policies/authoring/line-diff.ts';
+import { BUNDLE_FILES, openBundle, pack, unpack } from '../../../policies/bundle.ts';
+import { findOpa, runOpa } from '../../../policies/opa.ts';
+import { verifyFiles } from '../../../policies/signatures.ts';
+import { cli, dataOf } from '../../cli/terminal.ts';
+import { Project } from '../../config/project.ts';
+
+const YAML = 'policies: [policies/git]\nprincipals: [{id: mia}]\nexpose: {primitives: workspace}\n';
+const REGO = `# METADATA
+# custom:
+#   id: of-package
+package policy.team.git
+
+words := {"main"}
+
+# METADATA
+# title: No push
+# custom:
+#   id: no-push
+#   severity: high
+#   remediation: Push to a branch.
+deny contains "Pushing is for people." if {
+	input.effect.tool == "bash"
+	"push" in input.effect.command.words[0]
+}
+
+ask contains sprintf("%s is looked at.", [word]) if {
+	some word in words
+	word in input.effect.command.words[0]
+}
+
+allow contains {"id": "shell", "message": "Shell is open."} if input.effect.tool == "bash"
+`;
+
+function project(files: Readonly<Record<string, string>> = {}): Project {
+  const made = new Project();
+  for (const [name, text] of Object.entries({ 'tollgate.yaml': YAML, 'policies/git/git.rego': REGO, ...files })) made.write(name, text);
+  return made;
+}
+
+const bundleOf = (made: Project, name = 'bundle.tar.gz'): Buffer => readFileSync(path.join(made.folder, name));
+
+describe('reasons of Rego', () => {
+  it.each([['from sources', YAML], ['from a bundle', YAML.replace('policies/git', 'bundle.tar.gz')]])('carry id, line, severity and remediation of their METADATA, in nested packages too: %s', async (_name, yaml) => {
+    const made = project();
+    expect((await cli(made, ['policy', 'build'])).code).toBe(EXIT.ok);
+    made.write('tollgate.yaml', yaml);
+    const reasonsFor = async (command: string): Promise<unknown> => dataOf<{ reasons: unknown }>((await cli(made, ['try', 'bash', JSON.stringify({ command }), '--json'])).out).reasons;
+    const file = 'policies/git/git.rego';
+    expect(await reasonsFor('git push')).toEqual([{ id: 'no-push', message: 'Pushing is for people.', file, line: 14, severity: 'high', remediation: 'Push to a branch.' }]);
+    expect(await reasonsFor('git checkout main')).toEqual([{ id: 'of-package', message: 'main is looked at.', file, line: 19 }]);
+    expect(await reasonsFor('git status')).toEqual([{ id: 'shell', message: 'Shell is open.', file, line: 24 }]);
+  });
+});
+
+describe('policy build', () => {
+  it('gives a bundle of OPA with our facts, the same bytes wherever and whenever it is built', async () => {
+    const [one, two] = [project(), project()];
+    const answer = await cli(one, ['policy', 'build', '--json']);
+    expect((await cli(two, ['policy', 'build', '-o', 'out.tgz', 'policies/git'])).out).toMatch(/^out\.tgz: 3 rules of policy\.team\.git, revision [0-9a-f]{12}\n$/);
+    expect(bundleOf(one).equals(bundleOf(two, 'out.tgz'))).toBe(true);
+    const files = unpack(bundleOf(one));
+    expect([...files.keys()]).toEqual(['.manifest', 'data.json', 'tollgate.json', 'policy.wasm']);
+    const said = dataOf<{ revision: string; entrypoints: readonly string[] }>(answer.out);
+    expect(JSON.parse(new TextDecoder().decode(files.get('.manifest')))).toMatchObject({ revision: said.revision, roots: ['policy', 'tollgate'], rego_version: 1, wasm: said.entrypoints.map((entrypoint) => ({ entrypoint, module: '/policy.wasm' })) });
+    expect(said.entrypoints).toContain('tollgate/call/decision');
+  });
+
+  it('names its revision when asked, and holds the data of the user', async () => {
+    const made = project({ 'policies/git/data.json': '{"limits": {"most": 5}}' });
+    expect((await cli(made, ['policy', 'build', '--revision', 'v7'])).out).toContain('revision v7');
+    const files = unpack(bundleOf(made));
+    expect(JSON.parse(new TextDecoder().decode(files.get('data.json')))).toEqual({ limits: { most: 5 } });
+    expect(new TextDecoder().decode(files.get('.manifest'))).toContain('"roots":["policy","tollgate","limits"]');
+  });
+
+  it('signs so that opa verifies it', async () => {
+    const made = project();
+    const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+    const [secret, open] = [privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(), createPublicKey(privateKey).export({ type: 'spki', format: 'pem' }).toString()];
+    made.write('key.pem', secret);
+    made.write('public.pem', open);
+    expect((await cli(made, ['policy', 'build', '--signing-key', 'key.pem', '--signing-alg', 'ES256'])).out).toContain(', signed');
+    await expect(verifyFiles(unpack(bundleOf(made)), { keys: [open] })).resolves.toBeUndefined();
+    const run = await runOpa(await findOpa(), ['build', '-b', 'bundle.tar.gz', '--verification-key', 'public.pem', '--signing-alg', 'ES256', '-o', 'again.tar.gz'], made.folder);
+    expect(run.stderr).toBe('');
+    made.write('secret.txt', 'a shared secret\n');
+    await cli(made, ['policy', 'build', '--signing-key', 'secret.txt', '--signing-alg', 'HS256']);
+    await expect(verifyFiles(unpack(bundleOf(made)), { secrets: ['a shared secret'] })).resolves.toBeUndefined();
+  });
+
+  it.each([
+    ['a key that is not there', ['--signing-key', 'none.pem'], 'The signing key cannot be read.'],
+    ['a key that is none', ['--signing-key', 'tollgate.yaml'], 'The key does not sign with RS256.'],
+    ['an algorithm that is none', ['--signing-alg', 'none'], "argument 'none' is invalid"],
+    ['nothing to build', ['tollgate.yaml'], 'There is no Rego to build'],
+  ])('refuses %s', async (_name, words, expected) => {
+    const made = project();
+    expect(await cli(made, ['policy', 'build', ...words])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(expected) as string });
+    expect(existsSync(path.join(made.folder, 'bundle.tar.gz'))).toBe(false);
+  });
+});
+
+describe('a bundle with facts', () => {
+  async function changed(change: (facts: Record<string, unknown>) => void): Promise<{ made: Project; files: ReadonlyMap<string, Uint8Array> }> {
+    const made = project();
+    await cli(made, ['policy', 'build']);
+    const files = unpack(bundleOf(made));
+    const facts = JSON.parse(new TextDecoder().decode(files.get(BUNDLE_FILES.facts))) as Record<string, unknown>;
+    change(facts);
+    return { made, files: new Map([...files, [BUNDLE_FILES.facts, new TextEncoder().encode(JSON.stringify(facts))]]) };
+  }
+
+  it.each([
+    ['that belong to another wasm', (facts: Record<string, unknown>) => void (facts['wasm'] = '0'.repeat(64)), 'its tollgate.json belongs to another policy.wasm'],
+    ['of another version', (facts: Record<string, unknown>) => void (facts['version'] = 2), 'is of another version'],
+    ['that do not say which library is in it', (facts: Record<string, unknown>) => void delete facts['library'], 'is of another version'],
+  ])('%s is refused', async (_name, change, expected) => {
+    const { files } = await changed(change);
+    expect(() => openBundle(files)).toThrow(expected);
+  });
+
+  it('built by another version of Tollgate is refused at load', async () => {
+    const { made, files } = await changed((facts) => void (facts['library'] = '0'.repeat(64)));
+    made.write('tollgate.yaml', YAML.replace('policies/git', 'old.tar.gz'));
+    writeFileSync(path.join(made.folder, 'old.tar.gz'), pack(files));
+    expect(await cli(made, ['check'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('The bundle old.tar.gz was built by another version of Tollgate.') as string });
+  });
+});
+
+describe('policy fmt', () => {
+  const CROOKED = REGO.replace('words := {"main"}', 'words:={ "main" }');
+
+  it('writes Rego as opa does, tests too, and leaves YAML as it is', async () => {
+    const made = project({ 'policies/git/git.rego': CROOKED, 'policies/git/a_test.rego': 'package policy.a_test\n\ntest_a  if  true\n', 'policies/git/git_suite.yaml': 'cases:   []\n' });
+    expect(await cli(made, ['policy', 'fmt', '--check'])).toMatchObject({ code: EXIT.unexpected, out: 'policies/git/a_test.rego\npolicies/git/git.rego\n', err: '2 of 2 files of Rego not formatted; 1 file of YAML left as written\n' });
+    const diff = await cli(made, ['policy', 'fmt', '--diff', 'policies/git/git.rego']);
+    expect(diff).toMatchObject({ code: EXIT.unexpected, out: expect.stringContaining('    6 - words:={ "main" }\n    7 + words := {"main"}\n') as string });
+    expect(readFileSync(path.join(made.folder, 'policies/git/git.rego'), 'utf8')).toBe(CROOKED);
+    expect(await cli(made, ['policy', 'fmt', '--json'])).toMatchObject({ code: 0, out: '{"changed":["policies/git/a_test.rego","policies/git/git.rego"],"left":["policies/git/git_suite.yaml"],"files":2}\n' });
+    expect(readFileSync(path.join(made.folder, 'policies/git/git.rego'), 'utf8')).toBe(REGO);
+    expect(readFileSync(path.join(made.folder, 'policies/git/git_suite.yaml'), 'utf8')).toBe('cases:   []\n');
+    expect(await cli(made, ['policy', 'fmt', '--check'])).toMatchObject({ code: 0, err: '2 files of Rego, all formatted; 1 file of YAML left as written\n' });
+  });
+
+  it('refuses what does not parse, at its place, and two ways at once; needs no opa where there is no Rego', async () => {
+    const made = project({ 'policies/git/git.rego': 'package policy.git\n\ndeny contains\n', 'rules.yaml': 'rules: []\n' });
+    const broken = await cli(made, ['policy', 'fmt']);
+    expect(broken).toMatchObject({ code: EXIT.usage, err: expect.stringMatching(/git\.rego:\d+/) as string });
+    expect(broken.err).not.toContain(made.folder);
+    expect(await cli(made, ['policy', 'fmt', '--check', '--diff'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('exclude one another') as string });
+    expect(await cli(made, ['policy', 'fmt', 'rules.yaml', '--opa', '/nowhere/opa'])).toMatchObject({ code: 0, err: '0 files of Rego, all formatted; 1 file of YAML left as written\n' });
+    expect(await cli(made, ['policy', 'fmt', 'none'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('There is no policy at none.') as string });
+  });
+
+  it('shows the shortest difference', () => {
+    const signs = (before: string, after: string): string => diffLines([...before], [...after]).map(({ sign, text }) => sign + text).join('');
+    expect(signs('abc', 'abc')).toBe('');
+    expect(signs('abc', 'axc')).toBe(' a-b+x c');
+    expect(signs('', 'ab')).toBe('+a+b');
+    expect(signs('abcdefgh', 'abcdeXfgh')).toBe(' d e+X f g');
+    fc.assert(fc.property(fc.array(fc.constantFrom('a', 'b', 'c'), { maxLength: 12 }), fc.array(fc.constantFrom('a', 'b', 'c'), { maxLength: 12 }), (before, after) => {
+      const lines = diffLines(before, after);
+      expect(lines.filter(({ sign }) => sign === '+').length - lines.filter(({ sign }) => sign === '-').length).toBe(after.length - before.length);
+    }));
+  });
+});
+
+describe('policy init', () => {
+  it('writes a folder that is checked, formatted and tested as it stands', async () => {
+    const made = new Project();
+    const { out } = await cli(made, ['policy', 'init', '--json']);
+    const { written, policies } = dataOf<{ written: readonly string[]; policies: readonly string[] }>(out);
+    expect(written).toEqual(expect.arrayContaining(['policies/rules.yaml', 'policies/rules_suite.yaml', 'policies/git/git.rego', 'policies/git/git_test.rego', 'policies/git/git_suite.yaml', 'policies/capabilities.json', 'policies/.regal/config.yaml', 'policies/schemas/input.json', 'policies/schemas/rules.json']));
+    made.write('tollgate.yaml', `policies: [${policies.join(', ')}]\nprincipals: [{id: mia}]\nexpose: {primitives: workspace}\n`);
+    expect(await cli(made, ['policy', 'check'])).toMatchObject({ code: 0, out: 'ok: 3 YAML rules, 2 rules in 2 files of Rego\n' });
+    expect(await cli(made, ['policy', 'fmt', '--check'])).toMatchObject({ code: 0 });
+    expect(await cli(made, ['policy', 'test'])).toMatchObject({ code: 0, out: expect.stringContaining('8 passed, 0 failed') as string });
+  });
+
+  it('overwrites nothing, through links neither, and writes no cases for rules that were there', async () => {
+    const made = new Project();
+    made.write('policies/rules.yaml', 'rules: []\n');
+    symlinkSync(path.join(made.folder, 'elsewhere'), path.join(made.folder, 'policies', 'capabilities.json'));
+    const { err } = await cli(made, ['policy', 'init']);
+    expect(err).toContain('Left as they are: policies/rules.yaml, policies/capabilities.json.');
+    expect(err).toContain('policies: [policies/rules.yaml, policies/git]');
+    expect(readFileSync(path.join(made.folder, 'policies/rules.yaml'), 'utf8')).toBe('rules: []\n');
+    expect(existsSync(path.join(made.folder, 'elsewhere'))).toBe(false);
+    expect(existsSync(path.join(made.folder, 'policies/rules_suite.yaml'))).toBe(false);
+    expect((await cli(made, ['policy', 'init'])).err).toMatch(/^Wrote 0 files\./);
+  });
+
+  it('is YAML only where no opa is found, or when asked so', async () => {
+    for (const words of [['--opa', '/nowhere/opa'], ['--no-rego']]) {
+      const made = new Project();
+      const { err } = await cli(made, ['policy', 'init', 'rules', ...words]);
+      expect(err).toContain('For Rego: install opa, then call this again with --rego.');
+      expect(readdirSync(path.join(made.folder, 'rules')).sort()).toEqual(['rules.yaml', 'rules_suite.yaml', 'schemas']);
+    }
+    const made = new Project();
+    await cli(made, ['policy', 'init', 'rules', '--rego', '--opa', '/nowhere/opa']);
+    expect(existsSync(path.join(made.folder, 'rules/git/git.rego'))).toBe(true);
+    expect(readFileSync(path.join(made.folder, 'rules/.regal/config.yaml'), 'utf8')).toContain('file: rules/capabilities.json');
+  });
+});
+
+describe('policy diff', () => {
+  const lines = async (made: Project, ...words: readonly string[]): Promise<readonly string[]> => {
+    const { out } = await cli(made, ['policy', 'diff', ...words]);
+    return out.trim().split('\n').slice(1).map((line) => line.replace(/ {2,}/g, ' | '));
+  };
+
+  it('finds a bundle and its sources the same', async () => {
+    const made = project();
+    await cli(made, ['policy', 'build']);
+    expect(await cli(made, ['policy', 'diff', 'bundle.tar.gz', 'policies/git'])).toMatchObject({ code: 0, out: '', err: 'Both say the same.\n' });
+    expect(await cli(made, ['policy', 'diff', 'policies/git', 'policies/git/git.rego', '--json'])).toMatchObject({ code: 0, out: '{"same":true,"differences":[]}\n' });
+  });
+
+  it('names rules, helpers and data that came, went and changed, with their places', async () => {
+    const after = REGO.replace('"main"', '"main", "prod"').replace('severity: high', 'severity: low').replace(/allow contains.*\n/, 'deny contains {"id": "new", "message": "m"} if input.run\n');
+    const made = project({ 'policies/git/data.json': '{"limits": {"most": 5}}', 'draft/git.rego': after, 'draft/data.json': '{"limits": {"most": 6}}' });
+    expect((await cli(made, ['policy', 'diff', 'policies/git', 'draft'])).code).toBe(EXIT.unexpected);
+    expect((await lines(made, 'policies/git', 'draft')).toSorted()).toEqual([
+      'added | rule | new | git.rego:24',
+      'changed | rule | no-push | git.rego:14 | severity',
+      'changed | rule | policy.team.git.words | the rule itself',
+      'changed | setting | data.limits.most',
+      'removed | rule | shell | git.rego:24',
+    ]);
+  });
+
+  it('names rules of YAML, modes and settings, and never what a setting holds', async () => {
+    const rules = (message: string, mode: string): string => `rules:\n  - {id: a, outcome: deny, message: ${message}, mode: ${mode}, when: {}}\n  - {id: ${message}-only, outcome: deny, when: {}}\n`;
+    const yaml = (more: string): string => `${YAML.replace('[policies/git]', `[{path: policies/git, mode: ${more}}]`)}servers: {s: {url: "https://${more}.example/mcp"}}\n`;
+    const made = project({ 'one.yaml': rules('one', 'enforce'), 'two.yaml': rules('two', 'shadow'), 'tollgate.yaml': yaml('enforce'), 'draft.yaml': yaml('shadow') });
+    expect((await lines(made, 'one.yaml', 'two.yaml')).toSorted()).toEqual(expect.arrayContaining(['added | rule | two-only | two.yaml:3', 'changed | mode | rule a | two.yaml:2 | enforce → shadow', 'changed | rule | a | two.yaml:2 | message', 'removed | rule | one-only | one.yaml:3']));
+    const settings = await cli(made, ['policy', 'diff', 'tollgate.yaml', 'draft.yaml']);
+    expect(settings.out).toMatch(/changed +setting +servers\.s\.url/);
+    expect(settings.out).toMatch(/changed +mode +source policies\/git +enforce → shadow/);
+    expect(settings.out).not.toContain('https://');
+  });
+
+  it('refuses what it cannot compare', async () => {
+    const made = project({ 'bare/a.rego': REGO });
+    await runOpa(await findOpa(), ['build', '--v1-compatible', '-t', 'wasm', '-e', 'policy/team/git/deny', '-o', 'bare.tar.gz', 'bare'], made.folder);
+    expect(await cli(made, ['policy', 'diff', 'bare.tar.gz', 'bare'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('does not say which rules are in it') as string });
+    expect((await cli(made, ['policy', 'diff', 'none', 'bare'])).code).toBe(EXIT.usage);
+  });
+});
