@@ -18,7 +18,7 @@ const changed = (base: object, path: readonly string[], value: unknown): Record<
 describe('answers of the wasm', () => {
   it('reads whole decisions', () => {
     const obligations = { caps: { bytes: 1, lines: 2 }, timeoutMs: 3, pins: { a: 1 }, budgets: [{ id: 'b', scope: 'run', calls: 4, window: 5 }], labels: ['x'], validateOutput: 'strict' };
-    const whole = { ...CALL, reasons: [{ ...REASON, file: 'f', line: 1 }], obligations, shadow: [{ ...REASON, would: 'deny' }] };
+    const whole = { ...CALL, reasons: [{ ...REASON, file: 'f', line: 1 }], obligations, shadow: [{ ...REASON, would: 'deny', mode: 'warn' }] };
     const { version: _version, ...expected } = whole;
     expect(readCallDecision(whole)).toEqual(expected);
     expect(readListDecisions(LIST, 1)).toEqual([{ verdict: 'maybe', reasons: [], expose: [{ pins: {} }], schemaProfile: 'portable' }]);
@@ -28,7 +28,7 @@ describe('answers of the wasm', () => {
     [['version'], 2], [['version'], undefined],
     [['outcome'], 'ALLOW'], [['outcome'], 'allow '], [['outcome'], true], [['outcome'], ['allow']], [['outcome'], { allow: true }], [['outcome'], undefined], [['outcome'], null], [['outcome'], 1],
     [['reasons'], []], [['reasons'], {}], [['reasons'], ['a']], [['reasons', '0', 'id'], 1], [['reasons', '0', 'message'], undefined],
-    [['shadow'], undefined], [['shadow'], [REASON]], [['shadow'], [null]],
+    [['shadow'], undefined], [['shadow'], [REASON]], [['shadow'], [null]], [['shadow'], [{ ...REASON, would: 'deny' }]], [['shadow'], [{ ...REASON, would: 'deny', mode: 'enforce' }]],
     [['obligations'], undefined], [['obligations'], []], [['obligations', 'caps'], undefined], [['obligations', 'caps'], { bytes: '1' }], [['obligations', 'caps'], { lines: -1 }],
     [['obligations', 'timeoutMs'], 'soon'], [['obligations', 'timeoutMs'], Number.NaN], [['obligations', 'pins'], []], [['obligations', 'pins'], undefined], [['obligations', 'labels'], [1]],
     [['obligations', 'budgets'], undefined], [['obligations', 'budgets'], [{ id: 'b', scope: 'galaxy' }]], [['obligations', 'budgets'], [{ id: 1, scope: 'run' }]], [['obligations', 'budgets'], [{ id: 'b', scope: 'run', calls: null }]],

@@ -25,7 +25,7 @@ describe('a faulty rule is refused at its place', () => {
     ['an id with blanks', 'rules:\n  - {id: A b, outcome: deny, when: {}}\n', 'r.yaml:2:10: "A b" does not fit'],
     ['an unknown outcome', 'rules:\n  - {id: a, outcome: denyy, when: {}}\n', 'r.yaml:2:22: "denyy" is not one of allow, ask, deny. Did you mean "deny"?'],
     ['an unknown verb', rule('when: {verbs: [raed]}'), 'r.yaml:4:20: "raed" is not one of read, write, destructive, execute. Did you mean "read"?'],
-    ['an unknown mode', rule('mode: dryrun\nwhen: {}'), 'r.yaml:4:11: "dryrun" is not one of'],
+    ['an unknown mode', rule('mode: dry\nwhen: {}'), 'r.yaml:4:11: "dry" is not one of'],
     ['an empty list', rule('when: {paths: []}'), 'r.yaml:4:19: an empty list never matches'],
     ['an empty test', rule('when: {args: {x: {}}}'), 'r.yaml:4:22: nothing stands here'],
     ['a star among names', rule('when: {roles: ["dev*"]}'), 'r.yaml:4:20: "dev*" does not fit'],
