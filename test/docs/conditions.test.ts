@@ -1,0 +1,27 @@
+/** Tests that each example in the table of conditions is one: it is taken as it stands, and holds what its row is about. */
+import { parse } from 'yaml';
+import { describe, expect, it } from 'vitest';
+import { findFaults } from '../../policies/judge.ts';
+import { readLibrary } from '../../policies/library.ts';
+import { compileRules } from '../../policies/rules.ts';
+import { documentOf, settings, WORKSPACE } from '../policy/given.ts';
+import { codeIn, rowsOf, sectionOf } from './markdown.ts';
+
+const SETTINGS = settings({
+  servers: [{ name: 'git' }, { name: 'github' }], profiles: [{ name: 'default', servers: ['git', 'github'], primitives: {}, expose: [], budgets: [], caps: {} }],
+  principals: [{ id: 'alice', role: 'developer', groups: ['staff'], profiles: ['default'], client: 'editor' }], origins: ['https://app.example'],
+});
+const SECTION = sectionOf('docs/policies.md', '## Rules in YAML');
+const ROWS = rowsOf(SECTION.slice(0, SECTION.indexOf('A list holds'))).filter((row) => row.length === 3 && row[0]?.startsWith('`') === true);
+
+describe('examples of conditions', () => {
+  it.each(ROWS.map(([name = '', , example = '']) => [codeIn(name)[0] ?? '', codeIn(example)[0] ?? '']))('%s: %s', (field, example) => {
+    const when = parse(example) as Record<string, unknown>;
+    expect(Object.keys(when)).toEqual([field]);
+    for (const outcome of ['deny', 'ask', 'allow']) expect(findFaults(compileRules([documentOf([{ id: 'it', outcome, when }])], WORKSPACE), SETTINGS, readLibrary().wasm)).toEqual([]);
+  });
+
+  it('there is one for every condition', () => {
+    expect(ROWS.length).toBe(19);
+  });
+});
