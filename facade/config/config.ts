@@ -3,6 +3,7 @@ import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { Lifetime } from '../../adapters/port.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 import type { SecretSource } from './secret-sources.ts';
+import type { RecordingConfig } from './recording.ts';
 
 /** One server behind the facade, internal ones excepted. */
 export interface ServerConfig {
@@ -141,16 +142,6 @@ export interface AuditConfig {
   readonly folder: string;
   /** Rotate after this many bytes; default 64 MiB. A new day rotates too. */
   readonly rotateBytes: number;
-}
-
-/** What is kept of decisions so that they can be explained and replayed (docs/policies.md). */
-export interface RecordingConfig {
-  /** Default `off`. `last` keeps a quarter of an hour, whatever `keepMs` says. */
-  readonly mode: 'off' | 'last' | 'on';
-  /** Milliseconds after which a recording is removed; default seven days. */
-  readonly keepMs: number;
-  /** Bytes of all recordings, above which the oldest go; default 256 MiB. */
-  readonly maxBytes: number;
 }
 
 /** The HTTP front. */

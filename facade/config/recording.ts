@@ -1,6 +1,15 @@
 /** Owns the settings of recording: what is kept of decisions, and for how long; the schema has refused other forms already. */
-import type { RecordingConfig } from './config.ts';
 import type { Written } from './written.ts';
+
+/** What is kept of decisions so that they can be explained and replayed (docs/policies.md). */
+export interface RecordingConfig {
+  /** Default `off`. `last` keeps a quarter of an hour, whatever `keepMs` says. */
+  readonly mode: 'off' | 'last' | 'on';
+  /** Milliseconds after which a recording is removed; default seven days. */
+  readonly keepMs: number;
+  /** Bytes of all recordings, above which the oldest go; default 256 MiB. */
+  readonly maxBytes: number;
+}
 
 const KEEP = '7d';
 const MAX_BYTES = 268_435_456;

@@ -1,7 +1,7 @@
 /** Owns the files of recordings: their names, and when they go; refuses to look into them. */
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
-import type { RecordingConfig } from '../config/config.ts';
+import type { RecordingConfig } from '../config/recording.ts';
 
 /** How long mode `last` keeps a decision. */
 export const LAST_MS = 15 * 60_000;

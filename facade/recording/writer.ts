@@ -4,7 +4,7 @@ import { appendFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { readKey } from '../audit/key.ts';
-import type { RecordingConfig } from '../config/config.ts';
+import type { RecordingConfig } from '../config/recording.ts';
 import type { Trace } from '../record.ts';
 import { boundsOf, fileName, recordingFolder, sweep, type Bounds } from './files.ts';
 import { recordingOf } from './recording.ts';

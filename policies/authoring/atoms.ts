@@ -37,9 +37,9 @@ export function atomsFor(when: When, wish: Wish): readonly Atom[] {
 
 function principalAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   const { principal } = input;
-  const one = (key: 'role' | 'id' | 'origin', wanted: readonly string[] = []): readonly Atom[] => single(`principal.${key}`, principal[key], wanted, { hold, edit: (value) => withPrincipal({ [key]: value }) });
+  const one = (key: 'role' | 'id' | 'origin', wanted: readonly string[] = []): readonly Atom[] => single({ fact: `principal.${key}`, from: principal[key], wanted, hold, edit: (value) => withPrincipal({ [key]: value }) });
   const many = (key: 'groups' | 'profiles', wanted: readonly string[] = []): readonly Atom[] =>
-    among(`principal.${key}`, principal[key], wanted, { hold, edit: (values) => withPrincipal({ [key]: values } satisfies Partial<Principal>) });
+    among({ fact: `principal.${key}`, from: principal[key], wanted, hold, edit: (values) => withPrincipal({ [key]: values } satisfies Partial<Principal>) });
   const owner = when.owner === undefined ? [] : [{ fact: 'principal.owner', from: principal.owner ?? false, to: when.owner === hold, text: `the caller were ${when.owner === hold ? 'an' : 'no'} owner`, apply: withPrincipal({ owner: when.owner === hold }) }];
   return [...one('role', when.roles), ...one('id', when.principals), ...one('origin', when.origins), ...many('groups', when.groups), ...many('profiles', when.profiles), ...owner];
 }
@@ -105,7 +105,7 @@ function commandAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
 
 function labelAtoms({ labels }: When, { input, hold }: Wish): readonly Atom[] {
   if (labels === undefined) return [];
-  return among('labels', input.labels, labels, { hold, edit: (values) => (call) => ({ ...call, labels: values }) });
+  return among({ fact: 'labels', from: input.labels, wanted: labels, hold, edit: (values) => (call) => ({ ...call, labels: values }) });
 }
 
 /** The first few of a list. */
@@ -127,18 +127,22 @@ function timeAtoms(window: TimeWindow, { input, hold }: Wish): readonly Atom[] {
   return [];
 }
 
+/** A fact with its value, and those that a rule wants. */
 interface Choice<T> {
+  readonly fact: string;
+  readonly from: T;
+  readonly wanted: readonly string[];
   readonly hold: boolean;
   readonly edit: (value: T) => Edit;
 }
 
-function single(fact: string, from: string, wanted: readonly string[], { hold, edit }: Choice<string>): readonly Atom[] {
+function single({ fact, from, wanted, hold, edit }: Choice<string>): readonly Atom[] {
   if (wanted.length === 0) return [];
   if (!hold) return [{ fact, from, to: OTHER, text: `${fact} were not ${wanted.join(' or ')}`, apply: edit(OTHER) }];
   return wanted.map((to) => ({ fact, from, to, text: `${fact} were ${to}`, apply: edit(to) }));
 }
 
-function among(fact: string, from: readonly string[], wanted: readonly string[], { hold, edit }: Choice<readonly string[]>): readonly Atom[] {
+function among({ fact, from, wanted, hold, edit }: Choice<readonly string[]>): readonly Atom[] {
   if (wanted.length === 0) return [];
   const without = from.filter((one) => !wanted.includes(one));
   if (!hold) return [{ fact, from, to: without, text: `${fact} had no ${wanted.join(' and no ')}`, apply: edit(without) }];

@@ -2,7 +2,7 @@
 import { mkdtempSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { RecordingConfig } from '../../facade/config/config.ts';
+import type { RecordingConfig } from '../../facade/config/recording.ts';
 import type { Trace } from '../../facade/record.ts';
 import type { CallDecision } from '../../policies/port.ts';
 
