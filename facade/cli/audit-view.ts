@@ -20,6 +20,13 @@ function rules(found: Found): string {
   return Array.isArray(reasons) ? reasons.map((reason: { id?: unknown }) => String(reason.id ?? '')).join(' ') : '';
 }
 
+/** Where a server wanted to go in vain, and how often. */
+function egress(found: Found): string {
+  const [reason, host, count] = [field(found, 'reason'), field(found, 'host'), field(found, 'count')];
+  if (field(found, 'event') !== 'egress-blocked') return '';
+  return `${reason}${host === '' ? '' : ` ${host}:${field(found, 'port')}`}${count === '1' ? '' : ` (${count} times)`}`;
+}
+
 function toolOf(found: Found): string {
   const [server, tool, exposed] = [field(found, 'server'), field(found, 'tool'), field(found, 'exposed')];
   const real = tool === '' ? server : `${server}.${tool}`;
@@ -43,7 +50,7 @@ export function listTable(io: Tty, records: readonly Found[]): string {
     field(found, 'principal.id'),
     field(found, 'ms') === '' ? '' : `${Math.round(Number(field(found, 'ms')))} ms`,
     field(found, 'sizes.sent') === '' ? '' : `${field(found, 'sizes.sent')} B`,
-    [field(found, 'code'), rules(found)].filter((part) => part !== '').join(' '),
+    [field(found, 'code'), rules(found), egress(found)].filter((part) => part !== '').join(' '),
     field(found, 'id'),
   ]);
   return table(io, ['time (UTC)', 'outcome', 'tool', 'principal', 'time', 'sent', 'why', 'id'], rows);
