@@ -32,7 +32,7 @@ export async function findTests(parts: Pick<PolicyParts, 'folder' | 'sources'>, 
 
 async function besidePolicies({ folder, sources }: Pick<PolicyParts, 'folder' | 'sources'>): Promise<readonly string[]> {
   const folders = sources.map(async ({ path: source }) => ((await stat(source)).isDirectory() ? listFiles(source) : listBeside(source)));
-  const own = (await listBeside(path.join(folder, 'tollgate.yaml'))).filter((file) => SUITE.test(file));
+  const own = (await listBeside(path.join(folder, 'tollgate.yaml'))).filter((file) => !REGO_TEST.test(file));
   return [...own, ...(await Promise.all(folders)).flat()];
 }
 

@@ -119,7 +119,7 @@ export class OpaBench {
 
   async #explained(results: readonly OpaTest[], { run, shown }: { readonly run: (...options: readonly string[]) => Promise<OpaRun>; readonly shown: ReadonlyMap<string, string> }): Promise<readonly RegoTest[]> {
     const failed = results.filter(({ fail }) => fail === true);
-    const trace = failed.length === 0 ? '' : (await run('--verbose', '--explain', 'fails', '--var-values', '--run', `^(${failed.map((one) => fullName(one).replaceAll('.', '\\.')).join('|')})$`)).stdout;
+    const trace = failed.length === 0 ? '' : (await run('--verbose', '--explain', 'fails', '--var-values', '--run', `^data\\.(${failed.map((one) => fullName(one).replaceAll('.', '\\.')).join('|')})$`)).stdout;
     return results.map((one): RegoTest => {
       const detail = one.fail === true ? (one.error?.message ?? failedExpression(trace, fullName(one), shown)) : undefined;
       const { file, row } = one.location;

@@ -47,7 +47,7 @@ interface WrittenSuite extends Pick<WrittenCase, 'as' | 'time'> {
   readonly cases: readonly WrittenCase[];
 }
 
-/** Cases of all suites, and every fault of them. Throws POLICY_INVALID for a file that cannot be read. */
+/** The sound cases of all suites, and every fault of the others. Throws POLICY_INVALID for a file that cannot be read. */
 export async function readSuites(files: readonly TestFile[], readYaml: PolicyParts['readYaml']): Promise<{ readonly cases: readonly SuiteCase[]; readonly problems: readonly Problem[] }> {
   const cases: SuiteCase[] = [];
   const problems: Problem[] = [];
@@ -62,7 +62,8 @@ export async function readSuites(files: readonly TestFile[], readYaml: PolicyPar
     if (isSuite(document.value)) cases.push(...casesOf(document.value, shown, document));
     else problems.push(...(isSuite.errors ?? []).map(toFault).map(({ path: at, part, message }) => ({ file: shown, ...document.placeOf(at, part), message })));
   }
-  return { cases, problems: [...problems, ...cases.flatMap(findFaults)] };
+  const judged = cases.map((one) => ({ one, faults: findFaults(one) }));
+  return { cases: judged.filter(({ faults }) => faults.length === 0).map(({ one }) => one), problems: [...problems, ...judged.flatMap(({ faults }) => faults)] };
 }
 
 function casesOf({ as, time, cases }: WrittenSuite, file: string, document: YamlDocument): readonly SuiteCase[] {
