@@ -22,6 +22,7 @@ export function addPolicy({ program, io, wiring, done }: PolicyCommands): void {
     .addHelpText('after', '\nExamples:\n  $ tollgate policy test\n  $ tollgate policy test policies/rules_suite.yaml --threshold 90')
     .action(async (paths: readonly string[], options: CommonOptions & { threshold?: number }) => done(await (await import('./policy/test.ts')).runPolicyTest({ ...options, paths }, io, wiring)));
   addWritten(add, { io, wiring, done });
+  addMode(add, { io, done });
   addRecorded(add, { io, wiring, done });
 }
 
@@ -49,6 +50,17 @@ Each is a tollgate.yaml, a file of rules, a file or folder of Rego, or a bundle.
     .action(async (before: string, after: string, options: CommonOptions) => done(await (await import('./policy/diff.ts')).runPolicyDiff({ ...options, before, after }, io, wiring)));
 }
 
+/** What works on the configuration that runs. */
+function addMode(add: (usage: string, about: string) => Command, { io, done }: Pick<PolicyCommands, 'io' | 'done'>): void {
+  add('mode [source] [mode]', 'which policies count, how often the others would have, and a change of that').option('--days <number>', 'how far back to count', readCount, 7)
+    .addHelpText('after', `
+Modes: enforce, warn (tells the caller what it would have done), shadow (only records it), off.
+  $ tollgate policy mode
+  $ tollgate policy mode policies/rules.yaml warn`)
+    .action(async (source: string | undefined, mode: string | undefined, options: CommonOptions & { days: number }) =>
+      done(await (await import('./policy/mode.ts')).runMode({ ...options, ...(source === undefined ? {} : { source }), ...(mode === undefined ? {} : { mode }) }, io)));
+}
+
 /** What explains decisions and works on recorded ones. */
 function addRecorded(add: (usage: string, about: string) => Command, { io, wiring, done }: Omit<PolicyCommands, 'program'>): void {
   add('why <call> [args]', 'why a call is decided as it is, and what would change that').option('--as <principal>', 'who calls')
@@ -74,6 +86,6 @@ function readPercent(text: string): number {
 }
 
 function readCount(text: string): number {
-  if (!/^[1-9]\d{0,4}$/.test(text)) throw new InvalidArgumentError('A sample is a whole number from 1.');
+  if (!/^[1-9]\d{0,4}$/.test(text)) throw new InvalidArgumentError('It is a whole number from 1 to 99999.');
   return Number(text);
 }
