@@ -24,7 +24,7 @@ const KEY_WORDS = {
 export async function runSecretSet(options: Named, io: Io): Promise<number> {
   const { config, places } = open(options, io);
   const replaced = await store(options.name, { config, places, io });
-  tell(io, options, { name: options.name, replaced, servers: usersOf(options.name, config) }, `${replaced ? 'Replaced' : 'Stored'} ${options.name}.`);
+  tell({ io, options }, { name: options.name, replaced, servers: usersOf(options.name, config) }, `${replaced ? 'Replaced' : 'Stored'} ${options.name}.`);
   return EXIT.ok;
 }
 
@@ -36,7 +36,7 @@ export async function runSecretRotate(options: Named, io: Io): Promise<number> {
   await store(options.name, { config, places, io });
   const servers = usersOf(options.name, config);
   const restart = servers.length === 0 ? 'No server uses it.' : `These servers have the old value until they restart: ${servers.join(', ')}.`;
-  tell(io, options, { name: options.name, restart: servers }, `Rotated ${options.name}. ${restart}`);
+  tell({ io, options }, { name: options.name, restart: servers }, `Rotated ${options.name}. ${restart}`);
   return EXIT.ok;
 }
 
@@ -49,7 +49,7 @@ export async function runSecretRemove(options: Named, io: Io): Promise<number> {
   else if (!(await places.vault.remove(options.name))) throw missing(options.name);
   const servers = usersOf(options.name, config);
   const rest = servers.length === 0 ? '' : ` These servers cannot start without it: ${servers.join(', ')}.`;
-  tell(io, options, { name: options.name, servers }, `Removed ${options.name}.${rest}`);
+  tell({ io, options }, { name: options.name, servers }, `Removed ${options.name}.${rest}`);
   return EXIT.ok;
 }
 
@@ -113,7 +113,7 @@ function elsewhere(name: string, from: 'env' | 'exec'): TollgateError {
   return new TollgateError('USAGE', { detail: `Secret "${name}" comes from ${from === 'env' ? 'a variable' : 'a program'}, as tollgate.yaml says.`, next: 'Change it there, or take its entry out of secrets to keep it in the vault.' });
 }
 
-function tell(io: Io, options: CommonOptions, facts: Readonly<Record<string, unknown>>, line: string): void {
+function tell({ io, options }: { readonly io: Io; readonly options: CommonOptions }, facts: Readonly<Record<string, unknown>>, line: string): void {
   if (options.json === true) io.stdout(json(facts));
   else io.stderr(`${line}\n`);
 }
