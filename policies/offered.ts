@@ -11,6 +11,8 @@ import type { LocatedRule } from './rules.ts';
 
 type Schema = Readonly<Record<string, unknown>>;
 
+const MAX_DEPTH = 16;
+
 /** The tools of the internal workspace, known without asking it. `edits` is taken though it is not advertised. */
 export const WORKSPACE_TOOLS: readonly OfferedTool[] = [...PRIMITIVE_SEMANTICS].map(([name, semantics]) => {
   const schema = ARGUMENT_SCHEMAS.get(name);
@@ -59,7 +61,7 @@ function findFacts({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): re
 
 function findArguments({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly Problem[] {
   return Object.entries(rule.when.args ?? {}).flatMap(([dotted, tests]): readonly Problem[] => {
-    const found = tools.flatMap(({ inputSchema }) => schemasAt(inputSchema, dotted.split('.'), inputSchema));
+    const found = tools.flatMap(({ inputSchema }) => schemasAt(inputSchema, dotted.split('.'), { root: inputSchema, depth: 0 }));
     if (found.length > 0) return findValues({ at, path: ['when', 'args', dotted], tests, found });
     const known = [...new Set(tools.flatMap(({ inputSchema }) => argumentNames(inputSchema)))];
     return [{ ...at(['when', 'args', dotted], 'key'), message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${dotted}".${suggest(dotted, known) || inWords('Known are', known)}` }];
@@ -77,11 +79,12 @@ function findValues({ at, path, tests, found }: { at: LocatedRule['at']; path: r
 }
 
 /** Every schema that a value at this path may have; an empty one where the schema leaves open what stands there. */
-function schemasAt(schema: unknown, path: readonly string[], root: Schema, depth = 0): readonly Schema[] {
-  if (schema === true || depth > 16) return [{}];
+function schemasAt(schema: unknown, path: readonly string[], { root, depth }: { readonly root: Schema; readonly depth: number }): readonly Schema[] {
+  // A schema that refers to itself has no end.
+  if (schema === true || depth > MAX_DEPTH) return [{}];
   if (typeof schema !== 'object' || schema === null) return [];
   const { $ref, type, properties, items, additionalProperties, patternProperties, allOf, anyOf, oneOf } = schema as Record<string, unknown>;
-  const deeper = (inner: unknown, rest: readonly string[]): readonly Schema[] => schemasAt(inner, rest, root, depth + 1);
+  const deeper = (inner: unknown, rest: readonly string[]): readonly Schema[] => schemasAt(inner, rest, { root, depth: depth + 1 });
   const joined = [...[allOf, anyOf, oneOf].flatMap((all) => (Array.isArray(all) ? (all as readonly unknown[]) : [])), ...(typeof $ref === 'string' ? [resolve($ref, root)] : [])];
   const branches = joined.flatMap((inner) => deeper(inner, path));
   const [name, ...rest] = path;

@@ -177,6 +177,14 @@ describe('list and call agree', () => {
     expect(await policy.list(PRINCIPAL, [toolOf(known === undefined ? {} : { facts: known })])).toMatchObject([{ verdict }]);
   });
 
+  it('tools for owners only are hidden from everybody else, and refused' + verifies('CY-11'), async () => {
+    const policy = await policyOf([{ id: 'yes', outcome: 'allow', when: {} }, { id: 'owners', outcome: 'deny', when: { tools: ['git.status'], owner: false } }]);
+    for (const [owner, verdict, outcome] of [[true, 'always', 'allow'], [false, 'never', 'deny'], [undefined, 'never', 'deny']] as const) {
+      const principal: Principal = owner === undefined ? PRINCIPAL : { ...PRINCIPAL, owner };
+      expect([owner, (await policy.list(principal, [toolOf()]))[0]?.verdict, (await policy.call({ ...callOf(), principal })).outcome]).toEqual([owner, verdict, outcome]);
+    }
+  });
+
   it('a deny of what the tool cannot carry leaves it certain', async () => {
     const policy = await policyOf([{ id: 'yes', outcome: 'allow', when: {} }, { id: 'no', outcome: 'deny', when: { paths: ['**/.env'] } }]);
     expect((await policy.list(PRINCIPAL, [toolOf({ facts: [] }), toolOf({ facts: ['paths'] }), toolOf()])).map(({ verdict }) => verdict)).toEqual(['always', 'maybe', 'maybe']);
