@@ -7,11 +7,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadConfig } from '../../facade/config/load.ts';
 import { policyParts } from '../../facade/policy-parts.ts';
 import { loadPolicy } from '../../policies/engine.ts';
-import { findOpa } from '../../policies/opa.ts';
 import { blocksOf, PAGES, ROOT, type Block } from './markdown.ts';
 
 const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
-const LIBRARY = path.join(ROOT, 'dist', 'policies');
 /** Recipes are run by their own cases: cookbook.test.ts. */
 const blocks = PAGES.filter((page) => page !== 'docs/cookbook.md').flatMap(blocksOf);
 const named = (language: string): readonly (readonly [string, Block])[] => blocks.filter((block) => block.language === language).map((block) => [`${block.page}:${block.line}`, block] as const);
@@ -113,7 +111,7 @@ describe('commands', () => {
       expect(lines.some((line) => pattern.test(line)), `${pattern} is in no page any more`).toBe(true);
       expect(reason.length).toBeGreaterThan(10);
     }
-    expect(run.filter((line) => !/^(tollgate|opa build) /.test(line))).toEqual([]);
+    expect(run.filter((line) => !/^tollgate /.test(line))).toEqual([]);
   });
 
   const tollgate = (words: readonly string[]): ReturnType<typeof spawnSync> => {
@@ -132,16 +130,8 @@ describe('commands', () => {
     expect([status, stdout, stderr]).toEqual([0, expect.stringMatching(/^\d+ passed, 0 failed/), '']);
   });
 
-  it.each(run.filter((line) => !isInit(line) && !line.startsWith('opa ')))('%s', (line) => {
+  it.each(run.filter((line) => !isInit(line)))('%s', (line) => {
     const { status, stderr } = tollgate(wordsOf(line.replace(/^tollgate /, '')));
     expect(status, String(stderr)).toBe(ENDS.find(([pattern]) => pattern.test(line))?.[1] ?? 0);
-  });
-
-  it.each(run.filter((line) => line.startsWith('opa ')))('%s', async (line) => {
-    const { program } = await findOpa();
-    const words = wordsOf(line.replaceAll('$LIB', LIBRARY)).slice(1);
-    const { status, stderr } = spawnSync(program, words, { cwd: project, encoding: 'utf8' });
-    expect(status, stderr).toBe(0);
-    await expect(load('bundled.yaml', 'policies: [policies/bundle.tar.gz]')).resolves.toMatch(/^[0-9a-f]{64}$/);
   });
 });

@@ -6,7 +6,8 @@ import { describe, expect, it } from 'vitest';
 import { EXIT } from '../../../facade/cli/io.ts';
 import { diffLines } from '../../../policies/authoring/line-diff.ts';
 import { BUNDLE_FILES, openBundle, pack, unpack } from '../../../policies/bundle.ts';
-import { findOpa, runOpa } from '../../../policies/opa.ts';
+import { CAPABILITIES, ENTRYPOINTS } from '../../../policies/library.ts';
+import { findOpa, packageRoot, runOpa } from '../../../policies/opa.ts';
 import { verifyFiles } from '../../../policies/signatures.ts';
 import { cli, dataOf } from '../../cli/terminal.ts';
 import { Project } from '../../config/project.ts';
@@ -131,6 +132,20 @@ describe('a bundle with facts', () => {
     made.write('tollgate.yaml', YAML.replace('policies/git', 'old.tar.gz'));
     writeFileSync(path.join(made.folder, 'old.tar.gz'), pack(files));
     expect(await cli(made, ['check'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('The bundle old.tar.gz was built by another version of Tollgate.') as string });
+  });
+});
+
+describe('a bundle that opa alone has built', () => {
+  it('is taken too: its reasons have no places', async () => {
+    const made = project({ 'rego/a.rego': REGO.replace('policy.team.git', 'policy.git') });
+    const library = path.join(packageRoot(), 'policies', 'lib');
+    const entries = [ENTRYPOINTS.call, ENTRYPOINTS.list].flatMap((entry) => ['-e', entry]);
+    const { flags } = await findOpa();
+    const run = await runOpa(await findOpa(), ['build', ...flags, '-t', 'wasm', ...entries, '--prune-unused', '--ignore', '*_test.rego', '--capabilities', CAPABILITIES, '-o', 'bare.tar.gz', library, 'rego'], made.folder);
+    expect(run.stderr + run.stdout).toBe('');
+    made.write('tollgate.yaml', YAML.replace('policies/git', 'bare.tar.gz'));
+    const { reasons } = dataOf<{ reasons: unknown }>((await cli(made, ['try', 'bash', '{"command": "git push"}', '--json'])).out);
+    expect(reasons).toEqual([{ id: 'policy.git', message: 'Pushing is for people.' }]);
   });
 });
 
