@@ -24,6 +24,7 @@ function configure(mode: string): void {
   const chaos = (name: string): string => server(['chaos.mjs', name], `env: {CHAOS_STARTS: ${started}}`);
   project.write('tollgate.yaml', `version: 1
 workspace: ./workspace
+bash: {isolation: direct}
 servers: {good: ${chaos('ok')}, other: ${chaos(mode)}}
 profiles: {default: {servers: [good, other], expose: {primitives: workspace, tools: ["good.*", "other.echo", "other.noisy", "other.flood"]}}}
 rules: [{id: all, outcome: allow, when: {}}]

@@ -70,7 +70,8 @@ export async function startRaw(servers: Readonly<Record<string, RawServer>>, res
     version: 1, workspace: './workspace', state: './state', servers: Object.fromEntries(entries), limits: { connections: 32, servers: 64 },
     principals: [{ id: 'me', profiles: ['all'], stdio: true }],
     profiles: { all: { servers: names, expose: { primitives: {}, tools: names.map((name) => `${name}.*`) } } },
-    rules: [allow(...names)], ...rest,
+    // How commands are isolated is not the subject here.
+    bash: { isolation: 'direct' }, rules: [allow(...names)], ...rest,
   };
   const facade = await startFacade(JSON.stringify(config), { folder, env });
   const log = (name: string): readonly string[] => (existsSync(file(name, 'log')) ? readFileSync(file(name, 'log'), 'utf8').split('\n').slice(0, -1) : []);
