@@ -100,7 +100,7 @@ describe('the change of the text', () => {
     expect(setMode(before, index, 'warn')).toBe(after);
   });
 
-  it.each([['policies: [&a a.yaml, *a]', 1], ['policies: 3', 0], ['policies: [a.yaml]', 4], ['policies: [{mode: shadow}]', 0]])('leaves alone what it does not understand: %s', (text, index) => {
+  it.each([['policies: [&a a.yaml, *a]', 1], ['policies: 3', 0], ['policies: [a.yaml]', 4], ['policies: [{poll: 5m}]', 0]])('leaves alone what it does not understand: %s', (text, index) => {
     expect(() => setMode(text, index, 'warn')).toThrow('is not changed by a program');
   });
 });
