@@ -2,14 +2,30 @@
 import { lookup as systemLookup } from 'node:dns/promises';
 import { connect, isIP } from 'node:net';
 import type { Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Allowlist } from './allowlist.ts';
 import type { Target } from '../../catalogs/hosts.ts';
 
 /** Addresses of a name. Rejects, or resolves empty, when it has none. */
 export type Lookup = (name: string) => Promise<readonly string[]>;
 
-/** Resolves as every other program of this machine does. */
-export const lookupBySystem: Lookup = async (name) => (await systemLookup(name, { all: true, verbatim: true })).map(({ address }) => address);
+/** Each lookup of the system holds one of four threads that files and cryptography use too: slow name servers must not take them all. */
+const MAX_LOOKUPS = 2;
+let lookups = 0;
+const waiting: (() => void)[] = [];
+
+/** Resolves as every other program of this machine does; at most two names at once in this process. */
+export const lookupBySystem: Lookup = async (name) => {
+  if (lookups < MAX_LOOKUPS) lookups += 1;
+  else await new Promise<void>((resolve) => waiting.push(resolve));
+  try {
+    return (await systemLookup(name, { all: true, verbatim: true })).map(({ address }) => address);
+  } finally {
+    const next = waiting.shift();
+    if (next === undefined) lookups -= 1;
+    else next();
+  }
+};
 
 /** What became of an attempt to dial. */
 export type Dialled =
@@ -20,6 +36,7 @@ export type Dialled =
 export interface Dialling {
   readonly allowlist: Allowlist;
   readonly lookup: Lookup;
+  /** For the name, and then for the connection. */
   readonly connectMs: number;
   /** Called with every socket at once, so that closing the proxy ends those that still connect. */
   readonly onSocket: (socket: Socket) => void;
@@ -30,17 +47,20 @@ export interface Dialling {
  * them: a name server that mixes inner addresses in is up to something. Nothing is resolved a second time (DNS rebinding).
  */
 export async function dial(target: Target, dialling: Dialling): Promise<Dialled> {
-  const addresses = target.kind === 'name' ? await findAddresses(target.host, dialling.lookup) : [target.host];
+  const addresses = target.kind === 'name' ? await findAddresses(target.host, dialling) : [target.host];
   if (addresses.length === 0) return { failure: 'unresolved' };
   if (!addresses.every((address) => dialling.allowlist.admits(target, address))) return { failure: 'private-address' };
   return openSocket(target, addresses, dialling);
 }
 
-async function findAddresses(name: string, lookup: Lookup): Promise<readonly string[]> {
+async function findAddresses(name: string, { lookup, connectMs }: Dialling): Promise<readonly string[]> {
+  const late = new AbortController();
   try {
-    return await lookup(name);
+    return await Promise.race([lookup(name), sleep(connectMs, [], { signal: late.signal, ref: false })]);
   } catch {
     return [];
+  } finally {
+    late.abort();
   }
 }
 

@@ -71,8 +71,9 @@ export class EgressProxy {
     this.#server.maxConnections = this.#limits.connections;
     this.#server.on('drop', () => this.#reports.note('connections'));
     this.#server.on('connection', (socket) => this.#track(socket));
-    this.#server.on('connect', (message: IncomingMessage, client: Duplex, head: Buffer) => void this.#connect(message, client, head));
-    this.#server.on('request', (message, answer) => void this.#request(message, answer));
+    // Whatever goes wrong with one request costs that connection, never the process.
+    this.#server.on('connect', (message: IncomingMessage, client: Duplex, head: Buffer) => void this.#connect(message, client, head).catch(() => client.destroy()));
+    this.#server.on('request', (message, answer) => void this.#request(message, answer).catch(() => message.destroy()));
     this.#server.on('clientError', (_error, client: Duplex) => this.#refuse(client, 'malformed'));
   }
 

@@ -23,7 +23,7 @@ export class Redactor {
     const percent = encodeURIComponent(secret);
     const hex = Buffer.from(secret, 'utf8').toString('hex');
     const forms = [secret, ...base64Forms(secret), hex, hex.toUpperCase(), percent, percent.replace(/%../g, (code) => code.toLowerCase())];
-    for (const form of [...forms, inJson(secret), inJson(inJson(secret))]) this.#forms.add(form);
+    for (const form of [...forms, inJson(secret), inJson(inJson(secret)), ...inAscii(inJson(secret))]) this.#forms.add(form);
     const longestFirst = [...this.#forms].sort((a, b) => b.length - a.length);
     this.#pattern = new RegExp(longestFirst.map((form) => form.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')).join('|'), 'g');
     return true;
@@ -51,6 +51,12 @@ export class Redactor {
 /** As it stands within a JSON string; JSON in JSON escapes twice. */
 function inJson(text: string): string {
   return JSON.stringify(text).slice(1, -1);
+}
+
+/** As programs write it that keep JSON to ASCII (Python does by default). */
+function inAscii(json: string): readonly string[] {
+  const escape = (digits: (hex: string) => string): string => json.replace(/[\u0080-\uffff]/g, (unit) => `\\u${digits(unit.charCodeAt(0).toString(16).padStart(4, '0'))}`);
+  return [escape((hex) => hex), escape((hex) => hex.toUpperCase())];
 }
 
 /** Alone, and within more text: the same bytes give other characters at each of three offsets. Ends that share bits with a neighbour are left out. */

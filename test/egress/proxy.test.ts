@@ -4,9 +4,11 @@ import { connect } from 'node:net';
 import type { Server } from 'node:net';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { BlockedReports } from '../../adapters/egress/blocked.ts';
 import type { Blocked } from '../../adapters/egress/blocked.ts';
+import { lookupBySystem } from '../../adapters/egress/dial.ts';
 import { openEgress } from '../../adapters/egress/open.ts';
 import { verifies } from '../verifies.ts';
 import { askPage, askTunnel, openProxy, serveHttp, serveTcp, talk, verdictOf } from './bench.ts';
@@ -86,6 +88,17 @@ describe('a tunnel', () => {
     const failing = await proxy(['none.test'], { lookup: () => Promise.reject(new Error('ESERVFAIL')) });
     expect(await askTunnel(failing.socket, 'none.test:443')).toEqual({ status: 502, refusal: 'unresolved' });
     expect([...bench.blocked, ...failing.blocked]).toEqual([]);
+  });
+
+  it('gives up on a name server that does not answer in time', async () => {
+    const { socket } = await proxy(['slow.test'], { lookup: () => new Promise(() => undefined), limits: { connectMs: 100 } });
+    expect(await askTunnel(socket, 'slow.test:443')).toEqual({ status: 502, refusal: 'unresolved' });
+  });
+
+  it('asks the system for at most two names at once, so that its threads stay free', async () => {
+    const names = Array.from({ length: 12 }, (_, at) => (at % 2 === 0 ? 'localhost' : `none-${at}.invalid`));
+    const found = await Promise.all(names.map((name) => lookupBySystem(name).catch(() => [])));
+    expect(found.map((one) => one.length > 0)).toEqual(names.map((name) => name === 'localhost'));
   });
 
   it('gives up on a host that does not answer in time', async () => {
@@ -193,6 +206,27 @@ describe('plain HTTP', () => {
     expect((await askPage(socket, `http://page.test:${port}/`, '')).status).toBe(502);
     expect((await askPage(socket, `http://cut.test:${cut}/`, '')).text).not.toContain('half'.repeat(2));
     expect((await askPage(socket, `http://private.test/`, '')).status).toBe(403);
+  });
+
+  it.each([
+    ['status 000', 'HTTP/1.1 000 None\r\n\r\n'], ['status 999', 'HTTP/1.1 999 All\r\nContent-Length: 0\r\n\r\n'], ['a control in the reason', 'HTTP/1.1 200 O\u0001K\r\nContent-Length: 0\r\n\r\n'], ['a reason of bytes', 'HTTP/1.1 200 \u00ff\u00fe\r\nContent-Length: 0\r\n\r\n'],
+    ['an upgrade', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nbytes'], ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab'], ['endless headers', `HTTP/1.1 200 OK\r\n${'X-A: b\r\n'.repeat(20_000)}\r\n`],
+    ['a header of NUL', 'HTTP/1.1 200 OK\r\nX-A: a\u0000b\r\n\r\n'], ['an early hint', 'HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'], ['nothing', ''],
+  ])('a hostile answer (%s) costs that request alone', async (_name, bytes) => {
+    const { port } = keep(await serveTcp((socket) => socket.on('data', () => undefined).end(Buffer.from(bytes, 'latin1'))));
+    const { socket } = await proxy([`page.test:${port}`, `127.0.0.1:${port}`]);
+    expect([0, 200, 502, 999]).toContain((await askPage(socket, `http://page.test:${port}/`, '')).status);
+    expect((await askTunnel(socket, 'other.test:443')).refusal).toBe('not-allowed');
+  });
+
+  it('any bytes at all cost that connection alone', async () => {
+    const { socket, port } = await page();
+    const piece = fc.oneof(fc.string({ unit: 'binary', maxLength: 20 }), fc.constantFrom('CONNECT ', 'GET ', 'http://', `page.test:${port}`, ' HTTP/1.1\r\n', 'Host: ', '\r\n', '\r\n\r\n', 'Content-Length: 3\r\n', 'Transfer-Encoding: chunked\r\n', '0\r\n\r\n', '\u0016\u0003\u0001'));
+    await fc.assert(fc.asyncProperty(fc.array(piece, { maxLength: 8 }), async (pieces) => {
+      const client = connect(socket).on('error', () => undefined).resume();
+      await new Promise<void>((resolve) => client.once('close', () => resolve()).write(Buffer.from(pieces.join(''), 'latin1'), () => setTimeout(() => resolve(client.destroy() && undefined), 3)));
+    }), { numRuns: 300 });
+    expect((await askTunnel(socket, 'other.test:443')).refusal).toBe('not-allowed');
   });
 
   it('is refused where the address may not be dialled', async () => {
