@@ -136,7 +136,7 @@ export function serveOffline(config: Config): ReadonlyMap<string, Served> {
 }
 
 /** What the commands are given. */
-export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline };
+export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline, examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs) };
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
   const code = await runCli(process.argv.slice(2), processIo(process), WIRING);

@@ -6,6 +6,7 @@ import type { Assemble, Check, ServeOffline } from '../assembled.ts';
 import { VERSION } from '../wire/version.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
 import type { Shell } from './completion.ts';
+import type { Examine } from './doctor.ts';
 import type { Starter } from './init.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
@@ -20,6 +21,7 @@ export interface Wiring {
   readonly check: Check;
   readonly authoring: Authoring;
   readonly serveOffline: ServeOffline;
+  readonly examine: Examine;
 }
 
 type As = CommonOptions & { readonly as?: string };
@@ -76,6 +78,8 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     .action(async (options: CommonOptions & { port?: number }) => done(await (await import('./serve.ts')).runHttp(options, io, assemble)));
   add('check', 'read configuration and policy; start nothing')
     .action(async (options: CommonOptions) => done(await (await import('./check.ts')).runCheck(options, io, check)));
+  add('doctor', 'look at what this machine has for isolation, and prove it')
+    .action(async (options: CommonOptions) => done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)));
   add('try <tool> [args]', 'show the decision on a call without calling').option('--as <principal>', 'who calls').option('--explain', 'show the effect and the obligations too')
     .addHelpText('after', `\nArguments are one JSON object:\n  $ tollgate try read '{"path": "README.md"}' --explain`)
     .action(async (tool: string, args: string | undefined, options: As & { explain?: true }) =>

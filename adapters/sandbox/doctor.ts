@@ -1,0 +1,128 @@
+/** Owns the look at what a machine has for isolation, thing by thing with its fix; refuses to call a sandbox good that was not tried. */
+import { execFile } from 'node:child_process';
+import { chmodSync, chownSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { asTollgateError } from '../../catalogs/errors.ts';
+import { chooseIdentity } from './identity.ts';
+import { findProgram } from './programs.ts';
+import { testIsolation } from './selftest.ts';
+import { INSTALL, namespaceFix } from './tools.ts';
+
+const run = promisify(execFile);
+const ANSWER_MS = 10_000;
+const NOBODY = 65_534;
+
+/** As `Finding` in facade/cli/doctor.ts. */
+interface Finding {
+  readonly name: string;
+  readonly state: 'ok' | 'weak' | 'missing';
+  readonly seen: string;
+  readonly fix?: string;
+}
+
+/** As `Needs` in facade/cli/doctor.ts. */
+interface Needs {
+  readonly workspace?: string;
+  readonly sandbox: boolean;
+  readonly egress: boolean;
+  readonly container: boolean;
+  readonly rego: boolean;
+}
+
+/** Looks at programs, the workspace's owner and the container's daemon, and proves the sandbox with its self-test. Never throws. */
+export async function examine(needs: Needs): Promise<readonly Finding[]> {
+  const sandbox = process.platform === 'linux' ? await examineSandbox(needs) : [elsewhere(needs)];
+  return [
+    ...sandbox,
+    await program('rg', { needed: false, without: 'read searches with a slower search of its own', fix: 'sudo apt-get install ripgrep' }),
+    await program('opa', { needed: needs.rego, without: 'only Rego of your own needs it', fix: 'Put the program opa 0.70 on PATH, or name it with --opa.', file: process.env['TOLLGATE_OPA'], ask: 'version' }),
+    await containerClient(needs.container),
+  ];
+}
+
+async function examineSandbox({ workspace, sandbox, egress }: Needs): Promise<readonly Finding[]> {
+  const without = 'nothing here asks for it';
+  const tools = [
+    await program('bwrap', { needed: sandbox, without, fix: INSTALL.bwrap }),
+    await program('prlimit', { needed: sandbox, without, fix: INSTALL.prlimit }),
+    await program('socat', { needed: egress, without: 'needed by servers with allowedDomains that are not Node.js', fix: INSTALL.socat, ask: '-V' }),
+  ];
+  const owner = workspace === undefined ? undefined : ownerOf(workspace);
+  const isReady = tools.slice(0, 2).every(({ state }) => state === 'ok') && owner?.state !== 'missing';
+  return [...tools, ...(owner === undefined ? [] : [owner]), namespaces(), ...(isReady ? await proofs(workspace) : [])];
+}
+
+interface Wanted {
+  readonly needed: boolean;
+  readonly without: string;
+  readonly fix: string;
+  readonly file?: string | undefined;
+  readonly ask?: string;
+}
+
+async function program(name: string, { needed, without, fix, file, ask = '--version' }: Wanted): Promise<Finding> {
+  const found = findProgram(file ?? name, '/');
+  if (found === undefined) return { name, state: needed ? 'missing' : 'weak', seen: needed ? 'not installed' : `not installed: ${without}`, fix };
+  const version = await run(found, [ask], { timeout: ANSWER_MS }).then(({ stdout }) => /\d+(?:\.\d+)+/.exec(stdout)?.[0] ?? '', () => '');
+  return { name, state: 'ok', seen: `${found} ${version}`.trim() };
+}
+
+/** Root's workspace cannot be isolated when root runs us. */
+function ownerOf(workspace: string): Finding {
+  const name = 'user of sandboxes';
+  try {
+    const { uid } = chooseIdentity(workspace);
+    return { name, state: 'ok', seen: `uid ${uid}` };
+  } catch (thrown) {
+    const user = process.env['SUDO_USER'] ?? 'USER';
+    return { name, state: 'missing', seen: asTollgateError(thrown).message, fix: `Run Tollgate as an ordinary user, or: chown -R ${user}: ${workspace}` };
+  }
+}
+
+function namespaces(): Finding {
+  const fix = namespaceFix();
+  return fix === undefined ? { name: 'user namespaces', state: 'ok', seen: 'not forbidden' } : { name: 'user namespaces', state: 'weak', seen: 'restricted by a setting of the kernel: the proof below shows whether it holds here', fix };
+}
+
+async function proofs(workspace: string | undefined): Promise<readonly Finding[]> {
+  const folder = workspace ?? makeFolder();
+  try {
+    const proven = await testIsolation(folder);
+    return proven.map(({ name, holds }) => ({ name: `sandbox: ${name}`, state: holds ? 'ok' : 'missing', seen: holds ? 'proven' : 'does not hold', fix: 'Report it; until then: isolation: container' }));
+  } catch (thrown) {
+    const { message, next } = asTollgateError(thrown);
+    return [{ name: 'sandbox', state: 'missing', seen: message, fix: /doctor/.test(next) ? (namespaceFix() ?? blockedFolder(folder) ?? next) : next }];
+  } finally {
+    if (workspace === undefined) rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** A place to prove it without a configuration. */
+function makeFolder(): string {
+  const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-doctor-'));
+  chmodSync(folder, 0o755);
+  if (process.getuid?.() === 0) chownSync(folder, NOBODY, NOBODY);
+  return folder;
+}
+
+/** The first folder above, which others may not pass. */
+function blockedFolder(file: string): string | undefined {
+  for (let folder = path.dirname(file); path.dirname(folder) !== folder; folder = path.dirname(folder)) if ((statSync(folder).mode & 0o001) === 0) return `chmod o+x ${folder}`;
+  return undefined;
+}
+
+async function containerClient(needed: boolean): Promise<Finding> {
+  const client = findProgram('docker', '/') ?? findProgram('podman', '/');
+  const name = 'container client';
+  const absent = needed ? 'missing' : 'weak';
+  if (client === undefined) return { name, state: absent, seen: `neither docker nor podman is installed${needed ? '' : ': only isolation container needs one'}`, fix: 'sudo apt-get install podman' };
+  const answers = await run(client, ['ps', '--quiet'], { timeout: ANSWER_MS }).then(() => true, () => false);
+  return answers ? { name, state: 'ok', seen: client } : { name, state: absent, seen: `${client} gets no answer from its daemon`, fix: 'sudo systemctl start docker' };
+}
+
+function elsewhere({ sandbox }: Needs): Finding {
+  const fix = process.platform === 'win32' ? 'Run Tollgate inside WSL.' : 'Write isolation: container for servers and bash: {isolation: direct}, or run Tollgate on Linux.';
+  return { name: 'sandbox', state: sandbox ? 'missing' : 'weak', seen: `there is none for ${process.platform}`, fix };
+}
