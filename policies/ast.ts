@@ -41,6 +41,7 @@ export interface Annotation {
   readonly location: Location;
 }
 
+/** One rule; a name may have several. */
 export interface Rule {
   readonly head: Head;
   readonly body: readonly Expression[];
@@ -50,6 +51,7 @@ export interface Rule {
   readonly location: Location;
 }
 
+/** What a file calls by another name. */
 export interface Import {
   readonly path: Term;
   readonly alias?: string;

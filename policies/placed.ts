@@ -80,17 +80,16 @@ export function placeRules(files: readonly (ParsedFile & { readonly bytes: Buffe
 
 /** Packages that some reference takes as a whole, or may: there, an added rule would be seen. */
 function findSeen(files: readonly ParsedFile[], names: ReadonlySet<string>): ReadonlySet<string> {
-  const seen = new Set<string>();
-  for (const { module } of files) {
+  return new Set(files.flatMap(({ module }) => {
     const aliases = aliasesOf(module);
-    for (const term of termsIn(module.rules)) {
-      const path = groundPath(term, aliases)?.names;
-      if (path?.[0] === 'data') for (const name of names) if (path.every((part, at) => part === ['data', 'policy', ...name.split('.')][at])) seen.add(name);
+    const own = packagePath(module).slice(1).join('.');
+    return [...termsIn(module.rules)].flatMap((term) => {
       // The chain of METADATA names the rule that it was asked in, and a copy has another name.
-      if (isRef(term, ['rego', 'metadata', 'chain'])) seen.add(packagePath(module).slice(1).join('.'));
-    }
-  }
-  return seen;
+      if (isRef(term, ['rego', 'metadata', 'chain'])) return [own];
+      const path = groundPath(term, aliases)?.names;
+      return path?.[0] === 'data' ? [...names].filter((name) => path.every((part, at) => part === ['data', 'policy', ...name.split('.')][at])) : [];
+    });
+  }));
 }
 
 type Numbered = SetRule & { readonly number: number };

@@ -96,6 +96,12 @@ describe('enforce', () => {
     expect(JSON.stringify(thrown.data)).not.toContain('rules.yaml');
   });
 
+  it('ends with what the rule says to do instead, where it says so', () => {
+    const denied = decision('deny');
+    const advised = { ...denied, reasons: denied.reasons.map((reason) => ({ ...reason, remediation: 'Push to a branch.' })) };
+    expect(() => enforce(advised, {}, 'a1')).toThrow(expect.objectContaining({ code: 'DENIED', next: 'Push to a branch.' }));
+  });
+
   it('refuses when a pin of the policy is not what will be sent', () => {
     expect(() => enforce(decision('allow', { repo: ['a'] }), { repo: ['a'] }, 'a1')).not.toThrow();
     expect(() => enforce(decision('allow', { repo: ['a'] }), { repo: ['b'] }, 'a1')).toThrow(expect.objectContaining({ code: 'POLICY_FAILED' }));
