@@ -188,7 +188,7 @@ describe('calls', () => {
 describe('tools/list', () => {
   it('reads all pages, keeps every key, and caches until the server says otherwise' + verifies('HA-10', 'HE-04'), async () => {
     const tools = await start('paging').server.listTools();
-    expect(tools).toHaveLength(25);
+    expect(tools).toHaveLength(28);
     expect(tools[24]).toEqual({ name: 'scalar', inputSchema: { type: 'object' }, 'x-kept': true });
     const { server } = start();
     let told = 0;
@@ -217,7 +217,7 @@ describe('tools/list', () => {
 
   it('leaves out entries that are no tools, and takes a server without tools', async () => {
     const { server } = start('bad-tools');
-    expect(await server.listTools()).toHaveLength(25);
+    expect(await server.listTools()).toHaveLength(28);
     expect(server.health().badLines).toBe(3);
     expect(await start('no-tools').server.listTools()).toEqual([]);
   });

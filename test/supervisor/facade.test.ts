@@ -103,7 +103,7 @@ describe('a tool whose server is down', () => {
     await expect.poll(async () => namesOf(await one.list(session)).length, { timeout: 6000 }).toBeGreaterThan(20);
     expect((await one.call(session, 'chaos_echo', { back: 1 })).text).toBe('{"back":1}');
     expect(eventsOf(one)).toEqual(['started', 'tools.discovered', 'crashed', 'restarted', 'tools.refreshed']);
-    expect(one.records().find(({ event }) => event === 'tools.refreshed')).toMatchObject({ outcome: 'allow', added: 0, removed: 0, changed: 0, unchanged: 26 });
+    expect(one.records().find(({ event }) => event === 'tools.refreshed')).toMatchObject({ outcome: 'allow', added: 0, removed: 0, changed: 0, unchanged: 29 });
     expect(one.records().find(({ event }) => event === 'crashed')).toMatchObject({ outcome: 'error', exit: 3, inMs: 1000 });
   });
 

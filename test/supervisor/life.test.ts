@@ -177,9 +177,9 @@ describe('events' + verifies('HE-05'), () => {
     const [connection] = bench.events;
     expect(new Set(bench.events.filter(({ event }) => !event.startsWith('tool.')).map(({ id }) => id))).toEqual(new Set([connection?.id]));
     expect(eventOf(bench, 'tool.failed')).toMatchObject({ server: 'chaos', tool: 'failing', code: 'TOOL_FAILED' });
-    expect(eventOf(bench, 'tools.discovered')).toMatchObject({ tools: 26 });
+    expect(eventOf(bench, 'tools.discovered')).toMatchObject({ tools: 29 });
     // The first entry of the fixture's list has another name each time.
-    expect(eventOf(bench, 'tools.refreshed')).toMatchObject({ added: ['listed-2'], removed: ['listed-1'], changed: [], unchanged: 25 });
+    expect(eventOf(bench, 'tools.refreshed')).toMatchObject({ added: ['listed-2'], removed: ['listed-1'], changed: [], unchanged: 28 });
   });
 
   it('say that a server has failed for good', async () => {
