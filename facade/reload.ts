@@ -24,26 +24,34 @@ export interface ReloadOptions {
   readonly report: (thrown: unknown) => void;
 }
 
-/** Keeps a facade up to date. Made before the facade, so that nothing that is edited while it starts is missed. */
+/** Keeps a facade up to date. */
 export class Reloader {
   readonly #options: ReloadOptions;
   readonly #watch: Watch;
-  readonly #watching: Promise<void>;
   #assembled: Assembled | undefined;
   #last: Promise<void> = Promise.resolve();
   #waiting = false;
+  /** An edit came before there was a facade. */
+  #missed = false;
   #closed = false;
 
-  constructor(options: ReloadOptions) {
+  private constructor(options: ReloadOptions) {
     this.#options = options;
     this.#watch = new Watch({ onChange: () => void this.now() });
-    this.#watching = this.#watch.target(this.#filesOf(options.config));
+  }
+
+  /** To be opened before the facade is made: from here on every edit is noticed, also one that is made while the facade starts. */
+  static async open(options: ReloadOptions): Promise<Reloader> {
+    const reloader = new Reloader(options);
+    await reloader.#watch.target(reloader.#filesOf(options.config));
+    return reloader;
   }
 
   /** Takes the facade that is to be kept up to date. */
   start(assembled: Assembled): void {
     this.#assembled = assembled;
     this.#follow(assembled);
+    if (this.#missed) void this.now();
   }
 
   /** Reloads, after a reload that runs already; several requests that wait are one. Never rejects. */
@@ -51,8 +59,8 @@ export class Reloader {
     if (this.#waiting) return this.#last;
     this.#waiting = true;
     this.#last = this.#last.then(async () => {
-      await this.#watching;
       this.#waiting = false;
+      this.#missed = this.#assembled === undefined;
       if (!this.#closed && this.#assembled !== undefined) await this.#reload(this.#assembled);
     });
     return this.#last;

@@ -54,7 +54,7 @@ export async function withReloading(opening: Opening & { readonly options: Commo
   const tell = (line: string): void => io.stderr(`${printable(line)}\n`);
   const read = (): Config => readConfig(options, io);
   const file = path.resolve(io.cwd, options.config);
-  const reloader = new Reloader({ file, home: io.home, config, read, listening, tell, report: (thrown) => void reportError(thrown, { json: false, io }) });
+  const reloader = await Reloader.open({ file, home: io.home, config, read, listening, tell, report: (thrown) => void reportError(thrown, { json: false, io }) });
   try {
     return await withFacade(opening, async (assembled) => {
       reloader.start(assembled);
