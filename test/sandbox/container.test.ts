@@ -1,0 +1,188 @@
+/** Tests the container level without a daemon: the words for docker and podman, and, with a program in their place, what is started, passed and reaped. */
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { hostname, tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { LaunchHost } from '../../adapters/launch.ts';
+import { containerArguments, containerEnvironment } from '../../adapters/sandbox/container.ts';
+import type { Contained } from '../../adapters/sandbox/container.ts';
+import { bornAt } from '../../adapters/sandbox/tree.ts';
+import type { ServerSettings } from '../../adapters/settings.ts';
+import { verifies } from '../verifies.ts';
+import { openWorkspace } from './plants.ts';
+
+const SECRET = 'value-of-the-token';
+let folder: string;
+let workspace: string;
+const PATH = process.env['PATH'];
+
+beforeEach(() => {
+  folder = mkdtempSync(path.join(tmpdir(), 'tollgate-container-'));
+  workspace = openWorkspace();
+  mkdirSync(path.join(workspace, 'keys'));
+  writeFileSync(path.join(workspace, 'tollgate.yaml'), '');
+});
+
+afterEach(() => {
+  process.env['PATH'] = PATH;
+  for (const one of [folder, workspace]) rmSync(one, { recursive: true, force: true });
+});
+
+function contained(more: Partial<Contained> = {}): Contained {
+  return {
+    id: 'tollgate-1-2-00000000', server: 'tickets', image: 'example/tickets@sha256:00', command: 'node', args: ['/app/index.js', '--verbose'], env: { TOKEN: SECRET, LEVEL: 'debug' },
+    sandbox: { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [path.join(workspace, 'keys')] }, network: { allowedDomains: [] }, limits: { memoryMb: 300, processes: 70, fileMb: 80, cpuSeconds: 90 } },
+    hidden: [path.join(workspace, 'tollgate.yaml'), path.join(workspace, 'not-there')], identity: { uid: 1234, gid: 1235, drop: true }, ...more,
+  };
+}
+
+/** The words that follow each flag. */
+const after = (args: readonly string[], flag: string): readonly string[] => args.flatMap((word, index) => (word === flag ? [args[index + 1] ?? ''] : []));
+
+describe('the words for the client', () => {
+  it('leave a container nothing: no right, no network, nothing to write, an end to everything' + verifies('HB-10', 'HA-31'), () => {
+    const args = containerArguments(contained());
+    for (const flag of ['--rm', '--interactive', '--init', '--read-only']) expect(args).toContain(flag);
+    expect(after(args, '--cap-drop')).toEqual(['ALL']);
+    expect(after(args, '--security-opt')).toEqual(['no-new-privileges']);
+    expect(after(args, '--network')).toEqual(['none']);
+    expect(after(args, '--user')).toEqual(['1234:1235']);
+    expect([after(args, '--memory'), after(args, '--memory-swap'), after(args, '--pids-limit')]).toEqual([['300m'], ['300m'], ['70']]);
+    expect(after(args, '--ulimit')).toEqual([`fsize=${80 << 20}:${80 << 20}`, 'core=0:0', 'cpu=90:90']);
+    expect(after(args, '--tmpfs')).toEqual([`/tmp:rw,nosuid,nodev,size=${80 << 20},mode=1777`]);
+  });
+
+  it.each(['--privileged', '--pid', '--userns', '--cap-add', '--device', '--volume', '--publish', '--uts', '--cgroupns', '--group-add', '--volumes-from', '--env-file', '--tty'])('never hold %s', (flag) => {
+    expect(containerArguments(contained())).not.toContain(flag);
+  });
+
+  it('show no value of the environment, which the client has in its own', () => {
+    const one = contained();
+    const args = containerArguments(one);
+    expect(args.join(' ')).not.toContain(SECRET);
+    expect(after(args, '--env')).toEqual(['TOKEN', 'LEVEL', 'HOME=/tmp']);
+    expect(containerEnvironment(one)).toEqual({ TOKEN: SECRET, LEVEL: 'debug' });
+  });
+
+  it('start the program that the configuration shows, whatever the image would start', () => {
+    const args = containerArguments(contained());
+    expect(after(args, '--entrypoint')).toEqual(['node']);
+    expect(args.slice(-3)).toEqual(['example/tickets@sha256:00', '/app/index.js', '--verbose']);
+    expect(args.slice(0, 3)).toEqual(['run', '--name', 'tollgate-1-2-00000000']);
+    expect(after(containerArguments(contained({ cwd: workspace })), '--workdir')).toEqual([workspace]);
+  });
+
+  it('mount what is allowed, and cover what is hidden in it: a folder by an empty one, a file by nothing', () => {
+    expect(after(containerArguments(contained()), '--mount')).toEqual([
+      `type=bind,source=${workspace},target=${workspace}`,
+      `type=tmpfs,target=${workspace}/keys,tmpfs-size=4096,tmpfs-mode=0`,
+      `type=bind,source=/dev/null,target=${workspace}/tollgate.yaml,readonly`,
+    ]);
+    const read = contained({ sandbox: { ...contained().sandbox, filesystem: { allowRead: [workspace], allowWrite: [], denyRead: [] } }, hidden: [] });
+    expect(after(containerArguments(read), '--mount')).toEqual([`type=bind,source=${workspace},target=${workspace},readonly`]);
+  });
+
+  it('cannot be given further options by the name of a folder', () => {
+    const tricky = path.join(workspace, 'a,readonly=false,source=');
+    mkdirSync(tricky);
+    const write = contained({ sandbox: { ...contained().sandbox, filesystem: { allowRead: [tricky], allowWrite: [], denyRead: [] } }, hidden: [] });
+    expect(after(containerArguments(write), '--mount')).toEqual([`type=bind,"source=${tricky}","target=${tricky}",readonly`]);
+    const broken = path.join(workspace, 'a"b');
+    mkdirSync(broken);
+    expect(() => containerArguments(contained({ sandbox: { ...contained().sandbox, filesystem: { allowRead: [broken], allowWrite: [], denyRead: [] } } }))).toThrow(/quotation mark/);
+  });
+
+  it.each(['DOCKER_HOST', 'CONTAINER_HOST', 'HOME', 'PATH', 'XDG_CONFIG_HOME'])('refuse %s, which would steer the client', (name) => {
+    expect(() => containerArguments(contained({ env: { [name]: 'x' } }))).toThrow(expect.objectContaining({ code: 'SANDBOX_UNAVAILABLE' }) as Error);
+  });
+
+  it('lead to the proxy by its socket, and to nothing else, when there is one', () => {
+    const egress = { socket: '/tmp/egress/proxy.sock', env: { HTTPS_PROXY: 'http://127.0.0.1:3128' }, mounts: [{ from: '/tmp/preload.cjs', to: '/run/tollgate/egress.cjs' }], close: () => Promise.resolve() };
+    const args = containerArguments(contained({ egress }));
+    expect(after(args, '--network')).toEqual(['none']);
+    expect(after(args, '--mount')).toEqual(expect.arrayContaining(['type=bind,source=/tmp/egress/proxy.sock,target=/run/tollgate/egress.sock,readonly', 'type=bind,source=/tmp/preload.cjs,target=/run/tollgate/egress.cjs,readonly']));
+    expect(after(args, '--env')).toContain('HTTPS_PROXY');
+    expect(after(args, '--entrypoint')).toEqual(['/bin/sh']);
+    expect(args.slice(-4)).toEqual(['bridge', 'node', '/app/index.js', '--verbose']);
+  });
+});
+
+/** Stands where docker is looked for, and writes down how it was called; `ps` answers what the file `listed` holds. */
+function fakeDocker(run = 'cat', listed = ''): () => readonly { readonly args: readonly string[]; readonly token: string }[] {
+  writeFileSync(path.join(folder, 'listed'), listed);
+  const log = path.join(folder, 'log');
+  writeFileSync(log, '');
+  writeFileSync(path.join(folder, 'docker'), `#!/bin/sh
+{ printf '%s\\037' "$TOKEN" "$@"; echo; } >>'${log}'
+case $1 in ps) cat '${folder}/listed';; run) ${run};; esac
+`);
+  chmodSync(path.join(folder, 'docker'), 0o755);
+  process.env['PATH'] = `${folder}:${PATH ?? ''}`;
+  return () => readFileSync(log, 'utf8').split('\n').filter((line) => line !== '').map((line) => line.split('\x1f')).map(([token = '', ...args]) => ({ token, args: args.slice(0, -1) }));
+}
+
+async function start(more: Partial<ServerSettings> = {}): ReturnType<typeof import('../../adapters/launch.ts').launch> {
+  vi.resetModules();
+  const { launch } = await import('../../adapters/launch.ts');
+  const host: LaunchHost = { workspace, hidden: [], secrets: () => Promise.resolve(SECRET) };
+  const { sandbox } = contained();
+  return launch({
+    name: 'tickets', transport: 'stdio', command: 'node', args: ['/app/index.js'], env: { TOKEN: '${secret:token}' }, headers: {}, isolation: 'container', sandbox: { ...sandbox, image: 'example/tickets:1' },
+    approved: true, connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 100, ...more,
+  }, host);
+}
+
+describe('a contained server', () => {
+  it('talks over the pipes of the client, gets its secret by the client alone, and is removed by name' + verifies('HA-31'), async () => {
+    const calls = fakeDocker();
+    const { child, kill, signal } = await start();
+    const [, run] = calls();
+    expect(run?.token).toBe(SECRET);
+    expect(run?.args.join(' ')).not.toContain(SECRET);
+    const echoed = new Promise((resolve) => child.stdout.once('data', (chunk: Buffer) => resolve(chunk.toString('utf8'))));
+    child.stdin.write('hello\n');
+    expect(await echoed).toBe('hello\n');
+    expect(signal(0)).toBe(true);
+    const name = after(run?.args ?? [], '--name')[0];
+    expect(name).toMatch(new RegExp(`^tollgate-${process.pid}-${bornAt(process.pid)}-[0-9a-f]{8}$`));
+    const ended = new Promise((resolve) => child.once('exit', resolve));
+    kill();
+    await ended;
+    await vi.waitFor(() => expect(calls().at(-1)?.args).toEqual(['rm', '--force', name]), { timeout: 5000 });
+  });
+
+  it('is told of SIGTERM by the client, and removed at SIGKILL', async () => {
+    const calls = fakeDocker('exec sleep 60');
+    const { child, signal } = await start();
+    const ended = new Promise((resolve) => child.once('exit', (_code, by) => resolve(by)));
+    signal('SIGTERM');
+    expect(await ended).toBe('SIGTERM');
+    const second = await start();
+    second.signal('SIGKILL');
+    await vi.waitFor(() => expect(calls().at(-1)?.args.slice(0, 2)).toEqual(['rm', '--force']), { timeout: 5000 });
+  });
+
+  it('starts after what a killed process left was removed, and only that', async () => {
+    const born = bornAt(process.pid);
+    const dead = ['tollgate-999999999-1-0123abcd', `tollgate-${process.pid}-${born + 1}-0123abcd`];
+    const others = [`tollgate-${process.pid}-${born}-0123abcd`, 'postgres', 'tollgate-of-somebody', ''];
+    const calls = fakeDocker('cat', [...dead, ...others].join('\n'));
+    const { kill } = await start();
+    const [list, remove] = calls();
+    expect(list?.args).toEqual(['ps', '--all', '--filter', `label=tollgate.host=${hostname()}`, '--format', '{{.Names}}']);
+    expect(remove?.args).toEqual(['rm', '--force', ...dead]);
+    kill();
+    await sleep(50);
+  });
+
+  it('does not start without an answering daemon, an image, or a client', async () => {
+    fakeDocker();
+    writeFileSync(path.join(folder, 'docker'), '#!/bin/sh\necho Cannot connect to the daemon >&2; exit 1\n');
+    await expect(start()).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('systemctl start docker') as string });
+    await expect(start({ sandbox: contained().sandbox })).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('no image') as string });
+    process.env['PATH'] = folder;
+    rmSync(path.join(folder, 'docker'));
+    await expect(start()).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('podman') as string });
+  });
+});
