@@ -10,6 +10,7 @@ import type { CapsConfig } from './config/config.ts';
 import { enforce, warningMeta, warningNotes } from './decide.ts';
 import type { Exposures } from './exposure.ts';
 import type { CallRequest, Reply } from './facade.ts';
+import type { RunLabels } from './labels.ts';
 import type { Cap } from './output/cut.ts';
 import type { Redactor } from './output/redact.ts';
 import { shape } from './output/shape.ts';
@@ -28,6 +29,7 @@ export interface Deps {
   readonly exposures: Exposures;
   readonly policy: () => Policy;
   readonly budgets: Budgets;
+  readonly labels: RunLabels;
   readonly plans: Plans;
   readonly gateOf: (session: OpenSession) => Gate;
   readonly audit: AuditLog;
@@ -65,7 +67,7 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     const owner = { principal: caller.principal.id, run: caller.run };
     const place = { workspace: deps.workspace, spills: deps.spills, owner };
     const target = (trace.target = aim(exposed, bound, place));
-    const input = (trace.input = { principal: caller.principal, run: caller.run, labels: [...(session.labels.get(caller.run) ?? [])], time: new Date(trace.startedAt).toISOString(), plan: await deps.plans.of(caller.principal, caller.run) });
+    const input = (trace.input = { principal: caller.principal, run: caller.run, labels: await deps.labels.of(session, caller.run), time: new Date(trace.startedAt).toISOString(), plan: await deps.plans.of(caller.principal, caller.run) });
     const decision = (trace.decision = await policy.call({ ...input, effect: target.effect, argsText: target.argsText })); // 4 decide
     enforce(decision, target.args, trace.id);
     const caps = deps.capsOf(caller.principal);
@@ -79,8 +81,9 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     trace.intended = true;
     const granted = grantedBy(lease, limits);
     const mayRead = sightOf({ policy, exposed, bound, place, input });
-    const raw = await send(deps, { session, request, trace, target, limits: granted, mayRead });                    // 6 call
     const labels = joinLabels(target.labels, decision.obligations.labels);
+    await deps.labels.join(session, caller.run, labels);
+    const raw = await send(deps, { session, request, trace, target, limits: granted, mayRead });                    // 6 call
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
     const faults = outputFaults(raw, exposed.entry?.output, validateOutput);
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
@@ -90,7 +93,6 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
       meta: { ...provenance(trace, exposed.server.adapter.info()?.version), ...(labels.length > 0 ? { 'tollgate/labels': labels } : {}), ...(faults > 0 ? { 'tollgate/outputInvalid': faults } : {}), ...warningMeta(decision) },
       notes: [...bound.notes, ...warningNotes(decision)],
     }));
-    for (const label of labels) joinLabel(session, caller.run, label);
     reply = { kind: 'result', text: shaped.text };
   } catch (thrown) {
     trace.serverError = thrown instanceof UpstreamError;
@@ -191,10 +193,4 @@ function provenance(trace: Trace, version: string | undefined): Record<string, u
 
 function joinLabels(own: readonly string[], obliged: readonly string[]): readonly string[] {
   return obliged.length === 0 ? own : [...new Set([...own, ...obliged])];
-}
-
-function joinLabel(session: OpenSession, run: string, label: string): void {
-  const known = session.labels.get(run);
-  if (known === undefined) session.labels.set(run, new Set([label]));
-  else known.add(label);
 }

@@ -8,6 +8,7 @@ import type { Deps } from './call.ts';
 import type { CapsConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
 import { Exposures } from './exposure.ts';
+import { createLabels } from './labels.ts';
 import { createPlans } from './plan.ts';
 import { openRecorder, type Recorder } from './recording/writer.ts';
 import { openKnownLists } from './servers/known-lists.ts';
@@ -53,7 +54,7 @@ export class Generation {
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.deps = {
-      workspace: config.workspace, exposures, policy: () => policy, budgets, plans: createPlans(config, state, Date.now), audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {

@@ -16,8 +16,8 @@ export interface OpenSession extends Session {
   shown?: string;
   /** Exposed name → pin of the definition that this client was last shown. */
   readonly listed: Map<string, string>;
-  /** Run → labels that results brought into it. */
-  readonly labels: Map<string, Set<string>>;
+  /** Labels of the run that this session is by itself. */
+  readonly labels: Set<string>;
   readonly end: AbortController;
 }
 
@@ -33,7 +33,7 @@ export interface Caller {
 /** Opens a session; its id is 128 random bits. */
 export function openSession(principal: Principal, transport: 'stdio' | 'http'): OpenSession {
   const end = new AbortController();
-  return { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal, end, listed: new Map(), labels: new Map() };
+  return { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal, end, listed: new Map(), labels: new Set() };
 }
 
 /** Throws IDENTITY when the session has ended, with the reason where there is one. */

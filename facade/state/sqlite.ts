@@ -20,13 +20,14 @@ const SCHEMA = {
       space TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (space, key)) STRICT, WITHOUT ROWID`,
 };
 
-/** Counters of runs and sessions that nobody ended go when untouched for this long, ms. */
+/** Counters of runs and sessions that nobody ended, and labels of named runs, go when untouched for this long, ms. */
 const STALE_MS = 30 * 86_400_000;
 
 /** Opens `<folder>/state.db`. Throws STATE_TOO_NEW, STATE_FAILED. */
 export function openState(folder: string, now = Date.now()): State {
   const database = openDatabase(join(folder, 'state.db'), SCHEMA);
   database.run(`DELETE FROM counter WHERE scope IN ('run', 'session') AND touched < ?`)(now - STALE_MS);
+  database.run(`DELETE FROM value WHERE space LIKE 'labels/%' AND CAST(value AS INTEGER) < ?`)(now - STALE_MS);
   return { ...createLedger(database), ...createValues(database), close: () => database.close() };
 }
 
