@@ -42,7 +42,7 @@ export function planJail(jail: Jail): Plan | undefined {
   const read = jail.read.filter((file) => existsSync(file)).map((file) => mountOf(file, false));
   const write = jail.write.filter((file) => existsSync(file)).map((file) => mountOf(file, true));
   const ways = jail.egress === undefined ? [] : [{ from: jail.egress.socket, to: EGRESS_SOCKET, writable: false }, ...jail.egress.mounts.map((mount) => ({ ...mount, writable: false }))];
-  const mounts = unite([...write, ...read, ...files, ...ways]);
+  const mounts = unite([...files, ...read, ...write, ...ways]);
   const hidden = [...new Set(jail.hidden.filter((file) => existsSync(file)).map((file) => realpathSync(file)))];
   const cwd = [jail.cwd, jail.workspace].find((folder) => mounts.some(({ to }) => isWithin(folder, to) || isWithin(to, folder))) ?? HOME;
   return { program, cwd, mounts, masks: hidden.filter((file) => isOfSystem(file) || mounts.some(({ to }) => isWithin(file, to))) };
