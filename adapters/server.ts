@@ -4,25 +4,19 @@ import { TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
 import { abortable } from './abortable.ts';
 import { attempt } from './attempt.ts';
-import type { Connection } from './connection.ts';
 import type { Happening } from './events.ts';
 import { judgeHealth } from './health.ts';
 import { Keeper } from './keeper.ts';
+import type { KeeperParts } from './keeper.ts';
 import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
 import type { UpstreamSession } from './session.ts';
 import { startRefusal } from './settings.ts';
 import type { AdapterOptions, Lifetime, ServerSettings } from './settings.ts';
-import type { ConnectionSlots } from './slots.ts';
 import { ToolCache } from './tool-cache.ts';
 import { Usage } from './usage.ts';
 
 /** What a server is made of: its settings, the shared slots, and how its connections are made. */
-export interface ServerParts {
-  readonly settings: ServerSettings;
-  readonly slots: ConnectionSlots;
-  readonly options: AdapterOptions;
-  readonly connect: () => Connection;
-}
+export type ServerParts = Pick<KeeperParts, 'settings' | 'slots' | 'options' | 'connect'>;
 
 const LIST_PAGE_MS = 30_000;
 const RETIRE_POLL_MS = 50;
@@ -38,6 +32,8 @@ export class UpstreamServer implements ServerAdapter {
   private readonly tools: ToolCache;
   private listener: (renewed?: 'renewed') => void = () => {};
   private halted: TollgateError | undefined;
+  /** Calls that have begun here and not ended, sent or not. */
+  private calls = 0;
 
   constructor(parts: ServerParts) {
     const { settings, options } = parts;
@@ -78,12 +74,14 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
-    await this.refuseHalted();
-    const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
-    this.usage.noteCall(call.scope);
+    this.calls++;
     try {
+      if (this.options.halted !== undefined) this.obey(await this.options.halted(this.name));
+      const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
+      this.usage.noteCall(call.scope);
       return await attempt(call, { server: this.name, session, onEvent: this.options.onEvent, onTimeout: () => void this.probe(session) });
     } finally {
+      this.calls--;
       this.noteIdle();
     }
   }
@@ -128,7 +126,7 @@ export class UpstreamServer implements ServerAdapter {
   async retire(graceMs: number): Promise<void> {
     this.keeper.forbid(unavailable(this.name, 'was changed or removed'));
     const end = performance.now() + graceMs;
-    while ((this.keeper.connector.current?.inFlight ?? 0) > 0 && performance.now() < end) await sleep(RETIRE_POLL_MS);
+    while (this.calls > 0 && performance.now() < end) await sleep(RETIRE_POLL_MS);
     await this.stop();
   }
 
@@ -160,8 +158,7 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   /** The kill switch holds from the next call on, whoever threw it. */
-  private async refuseHalted(): Promise<void> {
-    const refusal = await this.options.halted?.(this.name);
+  private obey(refusal: TollgateError | undefined): void {
     if (refusal === undefined) return;
     this.halt(refusal);
     throw refusal;
