@@ -46,7 +46,7 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
     const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };
     await killSwitch.throw(kill);
     await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });
-    tell(io, options, { killed: [kill] }, `${server ?? 'Every server'} is stopped: no call reaches it from now on, and what runs ends within a second. Lift it with: tollgate kill --lift${server === undefined ? '' : ` ${server}`}`);
+    tell({ io, options }, { killed: [kill] }, `${server ?? 'Every server'} is stopped: no call reaches it from now on, and what runs ends within a second. Lift it with: tollgate kill --lift${server === undefined ? '' : ` ${server}`}`);
     return EXIT.ok;
   } finally {
     await state.close();
@@ -59,7 +59,7 @@ async function liftKills(killSwitch: KillSwitch, { options, io, place }: { optio
   const rest = await killSwitch.list();
   const still = rest.some(({ server }) => server === undefined) ? ' All servers are stopped still: tollgate kill --lift' : '';
   const names = lifted.map((name) => (name === '*' ? 'all servers' : name)).join(', ');
-  tell(io, options, { lifted, killed: rest }, `${lifted.length === 0 ? 'Nothing was to lift.' : `Lifted for ${names}.`}${still}`);
+  tell({ io, options }, { lifted, killed: rest }, `${lifted.length === 0 ? 'Nothing was to lift.' : `Lifted for ${names}.`}${still}`);
   return EXIT.ok;
 }
 
@@ -94,7 +94,7 @@ async function record({ audit: options }: Place, { event, names, by }: { event: 
   }
 }
 
-function tell(io: Io, options: KillOptions, data: unknown, words: string): void {
+function tell({ io, options }: { io: Io; options: KillOptions }, data: unknown, words: string): void {
   if (options.json === true) io.stdout(json(data));
   else io.stderr(`${words}\n`);
 }
