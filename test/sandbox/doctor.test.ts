@@ -1,0 +1,105 @@
+/** Tests `tollgate doctor`: what it sees on this machine, what it says of one without the tools, and its exit code. */
+import { chmodSync, lchownSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Finding } from '../../facade/cli/doctor.ts';
+import { cli, dataOf } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+import { own } from './plants.ts';
+
+interface Report {
+  readonly ok: boolean;
+  readonly findings: readonly Finding[];
+}
+
+const PATH = process.env['PATH'];
+
+let project: Project;
+
+beforeEach(() => {
+  project = new Project();
+});
+
+afterEach(() => {
+  process.env['PATH'] = PATH;
+  project.remove();
+});
+
+async function examine(): Promise<Report & { readonly code: number }> {
+  const { out, code } = await cli(project, ['doctor', '--json']);
+  return { ...dataOf<Report>(out), code };
+}
+
+const states = ({ findings }: Report): Readonly<Record<string, string>> => Object.fromEntries(findings.map(({ name, state }) => [name, state]));
+
+/** The same programs, without some. */
+function pathWithout(folder: string, names: readonly string[]): void {
+  chmodSync(folder, 0o755);
+  for (const name of ['bwrap', 'prlimit', 'socat', 'rg'].filter((one) => !names.includes(one))) symlinkSync(`/usr/bin/${name}`, path.join(folder, name));
+  process.env['PATH'] = folder;
+}
+
+function write(yaml: string): void {
+  mkdirSync(path.join(project.folder, 'work'));
+  own(path.join(project.folder, 'work'));
+  project.write('tollgate.yaml', `version: 1\nworkspace: work\n${yaml}`);
+}
+
+describe('tollgate doctor', () => {
+  it('proves the sandbox, part by part, and ends with 0' + verifies('PF-02', 'CY-24'), async () => {
+    write('');
+    const report = await examine();
+    expect(states(report)).toMatchObject({ 'Node.js': 'ok', configuration: 'ok', 'state folder': 'ok', bwrap: 'ok', prlimit: 'ok', socat: 'ok', rg: 'ok', 'user of sandboxes': 'ok' });
+    const proofs = report.findings.filter(({ name }) => name.startsWith('sandbox: '));
+    expect(proofs.length).toBeGreaterThanOrEqual(10);
+    expect(proofs.filter(({ state }) => state !== 'ok')).toEqual([]);
+    expect([report.ok, report.code]).toEqual([true, 0]);
+    const { out } = await cli(project, ['doctor']);
+    expect(out).toMatch(/^state +what +seen\n/);
+    expect(out).toMatch(/ok +sandbox: ports of the host cannot be reached +proven/);
+  });
+
+  it('names what is missing with the command that installs it, and ends with 1', async () => {
+    write('servers: {a: {command: x, approved: true, sandbox: {network: {allowedDomains: [a.example]}}}, b: {command: y, approved: true, isolation: container, sandbox: {image: z}}}\n');
+    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
+    pathWithout(folder, ['bwrap', 'socat', 'rg']);
+    const report = await examine();
+    expect([report.ok, report.code]).toEqual([false, 1]);
+    expect(states(report)).toMatchObject({ bwrap: 'missing', socat: 'missing', rg: 'weak', opa: 'weak', 'container client': 'missing', prlimit: 'ok' });
+    const { out } = await cli(project, ['doctor']);
+    for (const fix of ['sudo apt-get install bubblewrap', 'sudo apt-get install socat', 'sudo apt-get install ripgrep', 'sudo apt-get install podman']) expect(out).toContain(fix);
+    rmSync(folder, { recursive: true });
+  });
+
+  it('asks for nothing that is not configured', async () => {
+    write('bash: {isolation: direct}\n');
+    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
+    pathWithout(folder, ['bwrap', 'prlimit', 'socat', 'rg']);
+    const report = await examine();
+    expect(states(report)).toMatchObject({ bwrap: 'weak', prlimit: 'weak', socat: 'weak' });
+    expect(report.code).toBe(0);
+    rmSync(folder, { recursive: true });
+  });
+
+  it('prints the line that gives a workspace of root to somebody, and the one that closes the state folder', async () => {
+    write('state: ./state\n');
+    lchownSync(path.join(project.folder, 'work'), 0, 0);
+    mkdirSync(path.join(project.folder, 'state'), { mode: 0o755 });
+    const report = await examine();
+    expect(report.code).toBe(1);
+    expect(report.findings.find(({ name }) => name === 'user of sandboxes')?.fix).toContain(`chown -R ${process.env['SUDO_USER'] ?? 'USER'}: ${path.join(project.folder, 'work')}`);
+    expect(report.findings.find(({ name }) => name === 'state folder')).toMatchObject({ state: 'missing', fix: `chmod 700 ${path.join(project.folder, 'state')}` });
+  });
+
+  it('works where there is no configuration yet, and says which fault a broken one has', async () => {
+    const report = await examine();
+    expect(states(report)).toMatchObject({ configuration: 'weak', 'sandbox: no capability is held': 'ok' });
+    expect(report.code).toBe(0);
+    project.write('tollgate.yaml', 'versoin: 1\n');
+    const broken = await examine();
+    expect(broken.findings.find(({ name }) => name === 'configuration')).toMatchObject({ state: 'missing', fix: 'tollgate check' });
+    expect(broken.code).toBe(1);
+  });
+});
