@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
+import { setImmediate as turn } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../catalogs/errors.ts';
 import { readBundle, type Bundle } from './bundle.ts';
@@ -11,7 +12,6 @@ import { findFaults } from './judge.ts';
 import { ENTRYPOINTS, hashLibrary, readLibrary } from './library.ts';
 import { findOpa } from './opa.ts';
 import { compileMode, mayBe, type ModeData } from './modes.ts';
-import { PatternError } from './patterns.ts';
 import type { BundleServer, ModeSettings } from './port.ts';
 import { problemsOf, refuseProblems, type Problem } from './problems.ts';
 import type { RegoFacts, RegoRule } from './rego.ts';
@@ -102,7 +102,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
   refuseProblems(faults);
   const config = {
     version: 1,
-    ...settingsData(settings),
+    ...compileSettings(settings),
     rules: { list: rules.list, index: rules.index },
     modes: user?.modes ?? {},
     mode: user?.mode ?? 'enforce',
@@ -169,26 +169,19 @@ function reasonFacts({ id, file, line, severity, remediation }: RegoRule): Parti
   return { ...(id === undefined ? {} : { id }), file, line, ...(severity === undefined ? {} : { severity }), ...(remediation === undefined ? {} : { remediation }) };
 }
 
+/** One after the other with a turn in between: parsing is the dear part of a reload, and calls go on meanwhile. */
 async function readRuleFiles(parts: PolicyParts): Promise<readonly RuleDocument[]> {
-  const files = parts.sources.filter(({ kind }) => kind === 'yaml');
-  return Promise.all(files.map(async (source): Promise<RuleDocument> => {
+  const documents: RuleDocument[] = [];
+  for (const source of parts.sources.filter(({ kind }) => kind === 'yaml')) {
+    await turn();
     const file = showName(source, parts);
     const text = await readFile(source.path, 'utf8').catch((cause: unknown) => {
       throw new TollgateError('POLICY_INVALID', { detail: `The rules ${file} cannot be read.`, cause });
     });
     const document = parts.readYaml(file, text);
-    return { file, problems: document.problems, mode: source.mode, ...(source.modes === undefined ? {} : { modes: source.modes }), value: document.value, placeOf: (at, part) => document.placeOf(at, part) };
-  }));
-}
-
-/** A wrong pattern of the configuration is a fault of the policy that it becomes. */
-function settingsData(settings: Settings): Readonly<Record<string, unknown>> {
-  try {
-    return compileSettings(settings);
-  } catch (thrown) {
-    if (thrown instanceof PatternError) throw new TollgateError('POLICY_INVALID', { detail: `${thrown.message}.`, cause: thrown });
-    throw thrown;
+    documents.push({ file, problems: document.problems, mode: source.mode, ...(source.modes === undefined ? {} : { modes: source.modes }), value: document.value, placeOf: (at, part) => document.placeOf(at, part) });
   }
+  return documents;
 }
 
 /** How messages name a source. */

@@ -1,4 +1,5 @@
 /** Owns the way from the configuration's plain data to the data of the library; knows nothing of rules or of files. */
+import { TollgateError } from '../catalogs/errors.ts';
 import type { Verb } from '../catalogs/tool.ts';
 import { compileTarget, formsOf, setOf, type Condition, type Trust } from './conditions.ts';
 import { addText, nullMap, PatternError, splitTool, type Forms } from './patterns.ts';
@@ -69,8 +70,17 @@ export interface Settings {
   readonly schemaProfile: string;
 }
 
-/** `data.config` without rules, modes and places. Throws PatternError for a pattern that cannot be meant. */
+/** `data.config` without rules, modes and places. Throws POLICY_INVALID for a pattern that cannot be meant. */
 export function compileSettings(settings: Settings): Readonly<Record<string, unknown>> {
+  try {
+    return compileAll(settings);
+  } catch (thrown) {
+    if (thrown instanceof PatternError) throw new TollgateError('POLICY_INVALID', { detail: `${thrown.message}.`, cause: thrown });
+    throw thrown;
+  }
+}
+
+function compileAll(settings: Settings): Readonly<Record<string, unknown>> {
   return {
     caps: pickCaps(settings.caps),
     schemaProfile: settings.schemaProfile,
