@@ -2,8 +2,11 @@
 import { locate } from '../catalogs/paths.ts';
 import type { Semantics, Verb } from '../catalogs/tool.ts';
 import { readUrl } from '../catalogs/urls.ts';
-import type { Effect, ListTool, PathFact, UrlFact } from '../policies/port.ts';
+import type { CommandFact, Effect, ListTool, PathFact, UrlFact } from '../policies/port.ts';
 import { commandFact } from './shell.ts';
+
+/** What a rule sees of a command that is no text. */
+const UNREADABLE_COMMAND: CommandFact = { text: '', opaque: true, words: [] };
 
 /** What will be called, and with what. */
 export interface Doing {
@@ -21,9 +24,10 @@ export function effectOf(doing: Doing, workspace: string): Effect {
     verb: verbOf(semantics, args),
     server,
     tool,
-    paths: semantics.paths === undefined ? [] : semantics.paths.flatMap((argument) => strings(args[argument]).map((raw) => pathFact(workspace, argument, raw))),
-    urls: semantics.urls === undefined ? [] : semantics.urls.flatMap((argument) => strings(args[argument]).map((url) => urlFact(argument, url))),
-    ...(typeof command === 'string' ? { command: commandFact(command) } : {}),
+    paths: semantics.paths === undefined ? [] : semantics.paths.flatMap((argument) => textsOf(args[argument]).map((raw) => pathFact(workspace, argument, raw))),
+    urls: semantics.urls === undefined ? [] : semantics.urls.flatMap((argument) => textsOf(args[argument]).map((url) => urlFact(argument, url))),
+    // A command as a list of words is joined by rules of its own server: which words it has is not known here.
+    ...(command === undefined || command === null ? {} : { command: typeof command === 'string' ? commandFact(command) : UNREADABLE_COMMAND }),
   };
 }
 
@@ -46,18 +50,20 @@ function verbOf(semantics: Semantics, args: Readonly<Record<string, unknown>>): 
   return typeof key === 'string' && Object.hasOwn(by.verbs, key) ? (by.verbs[key] ?? semantics.verb) : semantics.verb;
 }
 
-function strings(value: unknown): readonly string[] {
-  if (typeof value === 'string') return [value];
-  return Array.isArray(value) ? value.filter((item): item is string => typeof item === 'string') : [];
+/** The texts of an argument, out of lists too. Undefined stands for a value that no text can be read from: dropped, it would be no fact to a rule that denies. */
+function textsOf(value: unknown): readonly (string | undefined)[] {
+  if (value === undefined || value === null) return [];
+  return Array.isArray(value) ? value.flatMap(textsOf) : [typeof value === 'string' ? value : undefined];
 }
 
-function pathFact(workspace: string, argument: string, raw: string): PathFact {
+function pathFact(workspace: string, argument: string, raw: string | undefined): PathFact {
+  if (raw === undefined) return { argument, path: 'unresolved:', inside: false };
   const found = locate([workspace], raw);
   // What cannot be located stands as it was written, in a form that no absolute or relative pattern takes for a place.
   if (found.problem !== undefined) return { argument, path: `unresolved:${raw}`, inside: false };
   return { argument, path: found.inside ? found.relative : found.absolute, inside: found.inside };
 }
 
-function urlFact(argument: string, url: string): UrlFact {
+function urlFact(argument: string, url = ''): UrlFact {
   return { argument, url, ...readUrl(url) };
 }

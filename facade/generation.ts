@@ -47,9 +47,11 @@ export class Generation {
     this.policy = policy;
     this.#recorder = recorderOf(config, shared);
     const notices = createNotices(policy, (line) => shared.log.warn(line));
+    // What ships with Tollgate was judged when the policy was loaded, by what it really does; its list says less.
+    const judge = (server: string): void => (config.servers.has(server) ? notices.judge(server, this.catalog.entries(server)) : undefined);
     const known = openKnownLists({ config, digest: shared.digest, redactor: shared.redactor, onFault: (err) => shared.log.error({ err }, 'known lists') });
-    this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: (server) => notices.judge(server, this.catalog.entries(server)), known }, before?.catalog);
-    for (const server of this.catalog.servers.keys()) notices.judge(server, this.catalog.entries(server));
+    this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: judge, known }, before?.catalog);
+    for (const server of this.catalog.servers.keys()) judge(server);
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;

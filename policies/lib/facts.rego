@@ -170,6 +170,18 @@ suits(condition, item) if {
 	array.slice(item, 1, 1 + count(rest)) == rest
 }
 
+# Options before a subcommand hide where it stands, `git -C . push`: any later word may be the one that a refusal is about.
+suits(condition, item) if {
+	condition.over == "commands"
+	condition.need == "any"
+	some rest in condition.first[spelling(condition, item[0])[_]]
+	some option in array.slice(item, 1, 1 + count(rest))
+	startswith(option, "-")
+	every word in rest {
+		word in item
+	}
+}
+
 suits(condition, item) if {
 	condition.over == "argument"
 	every test in condition.tests {

@@ -29,8 +29,19 @@ describe('effectOf', () => {
     expect(facts({ verb: 'read', paths: ['path'] }, { path: 'out/passwd' }).paths).toEqual([{ argument: 'path', path: '/etc/passwd', inside: false }]);
   });
 
-  it('takes every path of a list, and none of what is no text', () => {
-    expect(facts({ verb: 'write', paths: ['paths', 'other'] }, { paths: ['a', 'b', 3], other: 7 }).paths.map((fact) => fact.path)).toEqual(['a', 'b']);
+  it('takes every path of a list, and lists in it', () => {
+    expect(facts({ verb: 'write', paths: ['paths', 'other'] }, { paths: ['a', ['b']], other: null }).paths.map((fact) => fact.path)).toEqual(['a', 'b']);
+  });
+
+  it('gives a fact that cannot be read for what is no text, so that no rule that denies is silent: object-for-path, list-for-command', () => {
+    const semantics: Semantics = { verb: 'execute', paths: ['path'], urls: ['url'], command: 'command' };
+    for (const odd of [{ path: '.env' }, 7, true, [[{}]]]) {
+      const { paths, urls, command } = facts(semantics, { path: odd, url: odd, command: odd });
+      expect(paths).toEqual([{ argument: 'path', path: 'unresolved:', inside: false }]);
+      expect(urls).toEqual([{ argument: 'url', url: '', host: '', address: '' }]);
+      expect(command).toEqual({ text: '', opaque: true, words: [] });
+    }
+    expect(facts(semantics, { command: ['rm', '-rf', '/'] }).command?.opaque).toBe(true);
   });
 
   it('names the host of a URL as a parser sees it', () => {

@@ -68,7 +68,8 @@ export const FIELDS: readonly FieldCase[] = [
   { name: 'paths and insideWorkspace: of the same path', when: { paths: ['**/.env'], insideWorkspace: true }, fires: [{ inside: ['.env'] }], rests: [{ inside: ['a'], outside: ['/x/.env'] }] },
 
   { name: 'commands: first word', when: { commands: ['git'] }, fires: [bash([['git', 'status']]), bash([['git']])], strict: [bash([['git'], ['ls']]), bash('opaque'), bash([['/usr/bin/git']])], rests: [{}, bash([]), bash([['gitk']]), bash([['ls', 'git']])] },
-  { name: 'commands: more words', when: { commands: ['git push'] }, fires: [bash([['git', 'push', '-f']])], strict: [bash('opaque')], rests: [bash([['git', 'pull']]), bash([['git']])] },
+  { name: 'commands: more words', when: { commands: ['git push'] }, fires: [bash([['git', 'push', '-f']])], strict: [bash('opaque'), bash([['git', '-C', '.', 'push']])], rests: [bash([['git', 'pull']]), bash([['git']]), bash([['git', '-C', '.', 'pull']]), bash([['git', 'commit', '-m', 'push']])] },
+  { name: 'commands: an option among the words', when: { commands: ['docker compose down'] }, fires: [bash([['docker', 'compose', 'down']])], strict: [bash([['docker', 'compose', '-f', 'x', 'down']])], rests: [bash([['docker', 'compose', '-f', 'x', 'up']])] },
   { name: 'commands: several', when: { commands: ['git status', 'git diff', 'ls'] }, fires: [bash([['git', 'diff'], ['ls', '-l']])], strict: [bash([['git', 'diff'], ['rm', 'x']])], rests: [bash([['rm']])] },
   { name: 'opaque: true', when: { opaque: true }, fires: [bash('opaque')], rests: [{}, bash([['ls']])] },
   { name: 'opaque: false', when: { opaque: false }, fires: [bash([['ls']])], rests: [{}, bash('opaque')] },
