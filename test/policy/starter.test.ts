@@ -4,6 +4,7 @@ import { commandFact } from '../../facade/shell.ts';
 import { loadPolicy } from '../../policies/engine.ts';
 import { packageRoot } from '../../policies/opa.ts';
 import type { Policy } from '../../policies/port.ts';
+import { verifies } from '../verifies.ts';
 import { callOf, parts, PRINCIPAL, type CallOf } from './given.ts';
 
 const starter = (): Promise<Policy> => loadPolicy(parts({ sources: [{ path: path.join(packageRoot(), 'policies', 'starter', 'workspace.yaml'), kind: 'yaml', mode: 'enforce' }] }));
@@ -42,8 +43,10 @@ describe('the starter rules', () => {
     ['look after a command', { server: 'workspace', tool: 'bash', verb: 'read', args: { action: 'poll', session: 's' } }, 'allow watch-sessions'],
     ['end a command', { server: 'workspace', tool: 'bash', verb: 'execute', args: { action: 'kill', session: 's' } }, 'allow watch-sessions'],
     ['type into a program', { server: 'workspace', tool: 'bash', verb: 'execute', args: { action: 'send', session: 's', input: 'x' } }, 'ask ask-session-input'],
-    ['call a tool that nobody classified', { server: 'git', tool: 'wipe', verb: 'destructive' }, 'deny default-deny'],
-    ['run a command of another server', { ...bash('ls'), server: 'git', tool: 'sh' }, 'deny default-deny'],
+    ['call a tool that nobody classified' + verifies('PF-05'), { server: 'git', tool: 'wipe', verb: 'destructive' }, 'ask ask-other-servers'],
+    ['write with another server' + verifies('PF-05'), { server: 'git', tool: 'add', verb: 'write', inside: ['a'] }, 'ask ask-other-servers'],
+    ['read with another server' + verifies('PF-05'), { server: 'git', tool: 'log', verb: 'read' }, 'allow read-other-servers'],
+    ['run a command of another server', { ...bash('ls'), server: 'git', tool: 'sh' }, 'ask ask-other-servers'],
   ] as const)('%s', async (_name, call, expected) => {
     const { outcome, reasons } = await (await starter()).call(callOf(call));
     expect(`${outcome} ${reasons.map(({ id }) => id).sort().join(',')}`).toBe(expected);

@@ -16,7 +16,7 @@ expose: {tools: [tracker.*]}
 `;
 /** What each says to a tool of another server that reads, that writes, and that nobody has classified. */
 const OTHERS: Readonly<Record<string, readonly [string, string, string]>> = {
-  workspace: ['deny default-deny', 'deny default-deny', 'deny default-deny'],
+  workspace: ['allow read-other-servers', 'ask ask-other-servers', 'ask ask-other-servers'],
   reviewer: ['ask ask-other-servers', 'deny only-reading', 'deny only-reading'],
   'no-leaving': ['ask ask-other-servers', 'ask ask-other-servers', 'ask ask-other-servers'],
   ci: ['deny no-other-servers', 'deny no-other-servers', 'deny no-other-servers'],
