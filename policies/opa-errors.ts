@@ -8,7 +8,17 @@ const LIBRARY = 'library';
 interface OpaError {
   readonly message: string;
   readonly location?: { readonly file: string; readonly row: number; readonly col: number };
-  readonly details?: { readonly oneOf?: readonly string[] | null };
+  readonly details?: {
+    readonly oneOf?: readonly string[] | null;
+    /** Types of the arguments of a built-in as they came. */
+    readonly have?: readonly OpaType[] | null;
+    readonly want?: { readonly args?: readonly OpaType[] | null } | null;
+  };
+}
+
+interface OpaType {
+  readonly type?: string;
+  readonly static?: readonly { readonly key: unknown }[] | null;
 }
 
 /** What to use where a built-in is not supplied: names, then why and what instead. The first that fits counts. */
@@ -30,6 +40,8 @@ const INSTEAD: readonly (readonly [RegExp, string])[] = [
 
 const KNOWN_FAULTS: readonly (readonly [RegExp, string])[] = [
   [/^`if` keyword is required|^`contains` keyword is required|^rule head/, 'this is Rego v0; in v1 write `deny contains {"id": "…", "message": "…"} if { … }`'],
+  [/unexpected eof token$/, 'a bracket, a brace or a quote that was opened is not closed'],
+  [/^var \S+ is unsafe$/, 'it gets no value: write `some … in …` or `:=` for it in the body, and mind the spelling'],
   [/rego_recursion_error/, 'a rule must not read the decision that it is part of'],
 ];
 
@@ -39,7 +51,8 @@ export function readOpaProblems(output: string, files: readonly StagedFile[]): r
   const problems = readErrors(output).map((error): Problem => ({
     file: shown.get(error.location?.file ?? '') ?? LIBRARY,
     line: error.location?.row ?? 1,
-    column: error.location?.col ?? 1,
+    // opa counts the place after the last line from 0.
+    column: Math.max(error.location?.col ?? 1, 1),
     message: explain(error),
   }));
   if (problems.length === 0) throw new TollgateError('POLICY_INVALID', { detail: 'opa refuses the policy without saying why.', cause: output });
@@ -57,7 +70,15 @@ function explain({ message, details }: OpaError): string {
   const name = /^undefined function (\S+)$/.exec(message)?.[1] ?? '';
   const advice = adviseBuiltin(name) ?? KNOWN_FAULTS.find(([pattern]) => pattern.test(message))?.[1];
   const known = Array.isArray(details?.oneOf) ? `; known here: ${details.oneOf.join(', ')}` : '';
-  return message + known + (advice === undefined ? '' : `; ${advice}`);
+  return message + known + typesOf(details) + (advice === undefined ? '' : `; ${advice}`);
+}
+
+/** What a built-in takes and what it was given, with the fields of an object: mostly one of them was meant. */
+function typesOf(details: OpaError['details']): string {
+  const [have, want] = [details?.have, details?.want?.args];
+  if (!Array.isArray(have) || !Array.isArray(want)) return '';
+  const name = ({ type = 'any', static: fields }: OpaType): string => (type !== 'object' ? type : `object of ${(fields ?? []).map(({ key }) => String(key)).join(', ')}`);
+  return `; it takes (${want.slice(0, have.length).map(name).join(', ')}) and is given (${have.map(name).join(', ')})`;
 }
 
 /** `opa check` answers JSON; `opa build` lines of `file:row: message`. */

@@ -4,6 +4,8 @@ import type { Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
 import type { Wiring } from './program.ts';
 
+const ENFORCED = 'as if what is in warn or shadow were enforced';
+
 /** What every command under `policy` is made with. */
 export interface PolicyCommands {
   readonly program: Command;
@@ -18,9 +20,9 @@ export function addPolicy({ program, io, wiring, done }: PolicyCommands): void {
   const add = (usage: string, about: string): Command =>
     policy.command(usage).description(about).option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON').option('--opa <path>', 'the opa program, for Rego of your own');
   add('test', 'run suites and Rego tests, in opa and in the built wasm').argument('[paths...]', 'suites, Rego tests, or folders of them')
-    .option('--threshold <percent>', 'fail where tests cover less', readPercent)
+    .option('--threshold <percent>', 'fail where tests cover less', readPercent).option('--enforced', ENFORCED)
     .addHelpText('after', '\nExamples:\n  $ tollgate policy test\n  $ tollgate policy test policies/rules_suite.yaml --threshold 90')
-    .action(async (paths: readonly string[], options: CommonOptions & { threshold?: number }) => done(await (await import('./policy/test.ts')).runPolicyTest({ ...options, paths }, io, wiring)));
+    .action(async (paths: readonly string[], options: CommonOptions & { threshold?: number; enforced?: true }) => done(await (await import('./policy/test.ts')).runPolicyTest({ ...options, paths }, io, wiring)));
   addWritten(add, { io, wiring, done });
   addMode(add, { io, done });
   addRecorded(add, { io, wiring, done });
@@ -71,9 +73,9 @@ The call is a tool with its arguments, a recorded one by its decision id, or the
     .action(async (call: string, args: string | undefined, options: CommonOptions & { as?: string }) =>
       done(await (await import('./policy/why.ts')).runWhy({ ...options, call, ...(args === undefined ? {} : { args }) }, io, wiring)));
   add('replay', 'decide recorded calls anew, under a draft').option('--against <path>', 'a tollgate.yaml, rules, Rego or a bundle; default the configuration as it is now').option('--since <time>', 'ISO time, or 30m, 2h, 7d ago')
-    .option('--fail-on <classes>', 'exit code 3 where one of these classes occurs')
-    .addHelpText('after', '\nExamples:\n  $ tollgate policy replay --against draft.yaml\n  $ tollgate policy replay --against policies --since 7d --fail-on deny-to-allow,allow-to-deny')
-    .action(async (options: CommonOptions & { against?: string; since?: string; failOn?: string }) => done(await (await import('./policy/replay.ts')).runReplay(options, io, wiring)));
+    .option('--fail-on <classes>', 'exit code 3 where one of these classes occurs').option('--enforced', ENFORCED)
+    .addHelpText('after', '\nExamples:\n  $ tollgate policy replay --enforced\n  $ tollgate policy replay --against draft.yaml\n  $ tollgate policy replay --against policies --since 7d --fail-on deny-to-allow,allow-to-deny')
+    .action(async (options: CommonOptions & { against?: string; since?: string; failOn?: string; enforced?: true }) => done(await (await import('./policy/replay.ts')).runReplay(options, io, wiring)));
   add('inputs', 'recorded calls as fixtures for tests, without secrets').requiredOption('--sample <number>', 'how many calls', readCount)
     .option('--out <folder>', 'write a suite and input documents there, instead of printing the suite').option('--since <time>', 'ISO time, or 30m, 2h, 7d ago')
     .addHelpText('after', '\nExamples:\n  $ tollgate policy inputs --sample 20\n  $ tollgate policy inputs --sample 50 --out policies')

@@ -45,12 +45,12 @@ function explainUnknown(thrown: unknown, { principal, assembled }: { principal: 
 }
 
 /** The arguments of a call on the command line. Throws USAGE. */
-export function parseArgs(text: string): ReturnType<typeof parseDoc> {
+export function parseArgs(text: string, command = 'try'): ReturnType<typeof parseDoc> {
   try {
     return parseDoc(text);
   } catch (cause) {
     const detail = cause instanceof TollgateError && cause.code !== 'WIRE_PARSE' ? cause.message : 'The arguments are not JSON.';
-    throw new TollgateError('USAGE', { detail, next: `Quote it: tollgate try read '{"path":"README.md"}'`, cause });
+    throw new TollgateError('USAGE', { detail, next: `Write and quote them so: tollgate ${command} read '{"path": "README.md"}'`, cause });
   }
 }
 

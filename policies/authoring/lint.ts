@@ -20,7 +20,7 @@ export function lintRego(files: readonly ParsedFile[], rules: readonly SetRule[]
   const findings = files.flatMap((file) => [
     ...(file.module.rules ?? []).flatMap((rule) => [...lintCalls(rule, supplied), ...lintBody(rule, { verbs, aliases: aliasesOf(file.module) }), ...lintUse(file, rule, used)]),
   ].map((found) => at(file, found)));
-  return [...findings, ...rules.flatMap(lintId)];
+  return [...findings, ...rules.flatMap((rule) => [...lintMember(rule), ...lintId(rule)])];
 }
 
 interface Found {
@@ -85,29 +85,40 @@ interface BodyContext {
 function lintBody(rule: Rule, context: BodyContext): readonly Found[] {
   return chainOf(rule).flatMap(({ body }) => {
     const asked = new Map<string, string>();
+    const found: Found[] = [];
     for (const expression of body) {
       const never = neverHolds(expression, asked, context);
       if (never !== undefined) return [error(expression.location, `this rule can never fire: ${never}`)];
+      const [server, tool] = /^([^.]+)\.(.+)$/.exec(readEquality(expression, context)?.[TOOL] ?? '')?.slice(1) ?? [];
+      if (server !== undefined) found.push({ where: expression.location, severity: 'warning', message: `${TOOL} is the name without the server: write input.effect.server == "${server}" and ${TOOL} == "${tool ?? ''}"` });
     }
-    return [];
+    return found;
   });
 }
 
-/** `asked` holds what earlier expressions of the body demand of the input. */
-function neverHolds({ terms, negated, with: mocks }: Expression, asked: Map<string, string>, { verbs, aliases }: BodyContext): string | undefined {
-  if (negated === true || mocks !== undefined) return undefined;
-  if (!Array.isArray(terms)) return (terms as Term).type === 'boolean' && (terms as Term).value === false ? 'it asks for `false`' : undefined;
+const TOOL = 'input.effect.tool';
+
+/** The text that an expression demands of a part of the input, by its path. */
+function readEquality({ terms, negated, with: mocks }: Expression, { aliases }: BodyContext): Readonly<Record<string, string>> | undefined {
+  if (negated === true || mocks !== undefined || !Array.isArray(terms)) return undefined;
   const [operator, ...sides] = terms as readonly Term[];
   const name = ((operator?.value ?? []) as readonly Term[])[0]?.value;
   if (sides.length !== 2 || (name !== 'equal' && name !== 'eq')) return undefined;
   const literal = sides.find(({ type }) => type === 'string');
   const path = sides.map((side) => groundPath(side, aliases)).find((found) => found?.names[0] === 'input' && found.whole)?.names.join('.');
-  if (literal === undefined || path === undefined) return undefined;
-  const value = String(literal.value);
+  return literal === undefined || path === undefined ? undefined : { [path]: String(literal.value) };
+}
+
+/** `asked` holds what earlier expressions of the body demand of the input. */
+function neverHolds(expression: Expression, asked: Map<string, string>, context: BodyContext): string | undefined {
+  const { terms, negated, with: mocks } = expression;
+  if (negated !== true && mocks === undefined && !Array.isArray(terms)) return (terms as Term).type === 'boolean' && (terms as Term).value === false ? 'it asks for `false`' : undefined;
+  const [path, value] = Object.entries(readEquality(expression, context) ?? {})[0] ?? [];
+  if (path === undefined || value === undefined) return undefined;
   const before = asked.get(path);
   asked.set(path, value);
   if (before !== undefined && before !== value) return `${path} cannot be "${before}" and "${value}" at once`;
-  return path === 'input.effect.verb' && !verbs.includes(value) ? `a verb is one of ${verbs.join(', ')}, never "${value}"` : undefined;
+  return path === 'input.effect.verb' && !context.verbs.includes(value) ? `a verb is one of ${context.verbs.join(', ')}, never "${value}"` : undefined;
 }
 
 /** Paths of `data`, joined, that some rule reads. */
@@ -137,6 +148,20 @@ function lintUse({ module }: ParsedFile, { head, location, default: isDefault }:
   if (name.startsWith('test_')) return [{ where: location, severity: 'warning', message: `${name} runs only in a file *_test.rego; move it there` }];
   const paths = ['data', root, ...names, name].map((_, count, all) => all.slice(0, count + 1).join('.')).slice(1);
   return paths.some((path) => used.has(path)) ? [] : [{ where: location, severity: 'warning', message: `${name} is used by no rule; remove it, or name it ${SETS.join(', ')} if it decides` }];
+}
+
+/** A member that says neither is a fault at every call, and a fault denies: whoever comes from elsewhere writes `msg`. */
+function lintMember({ file, rule: { head } }: SetRule): readonly Finding[] {
+  const { key } = head;
+  const fault = (message: string): readonly Finding[] => [at(file, error(key?.location, message))];
+  if (key === undefined || !['object', 'number', 'boolean', 'null', 'array', 'set'].includes(key.type)) return [];
+  if (key.type !== 'object') return fault('a reason is a text, or {"id": "…", "message": "…"}');
+  const fields = new Map((key.value as readonly (readonly [Term, Term])[]).map(([name, value]) => [name.type === 'string' ? String(name.value) : undefined, value.type]));
+  if (fields.has(undefined)) return [];
+  const missing = ['id', 'message'].filter((name) => !fields.has(name));
+  if (missing.length > 0) return fault(`a reason is {"id": "…", "message": "…"}; here is no ${missing.join(' and no ')}`);
+  const odd = ['id', 'message'].find((name) => ['object', 'number', 'boolean', 'null', 'array', 'set'].includes(fields.get(name) ?? ''));
+  return odd === undefined ? [] : fault(`${odd} of a reason must be a text`);
 }
 
 /** Without an id all texts of a package look alike in refusals and in the audit. */

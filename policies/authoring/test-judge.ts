@@ -54,7 +54,7 @@ function findFaults(written: DraftedCase['written'], answer: Answer): readonly s
   const { expect, reason, message, obligations } = written;
   if ('failed' in answer) return [`expected ${expect}, but the policy could not decide: ${answer.failed}`];
   const { got, reasons } = sayOf(answer);
-  if (got !== expect) return [`expected ${expect}, got ${show(answer)}`];
+  if (got !== expect) return [`expected ${expect}, got ${show(answer)}${besideNote(answer, expect)}`];
   const named = reason === undefined ? reasons : reasons.filter(({ id }) => id === reason);
   if (named.length === 0) return [`${got} is right, but for another reason: expected ${String(reason)}, got ${listReasons(reasons)}`];
   const faults: string[] = [];
@@ -78,6 +78,12 @@ function show(answer: Answer): string {
   if ('failed' in answer) return `nothing (${answer.failed})`;
   const { got, reasons } = sayOf(answer);
   return `${got} by ${listReasons(reasons)}`;
+}
+
+/** A rule on trial is the likeliest cause that a case does not hold yet. */
+function besideNote(answer: Answer, expect: Expected): string {
+  const beside = 'decision' in answer ? answer.decision.shadow.find(({ would }) => would === expect) : undefined;
+  return beside === undefined ? '' : `. ${beside.id} would ${expect}, but is in ${beside.mode}: with --enforced it counts`;
 }
 
 function listReasons(reasons: readonly Reason[]): string {

@@ -36,7 +36,7 @@ describe('policy mode', () => {
     project.write('tollgate.yaml', `${CONFIG}rules: [{id: own, outcome: ask, when: {verbs: [execute]}}]\n`);
     const { code, out, err } = await cli(project, ['policy', 'mode']);
     expect(code).toBe(EXIT.ok);
-    expect(out).toBe('source               mode     for some callers\npolicies/rules.yaml  enforce\npolicies/soon.yaml   enforce  profile ci shadow\n');
+    expect(out).toBe('SOURCE               MODE     FOR SOME CALLERS\npolicies/rules.yaml  enforce\npolicies/soon.yaml   enforce  profile ci shadow\n');
     expect(err).toBe('1 rule in tollgate.yaml itself: their mode stands with each.\nNo rule in warn or shadow has fired in the last 7 days.\n');
     expect(dataOf((await cli(project, ['policy', 'mode', 'soon.yaml', '--json'])).out)).toEqual({ sources: [{ source: 'policies/soon.yaml', mode: 'enforce', modes: [{ profile: 'ci', mode: 'shadow' }] }], days: 7, beside: [] });
   });
@@ -62,7 +62,7 @@ describe('policy mode', () => {
     const session = gateway.openSession(principalForStdio(config, { user: 'x' }), 'stdio');
     for (let times = 0; times < 3; times += 1) await gateway.callTool(session, { name: 'read', args: parseDoc('{"path": "a.txt"}'), signal: new AbortController().signal });
     await gateway.close();
-    expect((await cli(project, ['policy', 'mode'])).out).toMatch(/\nrule that does not count +mode +would +times +last \(UTC\)\nsoon +warn +deny +3 +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n$/);
+    expect((await cli(project, ['policy', 'mode'])).out).toMatch(/\nFired in warn or shadow in the last 7 days\nRULE +MODE +WOULD +TIMES +LAST \(UTC\)\nsoon +warn +deny +3 +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n$/);
     expect(dataOf<{ beside: unknown }>((await cli(project, ['policy', 'mode', '--json', '--days', '1'])).out).beside).toMatchObject([{ id: 'soon', mode: 'warn', would: 'deny', times: 3 }]);
   });
 

@@ -22,6 +22,7 @@ export function partsAgainst(config: Config, { draft, opa }: { readonly draft?: 
   if (isConfiguration(file, draft)) return policyParts(loadConfig(file, { env: io.env, home: io.home }), options);
   const policies = sourcesIn(file).map(({ kind, at }): PolicySource => ({ path: at, kind, mode: 'enforce' }));
   if (policies.length === 0) throw usage(draft, 'holds neither rules, nor Rego, nor a bundle');
+  io.stderr(`${printable(draft)} stands in for all rules of tollgate.yaml: what they allowed and it does not is denied.\n`);
   return policyParts({ ...config, policies, rules: [], ruleDocument: { ...config.ruleDocument, value: { rules: [] } } }, options);
 }
 

@@ -44,9 +44,9 @@ function show(config: Config, options: ModeOptions, io: Io): number {
     io.stdout(`${JSON.stringify({ sources, days: options.days, beside })}\n`);
     return EXIT.ok;
   }
-  if (sources.length > 0) io.stdout(table(io, ['source', 'mode', 'for some callers'], sources.map(({ source, mode, modes }) => [source, mode, modes.map(forWhom).join('; ')])));
+  if (sources.length > 0) io.stdout(table(io, ['SOURCE', 'MODE', 'FOR SOME CALLERS'], sources.map(({ source, mode, modes }) => [source, mode, modes.map(forWhom).join('; ')])));
   if (config.rules.length > 0) io.stderr(`${plural(config.rules.length, 'rule')} in tollgate.yaml itself: their mode stands with each.\n`);
-  if (beside.length > 0) io.stdout(`\n${table(io, ['rule that does not count', 'mode', 'would', 'times', 'last (UTC)'], beside.map(({ id, mode, would, times, last }) => [id, mode, would, String(times), last.slice(0, 19).replace('T', ' ')]))}`);
+  if (beside.length > 0) io.stdout(`\nFired in warn or shadow in the last ${plural(options.days, 'day')}\n${table(io, ['RULE', 'MODE', 'WOULD', 'TIMES', 'LAST (UTC)'], beside.map(({ id, mode, would, times, last }) => [id, mode, would, String(times), last.slice(0, 19).replace('T', ' ')]))}`);
   else io.stderr(`No rule in warn or shadow has fired in the last ${plural(options.days, 'day')}.\n`);
   return EXIT.ok;
 }

@@ -8,13 +8,15 @@ import { readConfig, type CommonOptions } from '../open.ts';
 import { json, plural, printable, table, type Colour } from '../print.ts';
 import type { Wiring } from '../program.ts';
 import { partsAgainst } from './against.ts';
+import { asEnforced } from './enforced.ts';
 import { noTraffic, readTraffic } from './recorded.ts';
 
-/** `failOn`: classes, joined by commas. */
+/** `failOn`: classes, joined by commas. `enforced`: what is in warn or shadow counts too. */
 export interface ReplayOptions extends CommonOptions {
   readonly against?: string;
   readonly since?: string;
   readonly failOn?: string;
+  readonly enforced?: true;
 }
 
 /** Every class, in the order of the table; the first two change nothing. */
@@ -42,7 +44,7 @@ interface Outcome {
 export async function runReplay(options: ReplayOptions, io: Io, { authoring }: Wiring): Promise<number> {
   const failOn = readClasses(options.failOn);
   const config = readConfig(options, io);
-  const parts = partsAgainst(config, { draft: options.against, opa: options.opa }, io);
+  const parts = asEnforced(partsAgainst(config, { draft: options.against, opa: options.opa }, io), options);
   const traffic = readTraffic(config, options.since, io);
   const asJson = options.json === true;
   const { counts, changed, total } = await gather((calls) => authoring.replay(parts, calls), traffic.recordings, asJson ? Infinity : EXAMPLES);

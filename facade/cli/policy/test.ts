@@ -11,12 +11,15 @@ import { EXIT, type Io } from '../io.ts';
 import { readConfig, type CommonOptions } from '../open.ts';
 import { paint, plural, printable } from '../print.ts';
 import type { Wiring } from '../program.ts';
+import { asEnforced } from './enforced.ts';
 
 interface TestOptions extends CommonOptions {
   /** Relative to the current folder. */
   readonly paths: readonly string[];
   /** Percent, of rules and of lines each. */
   readonly threshold?: number;
+  /** What is in warn or shadow counts too. */
+  readonly enforced?: true;
 }
 
 /** Milliseconds after which a person is told that it goes on. */
@@ -31,7 +34,7 @@ export async function runPolicyTest(options: TestOptions, io: Io, { authoring, s
   if (!io.isTTY) clearTimeout(patience);
   try {
     const report = await authoring.test({
-      parts: policyParts(config, options.opa === undefined ? {} : { opa: options.opa }),
+      parts: asEnforced(policyParts(config, options.opa === undefined ? {} : { opa: options.opa }), options),
       paths: options.paths.map((one) => path.resolve(io.cwd, one)),
       draft: drafting(config, { config, served: serveOffline(config) }),
       ownRules: controlRule(config).value.rules.map(({ id }) => id),

@@ -68,7 +68,7 @@ async function withAssembled<T>({ config, options, io, wiring }: Asking, work: (
 /** By the stages of a real call. A tool that is hidden from this principal is explained all the same: that is what one would ask. */
 async function lower(assembled: Assembled, { principal, options }: { readonly principal: Principal; readonly options: WhyOptions }): Promise<{ readonly input: CallInput; readonly remarks: readonly string[] }> {
   const { deps, catalog, config } = assembled;
-  const doc = parseArgs(options.args ?? '{}');
+  const doc = parseArgs(options.args ?? '{}', 'policy why');
   const around = { principal, run: 'why', labels: [], time: new Date(deps.now()).toISOString() };
   try {
     const { exposed } = await deps.exposures.resolve(principal, options.call);

@@ -30,6 +30,12 @@ describe('policy check', () => {
     ['a comparison that contradicts another', `${ID}deny contains "x" if {\n\tinput.effect.tool == "a"\n\tinput.labels[_] == "l"\n\t"b" == input.effect.tool\n}`, /^git\.rego:9:2: error: this rule can never fire: input\.effect\.tool cannot be "a" and "b" at once/],
     ['a verb that no call has', `${ID}deny contains "x" if input.effect.verb == "delete"`, /error: this rule can never fire: a verb is one of read, write, destructive, execute, never "delete"/],
     ['a body that is false', `${ID}deny contains "x" if {\n\tinput.run\n\tfalse\n}`, /^git\.rego:8:2: error: this rule can never fire: it asks for `false`/],
+    ['the member of another tool', 'deny contains {"msg": "x"} if input.run', /^git\.rego:3:15: error: a reason is \{"id": "…", "message": "…"\}; here is no id and no message/],
+    ['a member that is no text', 'deny contains 5 if input.run', /^git\.rego:3:15: error: a reason is a text, or \{"id"/],
+    ['an id that is no text', 'deny contains {"id": 1, "message": "m"} if input.run', /error: id of a reason must be a text/],
+    ['an object where a text is read', `${ID}deny contains "x" if {\n\tsome p in input.effect.paths\n\tstartswith(p, "src")\n}`, /^git\.rego:8:2: error: startswith: invalid argument\(s\); it takes \(string, string\) and is given \(object of argument, inside, path, string\)/],
+    ['a name that gets no value', 'deny contains {"id": "x", "message": msg} if input.run', /error: var msg is unsafe; it gets no value/],
+    ['a brace that is not closed', 'deny contains "x" if {\n\tinput.run\n', /^git\.rego:\d+:1: error: unexpected eof token; a bracket, a brace or a quote that was opened is not closed/],
     ['deny as a boolean', 'deny if input.run', /^git\.rego:3:1: error: `deny` must be a set: write `deny contains/],
     ['Rego v0', 'deny[msg] { msg := input.run }', /^git\.rego:3:1: error: `if` keyword is required before rule body; this is Rego v0; in v1 write/],
     ['a field that the input has not', `${ID}deny contains "x" if input.efect`, /error: undefined ref: input\.efect; known here: /],
@@ -45,6 +51,7 @@ describe('policy check', () => {
 
   it.each([
     ['a text without an id', 'deny contains "x" if input.run', /^git\.rego:3:1: warning: the reason has no id of its own and will be told as policy\.git/],
+    ['a tool with its server in one name', `${ID}deny contains "x" if input.effect.tool == "workspace.read"`, /^git\.rego:6:22: warning: input\.effect\.tool is the name without the server: write input\.effect\.server == "workspace" and input\.effect\.tool == "read"/],
     ['a helper that nobody uses', `${ID}deny contains "x" if used(input.run)\n\nused(x) if x\n\nidle := 1`, /^git\.rego:10:1: warning: idle is used by no rule/],
     ['a test outside of a file of tests', `${ID}deny contains "x" if input.run\n\ntest_x if true`, /^git\.rego:8:1: warning: test_x runs only in a file \*_test\.rego/],
   ])('warns of %s, and lets it pass', async (_name, rule, expected) => {
