@@ -11,6 +11,8 @@ export interface Atom extends Change {
   readonly apply: Edit;
   /** What the rule says that it lets fire: another outcome would come about by chance, and not for the reason that is told. */
   readonly toward?: Outcome;
+  /** The rule that it is about: of several ways in which one rule would fire, one is told. */
+  readonly of?: string;
 }
 
 /** What a guess is made for: whether the part of the rule should hold. */

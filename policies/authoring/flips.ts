@@ -26,16 +26,17 @@ export async function findFlips(search: Search): Promise<readonly Flip[]> {
   const flips: Flip[] = [];
   let left = search.budget;
   for (let size = 1; size <= MOST_CHANGES; size += 1) {
-    const found: Flip[] = [];
+    const found: (Flip & { readonly rules: string })[] = [];
     for (const changes of combinations(atoms, size)) {
       if (left <= 0 || found.filter(({ outcome }) => outcome === wanted[0]).length >= MOST_FLIPS) break;
       left -= 1;
       const outcome = await search.decide(changes.reduce((input, { apply }) => apply(input), search.input));
-      const isNew = !found.some((flip) => flip.outcome === outcome && flip.changes.every(({ text }, at) => text === changes[at]?.text));
+      const rules = changes.map(({ of, text }) => of ?? text).join('\n');
+      const isNew = !found.some((flip) => flip.outcome === outcome && flip.rules === rules);
       const isMeant = changes.every(({ toward }) => toward === undefined || toward === outcome);
-      if (outcome !== undefined && wanted.includes(outcome) && isNew && isMeant) found.push({ outcome, changes: changes.map(({ fact, from, to, text }) => ({ fact, from, to, text })) });
+      if (outcome !== undefined && wanted.includes(outcome) && isNew && isMeant) found.push({ outcome, rules, changes: changes.map(({ fact, from, to, text }) => ({ fact, from, to, text })) });
     }
-    flips.push(...wanted.flatMap((outcome) => (flips.some((flip) => flip.outcome === outcome) ? [] : found.filter((flip) => flip.outcome === outcome).slice(0, MOST_FLIPS))));
+    flips.push(...wanted.flatMap((outcome) => (flips.some((flip) => flip.outcome === outcome) ? [] : found.filter((flip) => flip.outcome === outcome).slice(0, MOST_FLIPS).map(({ changes }) => ({ outcome, changes })))));
     if (flips.some(({ outcome }) => outcome === wanted[0])) break;
   }
   return flips;

@@ -120,7 +120,7 @@ function ruleAtoms(found: readonly Judged[], input: CallInput, outcome: Outcome)
   const wanted = nearest(enforced.filter(({ rule }) => rule.outcome !== outcome), outcome).slice(0, CANDIDATES);
   const atoms = [
     ...standing.flatMap(({ groups }) => groups.flatMap(({ when }) => atomsFor(when, { input, hold: false }))),
-    ...wanted.flatMap((one) => failedOf(one).flatMap(({ when }) => atomsFor(when, { input, hold: true }).map((atom): Atom => ({ ...atom, toward: one.rule.outcome })))),
+    ...wanted.flatMap((one) => failedOf(one).flatMap(({ when }) => atomsFor(when, { input, hold: true }).map((atom): Atom => ({ ...atom, toward: one.rule.outcome, of: one.rule.id })))),
   ];
   const rank = ({ fact }: Atom): number => (fact.startsWith('principal.') ? 1 : Number(['verb', 'server', 'tool'].includes(fact)) * 2);
   return [...atoms].sort((a, b) => rank(a) - rank(b));

@@ -74,7 +74,7 @@ describe('the smallest change', () => {
     ['a secret file', { inside: ['.env'], args: { path: '.env' } }, ['allow if the path matched src/**']],
     ['a path outside', { outside: ['/etc/x'], args: { path: '/etc/x' }, principal: { role: 'admin' } }, ['allow if the path lay in the workspace', 'allow if the path matched src/**']],
     ['the wrong time', { verb: 'execute', commands: [['git', 'log']], time: '2026-11-22T10:00:00Z' }, ['allow if the call came within mon-fri 08:00-18:00 Europe/Berlin', 'ask if the command began with git push']],
-    ['an allowed call', { inside: ['src/a'], args: { path: 'src/a' } }, ['deny if the path did not match src/**', 'deny if the path matched **/.env', 'deny if the path matched **/*.pem']],
+    ['an allowed call', { inside: ['src/a'], args: { path: 'src/a' } }, ['deny if the path did not match src/**', 'deny if the path matched **/.env', 'deny if the verb were destructive']],
     ['an asked call', { verb: 'execute', commands: [['git', 'push']] }, ['allow if the command were none of git push']],
     ['two facts at once', { verb: 'execute', commands: [['rm']], time: '2026-11-22T10:00:00Z' }, ['ask if the command began with git push', 'allow if the command began with git and the call came within mon-fri 08:00-18:00 Europe/Berlin']],
   ])('of %s', async (_name, call, expected) => {

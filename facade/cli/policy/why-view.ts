@@ -5,6 +5,7 @@ import { paint, plural, printable, type CliIo } from '../print.ts';
 
 const COLOURS = { allow: 'green', ask: 'yellow', deny: 'red' } as const;
 const MOST_LETTERS = 100;
+const MOST_ITEMS = 3;
 
 /** Which call it is. */
 export interface ShownCall {
@@ -83,6 +84,8 @@ function proof({ fact, to }: Change): string {
 }
 
 function value(one: unknown): string {
+  // The first few tell what a list is about; an open bracket tells nothing.
+  if (Array.isArray(one) && JSON.stringify(one).length > MOST_LETTERS) return `[${one.slice(0, MOST_ITEMS).map((item) => short(JSON.stringify(item))).join(', ')}, and ${one.length - MOST_ITEMS} more]`;
   return short(typeof one === 'string' ? one : JSON.stringify(one));
 }
 
