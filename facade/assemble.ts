@@ -4,6 +4,7 @@ import { asTollgateError, TollgateError, type ErrorCode } from '../catalogs/erro
 import type { Policy } from '../policies/port.ts';
 import type { Assemble, Assembled } from './assembled.ts';
 import { Backends, type BackendMakers } from './backends.ts';
+import { parseAhead } from './config/ahead.ts';
 import type { Config, Problem } from './config/config.ts';
 import { Gateway } from './gateway.ts';
 import { Generation } from './generation.ts';
@@ -82,6 +83,7 @@ class Assembly {
   async #generate(config: Config, event: 'loaded' | 'reloaded', before?: Generation): Promise<Generation> {
     let policy: Policy | undefined;
     try {
+      if (before !== undefined) await parseAhead(config.policies.filter(({ kind }) => kind === 'yaml').map((source) => source.path));
       policy = await this.#make.loadPolicy(config, this.#options);
       const primitives = await this.#backends!.primitives(config);
       registerSecrets(this.#shared.redactor, config);

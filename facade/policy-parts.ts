@@ -1,7 +1,7 @@
 /** Owns what the configuration hands to the policy: plain data and files; decides nothing itself. */
 import path from 'node:path';
 import type { Config } from './config/config.ts';
-import { readYaml, type YamlFile } from './config/document.ts';
+import { readAhead } from './config/ahead.ts';
 
 /** Parts for `loadPolicy`. `cache` keeps built Rego; the default is in the state folder. */
 export function policyParts(config: Config, options: { readonly opa?: string; readonly cache?: string }) {
@@ -13,20 +13,9 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
     cache: options.cache ?? path.join(config.state, 'policy'),
     rules: [controlRule(config), ...(config.rules.length === 0 ? [] : [{ ...config.ruleDocument, mode: 'enforce' as const }])],
     sources: config.policies,
-    readYaml: readOnce,
+    readYaml: readAhead,
     ...(options.opa === undefined ? {} : { opa: options.opa }),
   };
-}
-
-/** What was read last under each name: a reload parses only the files that were edited. */
-const parsed = new Map<string, { readonly text: string; readonly document: YamlFile }>();
-
-function readOnce(file: string, text: string): YamlFile {
-  const known = parsed.get(file);
-  if (known?.text === text) return known.document;
-  const document = readYaml(file, text);
-  parsed.set(file, { text, document });
-  return document;
 }
 
 /** An agent that could write the rules would write its own; a shell can still, until it runs in a sandbox (docs/threat-model.md). */

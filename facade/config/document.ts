@@ -39,34 +39,66 @@ const INDENTATION: readonly (readonly [start: string, message: string])[] = [
   ['Flow sequence', 'a closing `]` is missing before here; close the bracket that opens above'],
 ];
 
+/** A text that was read, as plain data that can go from one thread to another. */
+export interface PlainYaml {
+  readonly value: unknown;
+  readonly problems: readonly Omit<Problem, 'file'>[];
+  readonly offsets: Offsets;
+  readonly lineStarts: readonly number[];
+}
+
+type Offsets = ReadonlyMap<string, { readonly key: number; readonly value: number }>;
+
 /** Reads YAML 1.2. Never throws: what cannot be read stands in `problems`. */
 export function readYaml(file: string, text: string): YamlFile {
+  return nameYaml(file, parseYaml(text));
+}
+
+/** Gives what was read the name of its file. */
+export function nameYaml(file: string, { value, problems, offsets, lineStarts }: PlainYaml): YamlFile {
+  return { file, value, problems: problems.map((problem) => ({ file, ...problem })), placeOf: (path, part) => placeAt(lineStarts, offsetOf(offsets, path, part)) };
+}
+
+/** As `readYaml`, before it has a name. */
+export function parseYaml(text: string): PlainYaml {
   const lines = new LineCounter();
   const depthFault = tooDeep(text, lines);
-  const toPlace = (offset: number): Place => {
-    const { line, col } = lines.linePos(offset);
-    return { line: Math.max(line, 1), column: Math.max(col, 1) };
-  };
-  const problem = (offset: number, message: string): Problem => ({ file, ...toPlace(offset), message });
-  if (depthFault !== undefined) return broken(file, [problem(depthFault, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`)]);
+  const problem = (offset: number, message: string): PlainYaml['problems'][number] => ({ ...placeAt(lines.lineStarts, offset), message });
+  if (depthFault !== undefined) return broken([problem(depthFault, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`)]);
   const document = parseDocument(text, { lineCounter: lines, uniqueKeys: true, prettyErrors: false, version: '1.2' });
-  if (document.errors.length > 0) return broken(file, separate(document.errors.map((error) => problem(textFrom(text, error.pos[0]), syntaxMessage(error, document.errors)))));
+  if (document.errors.length > 0) return broken(separate(document.errors.map((error) => problem(textFrom(text, error.pos[0]), syntaxMessage(error, document.errors)))));
   if (document.directives?.yaml.explicit === true) {
-    return broken(file, [problem(0, 'a %YAML directive: versions differ in what `no` means, so only 1.2 is read; remove the line')]);
+    return broken([problem(0, 'a %YAML directive: versions differ in what `no` means, so only 1.2 is read; remove the line')]);
   }
   const conversion = new Conversion(document);
   const value = conversion.run();
   const problems = conversion.faults.map(({ offset, message }) => problem(offset, message));
-  return { file, value, problems, placeOf: (path, part) => toPlace(conversion.offsetOf(path, part)) };
+  return { value, problems, offsets: conversion.offsets, lineStarts: lines.lineStarts };
 }
 
-function broken(file: string, problems: readonly Problem[]): YamlFile {
-  return { file, value: undefined, problems, placeOf: () => ({ line: 1, column: 1 }) };
+function broken(problems: PlainYaml['problems']): PlainYaml {
+  return { value: undefined, problems, offsets: new Map(), lineStarts: [] };
+}
+
+/** Both count from 1. */
+function placeAt(lineStarts: readonly number[], offset: number): Place {
+  const lines = new LineCounter();
+  lines.lineStarts = lineStarts as number[];
+  const { line, col } = lines.linePos(offset);
+  return { line: Math.max(line, 1), column: Math.max(col, 1) };
+}
+
+function offsetOf(offsets: Offsets, path: Path, part: 'key' | 'value'): number {
+  for (let length = path.length; length >= 0; length -= 1) {
+    const found = offsets.get(pathId(path.slice(0, length)));
+    if (found !== undefined) return length < path.length ? found.key : found[part];
+  }
+  return 0;
 }
 
 /** One wrong indentation makes the parser stumble over the same and the next line again and again. */
-function separate(problems: readonly Problem[]): readonly Problem[] {
-  const kept: Problem[] = [];
+function separate(problems: PlainYaml['problems']): PlainYaml['problems'] {
+  const kept: PlainYaml['problems'][number][] = [];
   for (const one of problems) if (one.line > (kept.at(-1)?.line ?? -1) + 1) kept.push(one);
   return kept;
 }
@@ -101,7 +133,7 @@ function tooDeep(text: string, lines: LineCounter): number | undefined {
 class Conversion {
   readonly faults: { offset: number; message: string }[] = [];
   readonly #document: Document;
-  readonly #offsets = new Map<string, { readonly key: number; readonly value: number }>();
+  readonly offsets = new Map<string, { readonly key: number; readonly value: number }>();
   #values = 0;
 
   constructor(document: Document) {
@@ -112,17 +144,9 @@ class Conversion {
     return this.#plain(this.#document.contents, [], 0);
   }
 
-  offsetOf(path: Path, part: 'key' | 'value'): number {
-    for (let length = path.length; length >= 0; length -= 1) {
-      const found = this.#offsets.get(pathId(path.slice(0, length)));
-      if (found !== undefined) return length < path.length ? found.key : found[part];
-    }
-    return 0;
-  }
-
   #plain(node: Node | null, path: Path, keyOffset: number): unknown {
     const offset = node?.range?.[0] ?? keyOffset;
-    this.#offsets.set(pathId(path), { key: keyOffset, value: offset });
+    this.offsets.set(pathId(path), { key: keyOffset, value: offset });
     this.#values += 1;
     if (path.length > MAX_DEPTH || this.#values > MAX_VALUES) {
       return this.#fault(offset, `aliases that lead into themselves or make more than ${MAX_VALUES} values; write the values out`);
