@@ -2,6 +2,7 @@
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { Lifetime } from '../../adapters/port.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
+import type { BashConfig, SandboxConfig } from './isolation.ts';
 import type { SecretSource } from './secret-sources.ts';
 import type { RecordingConfig } from './recording.ts';
 
@@ -42,36 +43,6 @@ export interface ServerConfig {
   readonly source: string;
   /** Set when the entry cannot be used (from an included file): why. */
   readonly unusable?: string;
-}
-
-/** What an isolated program is given, in the words of VS Code; paths absolute and real. */
-export interface SandboxConfig {
-  readonly filesystem: {
-    /** Beside the programs of the system and its own. */
-    readonly allowRead: readonly string[];
-    readonly allowWrite: readonly string[];
-    /** Taken out of both. */
-    readonly denyRead: readonly string[];
-  };
-  readonly network: { readonly allowedDomains: readonly string[] };
-  readonly limits: {
-    /** Data of one process in a sandbox, of all in a container. */
-    readonly memoryMb: number;
-    /** Processes and threads together. */
-    readonly processes: number;
-    /** Largest file, and all that /tmp may hold. */
-    readonly fileMb: number;
-    /** Processor time of one process, seconds; absent: no limit. */
-    readonly cpuSeconds?: number;
-  };
-  /** Of a container. */
-  readonly image?: string;
-}
-
-/** How commands of the internal workspace run. */
-export interface BashConfig {
-  readonly isolation: 'direct' | 'sandbox';
-  readonly sandbox: SandboxConfig;
 }
 
 /** A principal of the configuration; `tokenHash` is the hex SHA-256 of its bearer token. */

@@ -1,8 +1,8 @@
 /** Owns what isolated programs are given by tollgate.yaml; refuses folders so broad that the isolation would be one in name only. */
 import path from 'node:path';
 import { parseDomain } from '../../catalogs/domains.ts';
-import type { BashConfig, SandboxConfig } from './config.ts';
 import { isWithin, realPath } from './files.ts';
+import type { BashConfig, SandboxConfig } from './isolation.ts';
 import { quote } from './problems.ts';
 import type { Path, Report } from './problems.ts';
 import type { Written, WrittenBash, WrittenSandbox } from './written.ts';

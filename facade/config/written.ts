@@ -2,7 +2,8 @@
 import type { Lifetime } from '../../adapters/port.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
-import type { BudgetConfig, CapsConfig, ListenConfig, SandboxConfig } from './config.ts';
+import type { BudgetConfig, CapsConfig, ListenConfig } from './config.ts';
+import type { SandboxConfig } from './isolation.ts';
 
 /** The whole file, as tollgate.schema.json admits it. Lists have holes where an entry was refused, so that places keep their index. */
 export interface Written {

@@ -1,0 +1,31 @@
+/** Owns the shape of what isolated programs are given, every default filled in. */
+
+/** What an isolated program is given, in the words of VS Code; paths absolute and real. */
+export interface SandboxConfig {
+  readonly filesystem: {
+    /** Beside the programs of the system and its own. */
+    readonly allowRead: readonly string[];
+    readonly allowWrite: readonly string[];
+    /** Taken out of both. */
+    readonly denyRead: readonly string[];
+  };
+  readonly network: { readonly allowedDomains: readonly string[] };
+  readonly limits: {
+    /** Data of one process in a sandbox, of all in a container. */
+    readonly memoryMb: number;
+    /** Processes and threads together. */
+    readonly processes: number;
+    /** Largest file, and all that /tmp may hold. */
+    readonly fileMb: number;
+    /** Processor time of one process, seconds; absent: no limit. */
+    readonly cpuSeconds?: number;
+  };
+  /** Of a container. */
+  readonly image?: string;
+}
+
+/** How commands of the internal workspace run. */
+export interface BashConfig {
+  readonly isolation: 'direct' | 'sandbox';
+  readonly sandbox: SandboxConfig;
+}
