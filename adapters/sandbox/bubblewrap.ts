@@ -9,7 +9,7 @@ import type { Tools } from './tools.ts';
 export const FDS = { gate: 3, args: 4, seccomp: 5, status: 6, passwd: 7, group: 8, hosts: 9, names: 10 } as const;
 
 /** Pieces of /etc that libraries read; no account, no key, no setting of a service. */
-const ETC = ['alternatives', 'ca-certificates', 'crypto-policies', 'fonts', 'ld.so.cache', 'ld.so.conf', 'ld.so.conf.d', 'localtime', 'mime.types', 'pki/ca-trust', 'pki/tls/certs', 'protocols', 'services', 'ssl/certs', 'ssl/openssl.cnf', 'timezone'];
+const ETC = ['alternatives', 'crypto-policies', 'fonts', 'ld.so.cache', 'localtime', 'pki/ca-trust', 'pki/tls/certs', 'services', 'ssl/certs', 'ssl/openssl.cnf'];
 
 /** Files of /proc that tell of the host or, to its owner, command it. */
 const PROC = ['cmdline', 'config.gz', 'kallsyms', 'kcore', 'key-users', 'keys', 'kmsg', 'sched_debug', 'sysrq-trigger', 'timer_list', 'vmallocinfo'];

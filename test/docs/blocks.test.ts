@@ -4,6 +4,7 @@ import { cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { giveAway } from '../servers/system.ts';
 import { loadConfig } from '../../facade/config/load.ts';
 import { policyParts } from '../../facade/policy-parts.ts';
 import { loadPolicy } from '../../policies/engine.ts';
@@ -31,6 +32,8 @@ beforeAll(() => {
   fresh = path.join(home, 'fresh');
   for (const folder of ['.vscode', 'project', 'policies/rego', 'policies/example']) mkdirSync(path.join(project, folder), { recursive: true });
   mkdirSync(fresh);
+  // Root's own folder cannot be isolated, as the pages say.
+  giveAway(fresh);
   write('.vscode/mcp.json', '{"servers": {"github": {"command": "github-mcp-server"}}}');
   write('policies/rego/hours.rego', named('rego')[0]?.[1].text ?? '');
   cpSync(path.join(ROOT, 'policies', 'starter', 'workspace.yaml'), path.join(project, 'policies', 'rules.yaml'));
