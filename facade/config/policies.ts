@@ -24,7 +24,7 @@ export function placePolicies(written: Written['policies'], context: PolicyConte
     const source = typeof entry === 'string' ? placeFile({ path: entry }, ['policies', index], context) : place(entry, ['policies', index], context);
     if (source === undefined) return;
     const twice = sources.some(({ path }) => path === source.path);
-    if (twice) context.report.refuse(['policies', index], 'the policy stands twice; remove one');
+    if (twice) context.report.refuse(typeof entry === 'string' ? ['policies', index] : ['policies', index, source.server === undefined ? 'path' : 'url'], 'the policy stands twice; remove one');
     else sources.push(source);
   });
   return sources;

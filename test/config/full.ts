@@ -1,7 +1,7 @@
 /** Owns a tollgate.yaml that uses every key of the schema with a value that is not its default. */
 import type { Project } from './project.ts';
 
-export const FULL_ENV = { GH_TOKEN: 'value-of-gh-token', ALICE: 'token-of-alice-0123456789' } as const;
+export const FULL_ENV = { GH_TOKEN: 'value-of-gh-token', ALICE: 'token-of-alice-0123456789', FLEET: 'value-of-fleet-token' } as const;
 
 export const FULL = `
 version: 1
@@ -68,6 +68,7 @@ profiles:
 policies:
   - rules.yaml
   - {path: more.yaml, mode: shadow}
+  - {url: 'https://policies.example/bundle.tar.gz', mode: warn, poll: 5m, token: '\${env:FLEET}', verify: {keys: [fleet.pem], scope: write}, modes: [{profile: dev, origin: 'https://a.example', mode: 'off'}]}
 rules:
   - {id: inline, outcome: deny, when: {}}
 expose:
@@ -89,5 +90,6 @@ export function writeFull(project: Project): void {
   project.write('work/x', '');
   project.write('rules.yaml', 'rules: []');
   project.write('more.yaml', 'rules: []');
+  project.write('fleet.pem', 'a public key');
   project.write('mcp.json', '{"mcpServers": {"extra": {"command": "x"}}}');
 }

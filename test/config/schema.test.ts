@@ -83,7 +83,7 @@ describe('the published schema', () => {
       writeFull(project);
       const config = JSON.parse(plain(project.config(FULL, FULL_ENV))) as Config;
       // What the loader finds out by itself, and what stands there under another name.
-      const derived = new Set(['file', 'folder', 'ruleDocument', 'controlFiles', 'secrets', 'warnings', 'name', 'source', 'tokenHash', 'kind', 'pattern', 'semantics', 'unusable', 'primitives', 'expose', 'keepMs', 'secretSources', 'from', 'variable', 'service', 'account']);
+      const derived = new Set(['file', 'folder', 'ruleDocument', 'controlFiles', 'secrets', 'warnings', 'name', 'source', 'tokenHash', 'kind', 'pattern', 'semantics', 'unusable', 'primitives', 'expose', 'keepMs', 'pollMs', 'secretSources', 'from', 'variable', 'service', 'account']);
       const known = new Set(keys.map(({ path }) => path.split('.').at(-1)));
       const unknown = new Set<string>();
       const visit = (value: unknown, free: boolean): void => {
@@ -107,6 +107,7 @@ describe('the published schema', () => {
       const filled: Readonly<Record<string, unknown>> = {
         ...prefixed('caps', config.caps), ...prefixed('listen', config.listen), ...prefixed('limits', config.limits), ...prefixed('audit', config.audit),
         ...prefixed('servers.*', server), ...prefixed('policies.*', policy), ...prefixed('principals.*', principal),
+        'policies.*.poll': `${(project.config('policies: [{url: "https://policies.example/b"}]').policies[0]?.server?.pollMs ?? 0) / 1000}s`,
         'recording.mode': config.recording.mode, 'recording.keep': `${config.recording.keepMs / 86_400_000}d`, 'recording.maxBytes': config.recording.maxBytes,
         version: 1, workspace: '.', schemaProfile: config.schemaProfile, 'expose.primitives': config.profiles.get('default')?.primitives.read, 'profiles.*.expose.primitives': 'workspace', 'profiles.*.plan': config.profiles.get('default')?.plan,
       };
