@@ -14,7 +14,7 @@ export interface ShellSettings {
   readonly sandbox: SandboxSettings;
   /** Never visible: state and vault. */
   readonly hidden: readonly string[];
-  /** Visible, and never writable, wherever they lie: what decides what the agent may do. */
+  /** Never writable where a command sees them: what decides what the agent may do. */
   readonly fixed: readonly string[];
   readonly openEgress?: () => Promise<Egress>;
 }
@@ -44,8 +44,9 @@ function jailOf({ command, folder, home, input }: Command, { workspace, sandbox,
   const { shell, args, env } = shellOf(command, home);
   const { PATH: _search, ...rest } = env;
   const { allowRead, allowWrite, denyRead } = sandbox.filesystem;
+  const seen = fixed.filter((file) => allowWrite.some((folder) => file.startsWith(`${folder}/`)));
   return {
-    command: shell, args, env: rest, cwd: folder, workspace, read: [...allowRead, ...fixed], write: allowWrite, hidden: [...denyRead, ...hidden], limits: sandbox.limits, input,
+    command: shell, args, env: rest, cwd: folder, workspace, read: [...allowRead, ...seen], write: allowWrite, hidden: [...denyRead, ...hidden], limits: sandbox.limits, input,
     ...(egress !== undefined && { egress }),
   };
 }

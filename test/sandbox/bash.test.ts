@@ -76,6 +76,12 @@ describe('a command of the agent', () => {
     expect(readFileSync(path.join(root, 'tollgate.yaml'), 'utf8')).toBe('version: 1\n');
   });
 
+  it('does not see what decides over it and lies elsewhere', async () => {
+    writeFileSync(path.join(outside, 'rules.yaml'), 'rules: []\n');
+    more = { fixed: [path.join(outside, 'rules.yaml')] };
+    expect(await bash(`cat ${outside}/rules.yaml`)).toMatch(/No such file/);
+  });
+
   it('gets the further folders of its settings, and loses what these take out', async () => {
     mkdirSync(path.join(root, 'keys'));
     writeFileSync(path.join(root, 'keys/one'), 'key');
