@@ -22,7 +22,7 @@ export interface Assembled {
   /**
    * Reads a configuration, compiles it, and swaps it in whole; answers with what there is to say about it that is new. On a
    * throw nothing has changed, and the audit says so. Throws as `Assemble`, and CONFIG_INVALID for what a running process
-   * cannot change: state, audit, limits, and the address while it is `listening`. Not to be called again before it has ended.
+   * cannot change: state, audit, limits, and the address while it is `listening`. Reloads run one after the other.
    */
   readonly reload: (read: () => Config, listening: boolean) => Promise<readonly string[]>;
 }
@@ -37,7 +37,7 @@ export interface Checked {
 }
 
 /** The servers of a configuration by name, none of them started: what their tools mean, for calls that are only written down. */
-export type ServeOffline = (config: Config) => ReadonlyMap<string, Served>;
+export type ServeOffline = (config: Config) => Promise<ReadonlyMap<string, Served>>;
 
 /** Compiles the policy of a configuration without starting or writing anything. Throws as `Assemble`. */
 export type Check = (config: Config, options: { readonly opa?: string }) => Promise<Checked>;

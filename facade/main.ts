@@ -1,34 +1,13 @@
 #!/usr/bin/env node
-/** Owns the wiring: the only file that knows which implementations stand behind the ports, and the start of the process. */
+/** Owns the start of the process, and which code is loaded for what is asked: only this file and facade/wiring.ts know implementations. */
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import * as nodeModule from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { createWorkspace } from '../adapters/internal/workspace.ts';
-import { openEgress } from '../adapters/egress/open.ts';
-import { haltable, type Haltable } from '../adapters/haltable.ts';
-import { createMapped } from '../adapters/mapped/backend.ts';
-import { jailedShell } from '../adapters/internal/jailed-shell.ts';
-import { startDirect, type StartCommand } from '../adapters/internal/processes.ts';
-import type { Egress, LaunchHost } from '../adapters/launch.ts';
-import { ServerPool } from '../adapters/pool.ts';
-import type { ServerSettings } from '../adapters/settings.ts';
-import { chooseIdentity } from '../adapters/sandbox/identity.ts';
-import { killMarked } from '../adapters/strays.ts';
-import { TollgateError } from '../catalogs/errors.ts';
-import { loadPolicy } from '../policies/engine.ts';
-import { createAssemble } from './assemble.ts';
-import type { Assemble, Checked } from './assembled.ts';
-import { Backends, type BackendMakers } from './backends.ts';
-import type { Served } from './catalog.ts';
-import { runCli, type Wiring } from './cli/program.ts';
-import { processIo } from './cli/process.ts';
-import type { Config } from './config/config.ts';
-import { controlRule, policyParts } from './policy-parts.ts';
-import { openSecrets } from './secrets/secrets.ts';
-import { Supervision } from './servers/supervision.ts';
-import { appendQuietly, type Shared } from './shared.ts';
 import type { Authoring } from '../policies/authoring.ts';
+import type { Assemble, Check, ServeOffline } from './assembled.ts';
+import type { Wiring } from './cli/program.ts';
 
 /** What authors use; loaded when it is asked for. */
 export const authoring: Authoring = {
@@ -46,76 +25,15 @@ export const authoring: Authoring = {
   inputText: async (input) => (await import('../policies/input.ts')).callInputText(input, { project: false }),
 };
 
-/** Servers whose processes must not outlive this one, however it ends. */
-const pools = new Set<ServerPool>();
-process.once('exit', () => pools.forEach((pool) => pool.killNow()));
-
 /** Wires a configuration (see Assemble in facade/assembled.ts). */
-export const assemble: Assemble = createAssemble({
-  loadPolicy: (config, options) => loadPolicy(policyParts(config, options)),
-  openBackends: (shared, current) => {
-    const supervision = new Supervision(shared, { state: current().state, connections: current().limits.connections });
-    // What a killed facade of this folder has left behind ends now.
-    killMarked((mark) => supervision.isOrphan(mark));
-    const pool = new ServerPool(current().limits, { host: launchHost(current, shared), ...supervision.options() });
-    pools.add(pool);
-    return supervised(pool, { supervision, shell: shellFor(current, shared) });
-  },
-});
+export const assemble: Assemble = async (config, options) => (await import('./wiring.ts')).assemble(config, options);
 
-/** The kill switch reaches the workspaces too, which are no processes of the pool. */
-function supervised(pool: ServerPool, { supervision, shell }: { readonly supervision: Supervision; readonly shell: StartCommand }): BackendMakers {
-  const workspaces = new Set<Haltable>();
-  const halt = (refusalOf: (name: string) => TollgateError | undefined): void => {
-    pool.halt(refusalOf);
-    for (const workspace of workspaces) workspace.halt(refusalOf(workspace.name));
-  };
-  supervision.watch({ halt, yieldOne: () => pool.yieldOne() });
-  return {
-    ...makersOver(pool),
-    workspace: (root) => {
-      const made = haltable(createWorkspace({ root, shell }), (name) => supervision.killSwitch.refusalOf(name));
-      workspaces.add(made);
-      return made;
-    },
-    stop: () => {
-      supervision.close();
-      return pool.stopAll().finally(() => pools.delete(pool));
-    },
-  };
-}
-
-/** What servers are started with. */
-function launchHost(current: () => Config, { redactor, audit }: Pick<Shared, 'redactor' | 'audit'>): LaunchHost {
-  return {
-    get workspace() { return current().workspace; },
-    get hidden() { return [current().state, current().audit.folder, ...current().controlFiles]; },
-    secrets: openSecrets(current, { env: process.env, redactor }),
-    openEgress: egressFor(current, { audit }),
-  };
-}
-
-function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (settings: Pick<ServerSettings, 'name' | 'isolation' | 'sandbox'>) => Promise<Egress> {
-  return async ({ name, isolation, sandbox }) =>
-    openEgress({ server: name, allowedDomains: sandbox?.network.allowedDomains ?? [], ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }) }, {
-      onBlocked: (blocked) => appendQuietly(audit, { type: 'server', event: 'egress-blocked', outcome: 'deny', ...blocked }),
-    });
-}
-
-/** How commands of the workspace start. The settings are asked for at each, for they may change while we run. */
-function shellFor(current: () => Config, shared: Pick<Shared, 'audit'>): StartCommand {
-  const jailed = jailedShell(() => {
-    const { workspace, bash: { sandbox }, state, audit, controlFiles } = current();
-    return { workspace, sandbox, hidden: [state, audit.folder], fixed: controlFiles, openEgress: () => egressFor(current, shared)({ name: 'workspace', sandbox }) };
-  });
-  return (command) => (current().bash.isolation === 'direct' ? startDirect(command) : jailed(command));
-}
-
-/** For adapters that are only looked at. */
-const NO_START: LaunchHost = { workspace: '/', hidden: [], secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')) };
+/** Adapters without processes (see ServeOffline in facade/assembled.ts). */
+export const serveOffline: ServeOffline = async (config) => (await import('./wiring.ts')).serveOffline(config);
 
 /** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
-export async function checkPolicy(config: Config, options: { readonly opa?: string }): Promise<Checked> {
+export const checkPolicy: Check = async (config, options) => {
+  const [{ loadPolicy }, { controlRule, policyParts }] = await Promise.all([import('../policies/engine.ts'), import('./policy-parts.ts')]);
   const cache = mkdtempSync(path.join(tmpdir(), 'tollgate-check-'));
   try {
     const policy = await loadPolicy(policyParts(config, { ...options, cache }));
@@ -124,21 +42,23 @@ export async function checkPolicy(config: Config, options: { readonly opa?: stri
   } finally {
     rmSync(cache, { recursive: true, force: true });
   }
-}
-
-function makersOver(pool: ServerPool): BackendMakers {
-  return { sync: (settings) => pool.sync(settings), workspace: (root) => createWorkspace({ root }), mapped: createMapped, warmUp: () => pool.warmUp(), stop: () => pool.stopAll() };
-}
-
-/** Adapters without processes (see ServeOffline in facade/assembled.ts). */
-export function serveOffline(config: Config): ReadonlyMap<string, Served> {
-  return new Backends(makersOver(new ServerPool(config.limits, { host: NO_START, onStderr: () => undefined }))).serve(config);
-}
+};
 
 /** What the commands are given. */
 export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline, examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs) };
 
+/**
+ * Node 22 and later can keep what it compiled. The folder is that of the code itself: whoever can write there could change the code
+ * too, which is not so for a folder of temporary files. Where we cannot write, nothing is kept.
+ */
+function keepCompiled(): void {
+  const { enableCompileCache } = nodeModule as { readonly enableCompileCache?: (folder: string) => unknown };
+  enableCompileCache?.(path.join(import.meta.dirname, '..', '.compiled'));
+}
+
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
+  keepCompiled();
+  const [{ runCli }, { processIo }] = await Promise.all([import('./cli/program.ts'), import('./cli/process.ts')]);
   const code = await runCli(process.argv.slice(2), processIo(process), WIRING);
   process.exitCode ??= code;
 }

@@ -36,12 +36,12 @@ export async function runPolicyTest(options: TestOptions, io: Io, { authoring, s
     const report = await authoring.test({
       parts: asEnforced(policyParts(config, options.opa === undefined ? {} : { opa: options.opa }), options),
       paths: options.paths.map((one) => path.resolve(io.cwd, one)),
-      draft: drafting(config, { config, served: serveOffline(config) }),
+      draft: drafting(config, { config, served: await serveOffline(config) }),
       ownRules: controlRule(config).value.rules.map(({ id }) => id),
     });
     const missed = missing(report, options.threshold);
     const passed = missed.length === 0 && report.cases.every(({ faults }) => faults.length === 0) && report.rego.every((test) => test.passed || test.skipped);
-    io.stdout(options.json === true ? `${JSON.stringify({ passed, ...report })}\n` : readable(report, missed, io));
+    io.stdout(options.json === true ? `${JSON.stringify({ passed, ...report })}\n` : readable(report, { missed, isPart: options.paths.length > 0 }, io));
     return passed ? EXIT.ok : EXIT.unexpected;
   } finally {
     clearTimeout(patience);
@@ -71,7 +71,8 @@ function missing({ coverage: { rules, rego } }: TestReport, threshold = 0): read
   return [...below('YAML rules', rules), ...below('lines of Rego', rego)];
 }
 
-function readable(report: TestReport, missed: readonly string[], io: Io): string {
+/** `isPart`: only some suites ran, so what they do not cover says nothing. */
+function readable(report: TestReport, { missed, isPart }: { readonly missed: readonly string[]; readonly isPart: boolean }, io: Io): string {
   const { cases, rego, coverage, notCompared } = report;
   const failed = [...cases.filter(({ faults }) => faults.length > 0).map((one) => showCase(one, io)), ...rego.filter((test) => !test.passed && !test.skipped).map(({ name, file, line, detail }) => {
     const indented = detail === undefined ? '' : `\n${detail.split('\n').map((text) => `    ${text}`).join('\n')}`;
@@ -80,7 +81,7 @@ function readable(report: TestReport, missed: readonly string[], io: Io): string
   const skipped = rego.filter((test) => test.skipped).length;
   const counts = [`${cases.length + rego.length - failed.length - skipped} passed`, paint(io, failed.length > 0 ? 'red' : 'dim', `${failed.length} failed`), ...(skipped === 0 ? [] : [`${skipped} skipped`])];
   const parts = [...(coverage.rules.total === 0 ? [] : [`${coverage.rules.covered} of ${plural(coverage.rules.total, 'YAML rule')} decided a case`]), ...(coverage.rego === undefined ? [] : [`${coverage.rego.percent} % of Rego lines ran`])];
-  const uncovered = missed.length > 0 || failed.length > 0 ? [] : [...coverage.rules.uncovered, ...(coverage.rego?.uncovered ?? [])];
+  const uncovered = missed.length > 0 || failed.length > 0 || isPart ? [] : [...coverage.rules.uncovered, ...(coverage.rego?.uncovered ?? [])];
   const more = uncovered.length > SHOWN ? `, and ${uncovered.length - SHOWN} more` : '';
   return [
     ...failed,

@@ -15,11 +15,11 @@ profiles:
 
 let project: Project;
 let world: DraftWorld;
-beforeAll(() => {
+beforeAll(async () => {
   project = new Project();
   project.write('src/a.ts', '');
   const config = project.config(CONFIG);
-  world = { config, served: serveOffline(config) };
+  world = { config, served: await serveOffline(config) };
 });
 afterAll(() => project.remove());
 

@@ -1,0 +1,100 @@
+/** Owns the wiring of a facade: which implementations stand behind its ports; loaded by facade/main.ts when a command needs servers. */
+import { createWorkspace } from '../adapters/internal/workspace.ts';
+import { openEgress } from '../adapters/egress/open.ts';
+import { haltable, type Haltable } from '../adapters/haltable.ts';
+import { createMapped } from '../adapters/mapped/backend.ts';
+import { jailedShell } from '../adapters/internal/jailed-shell.ts';
+import { startDirect, type StartCommand } from '../adapters/internal/processes.ts';
+import type { Egress, LaunchHost } from '../adapters/launch.ts';
+import { ServerPool } from '../adapters/pool.ts';
+import type { ServerSettings } from '../adapters/settings.ts';
+import { chooseIdentity } from '../adapters/sandbox/identity.ts';
+import { killMarked } from '../adapters/strays.ts';
+import { TollgateError } from '../catalogs/errors.ts';
+import { loadPolicy } from '../policies/engine.ts';
+import { createAssemble } from './assemble.ts';
+import type { Assemble } from './assembled.ts';
+import { Backends, type BackendMakers } from './backends.ts';
+import type { Served } from './catalog.ts';
+import type { Config } from './config/config.ts';
+import { policyParts } from './policy-parts.ts';
+import { openSecrets } from './secrets/secrets.ts';
+import { Supervision } from './servers/supervision.ts';
+import { appendQuietly, type Shared } from './shared.ts';
+
+/** Servers whose processes must not outlive this one, however it ends. */
+const pools = new Set<ServerPool>();
+process.once('exit', () => pools.forEach((pool) => pool.killNow()));
+
+/** Wires a configuration (see Assemble in facade/assembled.ts). */
+export const assemble: Assemble = createAssemble({
+  loadPolicy: (config, options) => loadPolicy(policyParts(config, options)),
+  openBackends: (shared, current) => {
+    const supervision = new Supervision(shared, { state: current().state, connections: current().limits.connections });
+    // What a killed facade of this folder has left behind ends now.
+    killMarked((mark) => supervision.isOrphan(mark));
+    const pool = new ServerPool(current().limits, { host: launchHost(current, shared), ...supervision.options() });
+    pools.add(pool);
+    return supervised(pool, { supervision, shell: shellFor(current, shared) });
+  },
+});
+
+/** The kill switch reaches the workspaces too, which are no processes of the pool. */
+function supervised(pool: ServerPool, { supervision, shell }: { readonly supervision: Supervision; readonly shell: StartCommand }): BackendMakers {
+  const workspaces = new Set<Haltable>();
+  const halt = (refusalOf: (name: string) => TollgateError | undefined): void => {
+    pool.halt(refusalOf);
+    for (const workspace of workspaces) workspace.halt(refusalOf(workspace.name));
+  };
+  supervision.watch({ halt, yieldOne: () => pool.yieldOne() });
+  return {
+    ...makersOver(pool),
+    workspace: (root) => {
+      const made = haltable(createWorkspace({ root, shell }), (name) => supervision.killSwitch.refusalOf(name));
+      workspaces.add(made);
+      return made;
+    },
+    stop: () => {
+      supervision.close();
+      return pool.stopAll().finally(() => pools.delete(pool));
+    },
+  };
+}
+
+/** What servers are started with. */
+function launchHost(current: () => Config, { redactor, audit }: Pick<Shared, 'redactor' | 'audit'>): LaunchHost {
+  return {
+    get workspace() { return current().workspace; },
+    get hidden() { return [current().state, current().audit.folder, ...current().controlFiles]; },
+    secrets: openSecrets(current, { env: process.env, redactor }),
+    openEgress: egressFor(current, { audit }),
+  };
+}
+
+function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (settings: Pick<ServerSettings, 'name' | 'isolation' | 'sandbox'>) => Promise<Egress> {
+  return async ({ name, isolation, sandbox }) =>
+    openEgress({ server: name, allowedDomains: sandbox?.network.allowedDomains ?? [], ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }) }, {
+      onBlocked: (blocked) => appendQuietly(audit, { type: 'server', event: 'egress-blocked', outcome: 'deny', ...blocked }),
+    });
+}
+
+/** How commands of the workspace start. The settings are asked for at each, for they may change while we run. */
+function shellFor(current: () => Config, shared: Pick<Shared, 'audit'>): StartCommand {
+  const jailed = jailedShell(() => {
+    const { workspace, bash: { sandbox }, state, audit, controlFiles } = current();
+    return { workspace, sandbox, hidden: [state, audit.folder], fixed: controlFiles, openEgress: () => egressFor(current, shared)({ name: 'workspace', sandbox }) };
+  });
+  return (command) => (current().bash.isolation === 'direct' ? startDirect(command) : jailed(command));
+}
+
+/** For adapters that are only looked at. */
+const NO_START: LaunchHost = { workspace: '/', hidden: [], secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')) };
+
+function makersOver(pool: ServerPool): BackendMakers {
+  return { sync: (settings) => pool.sync(settings), workspace: (root) => createWorkspace({ root }), mapped: createMapped, warmUp: () => pool.warmUp(), stop: () => pool.stopAll() };
+}
+
+/** Adapters without processes (see ServeOffline in facade/assembled.ts). */
+export function serveOffline(config: Config): ReadonlyMap<string, Served> {
+  return new Backends(makersOver(new ServerPool(config.limits, { host: NO_START, onStderr: () => undefined }))).serve(config);
+}
