@@ -38,6 +38,8 @@ class Assembly {
   readonly #shared: Shared;
   #backends: Backends | undefined;
   #gateway: Gateway | undefined;
+  /** Reloads come one after the other: the one that was asked for last is in force at the end. */
+  #last: Promise<unknown> = Promise.resolve();
 
   constructor(make: Implementations, options: Options, shared: Shared) {
     this.#make = make;
@@ -58,7 +60,11 @@ class Assembly {
       serversOf: (principal) => gateway.generation.serversOf(principal),
       notices: noticesOf(generation),
       onFault: (thrown) => this.#shared.log.error({ err: thrown }, 'fault'),
-      reload: (read, listening) => this.#reload(gateway, read, listening),
+      reload: (read, listening) => {
+        const done = this.#last.then(() => this.#reload(gateway, read, listening));
+        this.#last = done.catch(() => undefined);
+        return done;
+      },
     };
   }
 

@@ -2,6 +2,8 @@
 import { pino, type Logger } from 'pino';
 import type { Redactor } from './output/redact.ts';
 
+export type { Logger } from 'pino';
+
 /**
  * The log. Backends' stderr is debug material (CY-25): it is logged at `debug` under the server's name. Level from
  * TOLLGATE_LOG (`debug`, `info`, `warn`, `error`, `silent`), default `warn`.

@@ -1,11 +1,10 @@
 /** Owns what outlives a configuration: log, state, audit, budgets, spills, secrets, metrics; opened once a process, refused whole when one part fails. */
-import type { Logger } from 'pino';
 import { asTollgateError } from '../catalogs/errors.ts';
 import { createDigest, readAuditKey } from './audit/key.ts';
 import { openAudit, type AuditEntry, type AuditLog } from './audit/log.ts';
 import { createBudgets, createGate, type Budgets, type Gate } from './budget.ts';
 import type { Config } from './config/config.ts';
-import { createLog } from './log.ts';
+import { createLog, type Logger } from './log.ts';
 import { Metrics } from './metrics.ts';
 import { Redactor } from './output/redact.ts';
 import { Spills } from './output/spills.ts';

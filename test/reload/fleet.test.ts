@@ -83,6 +83,7 @@ describe('a policy that a fleet shares', () => {
 
   it('can be in shadow: recorded beside what decides', async () => {
     await start();
+    await reloader?.close();
     publisher.publish(bundles[1] ?? unsigned, '"2"');
     facade.write('tollgate.yaml', `version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [{url: "${publisher.url}", poll: 1s, mode: dryrun}]\nrules: [{id: all, outcome: allow, when: {}}]\n`);
     await new Promise((resolve) => setTimeout(resolve, 1100));

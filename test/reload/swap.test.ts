@@ -97,6 +97,17 @@ function workers(): number {
   return process.getActiveResourcesInfo().filter((name) => name === 'Worker' || name === 'MessagePort').length;
 }
 
+it('reloads that are asked for together come one after the other, and the last one is in force', async () => {
+  facade = await new Reloadable({ 'tollgate.yaml': configure(), 'rules.yaml': revision(0) }).start();
+  const configs = Array.from({ length: 6 }, (_, number) => {
+    facade.write('tollgate.yaml', configure(`caps: {bytes: ${2000 + number}}\n`));
+    return facade.read();
+  });
+  await Promise.all(configs.map((config) => facade.assembled.reload(() => config, false)));
+  expect(facade.assembled.config).toBe(configs.at(-1));
+  await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
+});
+
 describe('a running call', () => {
   const STORY = server(['story-server.mjs']);
   const CONFIG = configure(`servers: {story: ${STORY}}\nprofiles: {default: {servers: [story], expose: {primitives: workspace, tools: ["story.*"]}}}\n`);
