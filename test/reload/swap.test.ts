@@ -110,7 +110,7 @@ it('reloads that are asked for together come one after the other, and the last o
 
 describe('a running call', () => {
   const STORY = server(['story-server.mjs']);
-  const CONFIG = configure(`servers: {story: ${STORY}}\nprofiles: {default: {servers: [story], expose: {primitives: workspace, tools: ["story.*"]}}}\n`);
+  const CONFIG = configure(`bash: {isolation: direct}\nservers: {story: ${STORY}}\nprofiles: {default: {servers: [story], expose: {primitives: workspace, tools: ["story.*"]}}}\n`);
 
   beforeEach(async () => {
     facade = await new Reloadable({ 'tollgate.yaml': CONFIG, 'rules.yaml': rules({ id: 'before', outcome: 'allow', when: {} }) }).start();
