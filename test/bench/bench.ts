@@ -7,6 +7,7 @@ import { openHttp, openStdio, peakOf, type Target } from './client.ts';
 import { formatPolicyTimings, measurePolicy } from './policy.ts';
 import { measureRego } from './rego.ts';
 import { measureSequential, measureThroughput } from './measure.ts';
+import { formatStarts, measureStarts } from './start.ts';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const root = path.join(here, '..', '..', '..');
@@ -131,3 +132,4 @@ if (only === undefined || only === 'stdio') await benchTransport('stdio');
 if (only === undefined || only === 'http') await benchTransport('http');
 if (only === undefined || only === 'growth') await benchGrowth();
 if (only === undefined || only === 'policy') say(`\n## Policy: one decision\n\n${formatPolicyTimings([...measurePolicy(), ...(await measureRego())])}`);
+if (only === undefined || only === 'start') say(`\n## Start: five real servers until all are listed (ratio to the same five started bare)\n\n${formatStarts(await measureStarts(quick ? 3 : 9))}`);
