@@ -26,7 +26,7 @@ export interface TestFiles {
 export async function findTests(parts: Pick<PolicyParts, 'folder' | 'sources'>, named: readonly string[]): Promise<TestFiles> {
   const found = named.length === 0 ? await besidePolicies(parts) : (await Promise.all(named.map((one) => under(one, showName(one, parts.folder))))).flat();
   const files = [...new Set(found)].sort().map((file) => ({ path: file, shown: showName(file, parts.folder) }));
-  if (files.length === 0) throw new TollgateError('USAGE', { detail: 'There are no suites and no Rego tests.', next: 'Write cases into policies/rules_suite.yaml; docs/policies.md shows one.' });
+  if (files.length === 0) throw new TollgateError('USAGE', { detail: 'There are no suites and no Rego tests.', next: 'Write cases into policies/rules_suite.yaml; docs/trials.md shows one.' });
   return { suites: files.filter(({ path: file }) => !REGO_TEST.test(file)), rego: files.filter(({ path: file }) => REGO_TEST.test(file)) };
 }
 

@@ -9,10 +9,11 @@ import { loadConfig } from '../../facade/config/load.ts';
 import { policyParts } from '../../facade/policy-parts.ts';
 import { loadPolicy } from '../../policies/engine.ts';
 import { blocksOf, PAGES, ROOT, type Block } from './markdown.ts';
+import { TUTORIAL } from './tutorial.ts';
 
 const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
-/** Recipes are run by their own cases: cookbook.test.ts. */
-const blocks = PAGES.filter((page) => page !== 'docs/cookbook.md').flatMap(blocksOf);
+/** Recipes are run by their own cases: cookbook.test.ts. The tutorial is done step by step, faults too: tutorial.test.ts. */
+const blocks = PAGES.filter((page) => page !== 'docs/cookbook.md').flatMap(blocksOf).filter(({ page, line }) => !(page === TUTORIAL.page && line > TUTORIAL.from && line < TUTORIAL.to));
 const named = (language: string): readonly (readonly [string, Block])[] => blocks.filter((block) => block.language === language).map((block) => [`${block.page}:${block.line}`, block] as const);
 
 /** Variables that the examples take from the environment. */

@@ -96,7 +96,7 @@ describe('docs/configuration.md', () => {
 
   it('names no setting in its text that does not exist', () => {
     const tops = Object.keys(SCHEMA.properties ?? {}).join('|');
-    const named = [...['docs/configuration.md', 'docs/policies.md', 'docs/catalogs.md', 'docs/wire.md', 'docs/audit.md', 'README.md'].flatMap((page) => codeIn(proseOf(page)))];
+    const named = [...['docs/configuration.md', 'docs/policies.md', 'docs/rego.md', 'docs/trials.md', 'docs/catalogs.md', 'docs/wire.md', 'docs/audit.md', 'README.md'].flatMap((page) => codeIn(proseOf(page)))];
     const paths = named.filter((text) => new RegExp(`^(${tops})(\\[\\])?\\.[A-Za-z*.\\[\\]]+$`).test(text));
     expect(paths.length).toBeGreaterThan(100);
     expect(paths.filter((text) => !known.has(text))).toEqual([]);
@@ -119,7 +119,7 @@ describe('docs/policies.md', () => {
   });
 
   it('gives the same ways to get opa as the message does', () => {
-    const lines = blocksOf('docs/policies.md').find(({ language }) => language === 'text')?.text.trim().split('\n');
+    const lines = blocksOf('docs/rego.md').find(({ language }) => language === 'text')?.text.trim().split('\n');
     expect(lines).toEqual(INSTALL_LINES);
   });
 });

@@ -33,7 +33,7 @@ export function explanationText(io: Pick<CliIo, 'isTTY'>, call: ShownCall, why: 
     ...section('Fired too, and overruled', overruled.map(({ id, outcome, file, line }) => `${id} (${outcome})  ${file}:${line}`)),
     ...section('Near, and why they did not fire', near.map(nearLine)),
     ...section('Rego: the first expression that failed', expressions.map(({ rule, file, line, text }) => `${rule}  ${file}:${line}  ${short(text)}`)),
-    ...(unexplained === 'opa' ? ['', 'Rego is not explained: there is no opa. See docs/policies.md, Finding opa.'] : []),
+    ...(unexplained === 'opa' ? ['', 'Rego is not explained: there is no opa. See docs/rego.md, Finding opa.'] : []),
     ...(unexplained === 'bundle' ? ['', 'Rego of a built bundle is not explained: name its sources under `policies` to see expressions.'] : []),
     ...section('What would change it', flips.map(flipLine)),
     ...(flips.length === 0 ? ['', 'No change of up to three facts was found that flips the decision.'] : []),
