@@ -31,11 +31,15 @@ interface Kept {
   readonly served: Served;
 }
 
+type KeptWorkspace = Pick<Kept, 'root' | 'served'>;
+
 /** All servers of a process. */
 export class Backends {
   readonly #make: BackendMakers;
   #kept: ReadonlyMap<string, Kept> = new Map();
-  #workspace: { readonly root: string; readonly served: Served } | undefined;
+  #workspace: KeptWorkspace | undefined;
+  /** Made for a configuration that is not in force yet. */
+  #next: KeptWorkspace | undefined;
   /** Workspaces of configurations that are gone. */
   readonly #left = new Set<Served>();
   #isWarm = false;
@@ -57,7 +61,9 @@ export class Backends {
 
   /** Definitions of the primitives. */
   primitives(config: Config): Promise<readonly RawTool[]> {
-    return (this.#workspace?.served.adapter ?? this.#make.workspace(config.workspace)).listTools();
+    if (this.#workspace?.root === config.workspace) return this.#workspace.served.adapter.listTools();
+    this.#next = this.#next?.root === config.workspace ? this.#next : this.#makeWorkspace(config.workspace);
+    return this.#next.served.adapter.listTools();
   }
 
   /** Ends the workspaces that the configuration of now does not have; for the time when their last call has ended. */
@@ -89,15 +95,21 @@ export class Backends {
     return { config, root, served };
   }
 
+  #makeWorkspace(root: string): KeptWorkspace {
+    return { root, served: serveInternal(this.#make.workspace(root)) };
+  }
+
   #serveWorkspace(root: string): Served {
     if (this.#workspace?.root === root) return this.#workspace.served;
     if (this.#workspace !== undefined) this.#left.add(this.#workspace.served);
-    const served = serveInternal(this.#make.workspace(root));
-    this.#workspace = { root, served };
-    return served;
+    this.#workspace = this.#next?.root === root ? this.#next : this.#makeWorkspace(root);
+    this.#next = undefined;
+    return this.#workspace.served;
   }
 }
 
 function adapterSettings(server: ServerConfig): AdapterSettings {
-  return Object.fromEntries(Object.entries(server).filter(([key]) => !(FACADE_ONLY as readonly string[]).includes(key))) as unknown as AdapterSettings;
+  const own = Object.entries(server).filter(([key]) => !(FACADE_ONLY as readonly string[]).includes(key));
+  // An internal server is held to its list of tools where it is reached, whatever a policy says.
+  return { ...Object.fromEntries(own), ...(server.trust === 'internal' && { tools: server.tools }) } as unknown as AdapterSettings;
 }
