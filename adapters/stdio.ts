@@ -1,6 +1,5 @@
 /** Owns one server process and its pipes; refuses a shell, the facade's own environment and more than one line's limit of memory. */
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
 import { WIRE_LIMIT } from './connection.ts';
 import type { Connection, ConnectionEvents } from './connection.ts';
 import { launch } from './launch.ts';
@@ -9,7 +8,7 @@ import { stopInOrder } from './process-group.ts';
 import { LineReader, oneLine } from './rpc/framing.ts';
 import { readNoisy } from './rpc/noise.ts';
 import type { AdapterOptions, ServerSettings } from './settings.ts';
-import { killMarked, MARK } from './strays.ts';
+import { killMarked, MARK, newMark } from './strays.ts';
 
 const DEFAULT_GRACE = { closeMs: 5000, termMs: 3000 };
 /** What a dead server had written is read for this long, even if a grandchild still holds its stdout open. */
@@ -32,7 +31,7 @@ export class StdioConnection implements Connection {
   constructor(settings: ServerSettings, options: AdapterOptions) {
     this.settings = settings;
     this.options = options;
-    this.mark = settings.isolation === 'direct' ? `${options.owner ?? process.pid}/${randomBytes(8).toString('hex')}` : undefined;
+    this.mark = settings.isolation === 'direct' ? newMark(options.owner ?? String(process.pid)) : undefined;
   }
 
   start(events: ConnectionEvents): Promise<void> {

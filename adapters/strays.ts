@@ -1,8 +1,14 @@
-/** Owns the search for processes that left the group of a server started without isolation; refuses to touch one without our mark. */
+/** Owns the search for processes that left the group of a program started without isolation; refuses to touch one without our mark. */
+import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Variable in the environment of such a server: `<owner>/<random>`. What it starts inherits it, whatever group or parent it moves to. */
+/** Variable in the environment of such a program: `<owner>/<random>`. What it starts inherits it, whatever group or parent it moves to. */
 export const MARK = 'TOLLGATE_SERVER';
+
+/** A mark of one start. `owner` names the facade's process, without `/`. */
+export function newMark(owner: string): string {
+  return `${owner}/${randomBytes(8).toString('hex')}`;
+}
 
 /** Ends at once every process whose mark matches; synchronous, for the exit of our own process too. Answers how many. Linux only. */
 export function killMarked(matches: (mark: string) => boolean): number {

@@ -1,10 +1,10 @@
 /** Owns the wiring of a facade: which implementations stand behind its ports; loaded by facade/main.ts when a command needs servers. */
+import path from 'node:path';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
 import { openEgress } from '../adapters/egress/open.ts';
 import { haltable, type Haltable } from '../adapters/haltable.ts';
-import { createMapped } from '../adapters/mapped/backend.ts';
 import { jailedShell } from '../adapters/internal/jailed-shell.ts';
-import { startDirect, type StartCommand } from '../adapters/internal/processes.ts';
+import { directShell, type StartCommand } from '../adapters/internal/processes.ts';
 import type { Egress, LaunchHost } from '../adapters/launch.ts';
 import { ServerPool } from '../adapters/pool.ts';
 import type { ServerSettings } from '../adapters/settings.ts';
@@ -14,10 +14,10 @@ import { TollgateError } from '../catalogs/errors.ts';
 import { loadPolicy } from '../policies/engine.ts';
 import { createAssemble } from './assemble.ts';
 import type { Assemble } from './assembled.ts';
-import { Backends, type BackendMakers } from './backends.ts';
-import type { Served } from './catalog.ts';
+import type { BackendMakers } from './backends.ts';
 import type { Config } from './config/config.ts';
 import { policyParts } from './policy-parts.ts';
+import { makersOver } from './offline.ts';
 import { openSecrets } from './secrets/secrets.ts';
 import { Supervision } from './servers/supervision.ts';
 import { appendQuietly, type Shared } from './shared.ts';
@@ -35,7 +35,7 @@ export const assemble: Assemble = createAssemble({
     killMarked((mark) => supervision.isOrphan(mark));
     const pool = new ServerPool(current().limits, { host: launchHost(current, shared), ...supervision.options() });
     pools.add(pool);
-    return supervised(pool, { supervision, shell: shellFor(current, shared) });
+    return supervised(pool, { supervision, shell: shellFor(current, { ...shared, owner: supervision.owner }) });
   },
 });
 
@@ -65,10 +65,15 @@ function supervised(pool: ServerPool, { supervision, shell }: { readonly supervi
 function launchHost(current: () => Config, { redactor, audit }: Pick<Shared, 'redactor' | 'audit'>): LaunchHost {
   return {
     get workspace() { return current().workspace; },
-    get hidden() { return [current().state, current().audit.folder, ...current().controlFiles]; },
+    get hidden() { return [current().state, current().audit.folder, ...current().controlFiles, ...socketFolders(current())]; },
     secrets: openSecrets(current, { env: process.env, redactor }),
     openEgress: egressFor(current, { audit }),
   };
+}
+
+/** Where internal servers listen: nothing that is isolated may speak to them past the policy. */
+function socketFolders({ servers }: Config): readonly string[] {
+  return [...servers.values()].flatMap(({ socket }) => (socket === undefined ? [] : [path.dirname(socket)]));
 }
 
 function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (settings: Pick<ServerSettings, 'name' | 'isolation' | 'sandbox'>) => Promise<Egress> {
@@ -79,22 +84,11 @@ function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (se
 }
 
 /** How commands of the workspace start. The settings are asked for at each, for they may change while we run. */
-function shellFor(current: () => Config, shared: Pick<Shared, 'audit'>): StartCommand {
+function shellFor(current: () => Config, shared: Pick<Shared, 'audit'> & { readonly owner: string }): StartCommand {
+  const direct = directShell(shared.owner);
   const jailed = jailedShell(() => {
     const { workspace, bash: { sandbox }, state, audit, controlFiles } = current();
-    return { workspace, sandbox, hidden: [state, audit.folder], fixed: controlFiles, openEgress: () => egressFor(current, shared)({ name: 'workspace', sandbox }) };
+    return { workspace, sandbox, hidden: [state, audit.folder, ...socketFolders(current())], fixed: controlFiles, openEgress: () => egressFor(current, shared)({ name: 'workspace', sandbox }) };
   });
-  return (command) => (current().bash.isolation === 'direct' ? startDirect(command) : jailed(command));
-}
-
-/** For adapters that are only looked at. */
-const NO_START: LaunchHost = { workspace: '/', hidden: [], secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')) };
-
-function makersOver(pool: ServerPool): BackendMakers {
-  return { sync: (settings) => pool.sync(settings), workspace: (root) => createWorkspace({ root }), mapped: createMapped, warmUp: () => pool.warmUp(), stop: () => pool.stopAll() };
-}
-
-/** Adapters without processes (see ServeOffline in facade/assembled.ts). */
-export function serveOffline(config: Config): ReadonlyMap<string, Served> {
-  return new Backends(makersOver(new ServerPool(config.limits, { host: NO_START, onStderr: () => undefined }))).serve(config);
+  return (command) => (current().bash.isolation === 'direct' ? direct(command) : jailed(command));
 }

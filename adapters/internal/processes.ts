@@ -5,6 +5,7 @@ import { accessSync, constants, existsSync, readFileSync, readdirSync } from 'no
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { withoutForeign } from '../sandbox/descriptors.ts';
+import { killMarked, MARK, newMark } from '../strays.ts';
 
 const TERM_MS = 2000;
 const KILL_MS = 2000;
@@ -47,14 +48,29 @@ export function shellOf(command: string, home: string): { readonly shell: string
   return { shell, args: ['-c', WRAP, shell, command], env };
 }
 
-/** Starts a command in a process group of its own, with all rights of the user. */
-export const startDirect: StartCommand = async ({ command, cwd, home, input }) => {
-  const { shell, args, env } = shellOf(command, home);
-  const child = withoutForeign([input ? 'pipe' : 'ignore', 'pipe', 'ignore'], (stdio) => spawn(shell, args, { cwd, detached: true, stdio, env }));
-  await new Promise<void>((resolve, reject) => child.once('spawn', resolve).once('error', reject));
-  const group = child.pid ?? 0;
-  return { child, lives: () => groupLives(group), end: () => endGroup(group), killNow: () => signalGroup(group, 'SIGKILL') };
-};
+/**
+ * Starts commands in process groups of their own, with all rights of the user. What leaves its group, or is left behind by a
+ * killed facade, is found by the mark that it carries; `owner` is the facade's part of it.
+ */
+export function directShell(owner: string): StartCommand {
+  return async ({ command, cwd, home, input }) => {
+    const { shell, args, env } = shellOf(command, home);
+    const mark = newMark(owner);
+    const child = withoutForeign([input ? 'pipe' : 'ignore', 'pipe', 'ignore'], (stdio) => spawn(shell, args, { cwd, detached: true, stdio, env: { ...env, [MARK]: mark } }));
+    await new Promise<void>((resolve, reject) => child.once('spawn', resolve).once('error', reject));
+    const group = child.pid ?? 0;
+    const killStrays = (): unknown => killMarked((found) => found === mark);
+    return {
+      child,
+      lives: () => groupLives(group),
+      end: () => endGroup(group).finally(killStrays),
+      killNow: () => {
+        signalGroup(group, 'SIGKILL');
+        killStrays();
+      },
+    };
+  };
+}
 
 function shellIn(search: string): string {
   const bash = search.split(':').map((folder) => path.join(folder, 'bash')).find(isExecutable);

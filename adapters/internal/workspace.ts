@@ -11,7 +11,7 @@ import { bash } from './bash.ts';
 import type { BashArgs } from './bash.ts';
 import { Locks, Versions } from './desk.ts';
 import type { EditArgs } from './edit.ts';
-import { startDirect } from './processes.ts';
+import { directShell } from './processes.ts';
 import type { StartCommand } from './processes.ts';
 import { read } from './read.ts';
 import type { ReadArgs } from './read.ts';
@@ -68,7 +68,7 @@ class Workspace implements PrimitiveBackend {
   constructor(options: WorkspaceOptions) {
     this.#configured = options.root;
     this.#idleMs = options.idleMs ?? IDLE_MS;
-    this.#shell = options.shell ?? startDirect;
+    this.#shell = options.shell ?? directShell(String(process.pid));
   }
 
   start(): Promise<ServerInfo> {

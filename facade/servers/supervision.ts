@@ -58,8 +58,13 @@ export class Supervision {
       onEvent: this.#onEvent,
       halted: (server) => this.killSwitch.refusalOf(server),
       shared: this.#connections,
-      owner: `${this.#tag}.${OWN_MARK.pid}.${OWN_MARK.born}`,
+      owner: this.owner,
     };
+  }
+
+  /** This process, as the programs that it starts without isolation name it. */
+  get owner(): string {
+    return `${this.#tag}.${OWN_MARK.pid}.${OWN_MARK.born}`;
   }
 
   /** Whether a mark of a process names a facade of this state folder that is gone, so that nobody will end the process. */

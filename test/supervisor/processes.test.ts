@@ -1,7 +1,8 @@
 /** Tests supervision over several processes of one state folder: the kill switch, the cap on connections, and what a killed facade leaves behind. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { MARK } from '../../adapters/strays.ts';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child, isRunning, startedIn, type Reply } from '../process/child.ts';
@@ -133,6 +134,22 @@ describe('a facade that is killed', () => {
     await gone(pids);
   });
 
+  it('leaves no command of a shell without isolation behind either, in whatever group it is', async () => {
+    configure();
+    const one = await run();
+    const told = textOf(await one.call('bash', { action: 'start', command: 'setsid sleep 600 & echo "$!"; exec sleep 600', wait_ms: 500 }));
+    expect(told).toMatch(/^\d+$/m);
+    const mark = new RegExp(`${MARK}=([^\\0]+)`).exec(textOf(await one.call('bash', { command: 'tr "\\0" "\\n" </proc/self/environ' })))?.[1] ?? '';
+    const owner = mark.split('/')[0] ?? '';
+    const left = (): readonly number[] => readdirSync('/proc').map(Number).filter((pid) => Number.isInteger(pid) && environmentOf(pid).includes(`${MARK}=${owner}/`));
+    await expect.poll(() => left().length, { timeout: 5000 }).toBe(2);
+    const pids = left();
+    await one.kill('SIGKILL');
+    expect(pids.filter(isRunning)).toEqual(pids);
+    await run();
+    await gone(pids);
+  });
+
   it('does not end what another living facade runs', async () => {
     configure();
     const one = await run();
@@ -143,3 +160,11 @@ describe('a facade that is killed', () => {
     expect(readFileSync(starts, 'utf8')).not.toBe('');
   });
 });
+
+function environmentOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/environ`, 'utf8');
+  } catch {
+    return '';
+  }
+}
