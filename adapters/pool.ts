@@ -2,6 +2,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { ServerAdapter } from './port.ts';
+import type { Connection } from './connection.ts';
+import { SocketConnection } from './internal/socket.ts';
 import { RemoteConnection } from './remote.ts';
 import { UpstreamServer } from './server.ts';
 import type { AdapterOptions, ServerSettings } from './settings.ts';
@@ -114,7 +116,8 @@ export class ServerPool {
     return new TollgateError('CONFIG_INVALID', { detail, next: 'Remove a server, or raise limits.servers in tollgate.yaml.' });
   }
 
-  private connect(settings: ServerSettings): StdioConnection | RemoteConnection {
+  private connect(settings: ServerSettings): Connection {
+    if (settings.transport === 'unix') return new SocketConnection(settings);
     return settings.transport === 'stdio' ? new StdioConnection(settings, this.options) : new RemoteConnection(settings, this.options.host.secrets);
   }
 }

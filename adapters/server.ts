@@ -6,6 +6,7 @@ import { abortable } from './abortable.ts';
 import { attempt } from './attempt.ts';
 import type { Happening } from './events.ts';
 import { judgeHealth } from './health.ts';
+import { offeredOf, refuseUnoffered } from './internal/pinned.ts';
 import { Keeper } from './keeper.ts';
 import type { KeeperParts } from './keeper.ts';
 import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
@@ -70,7 +71,7 @@ export class UpstreamServer implements ServerAdapter {
     if (this.tools.list !== undefined) return abortable(this.tools.list, signal);
     const session = await this.keeper.connected(signal);
     // Several callers may have waited for one start: the first lists for all.
-    return abortable(this.tools.list ?? this.tools.keep(session.listTools(LIST_PAGE_MS).finally(() => this.noteIdle())), signal);
+    return abortable(this.tools.list ?? this.tools.keep(session.listTools(LIST_PAGE_MS).then((tools) => offeredOf(this.settings, tools)).finally(() => this.noteIdle())), signal);
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
@@ -78,6 +79,7 @@ export class UpstreamServer implements ServerAdapter {
     try {
       if (this.options.halted !== undefined) this.obey(await this.options.halted(this.name));
       const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
+      if (this.settings.trust === 'internal') refuseUnoffered(call.tool, await this.listTools(call.signal));
       this.usage.noteCall(call.scope);
       return await attempt(call, { server: this.name, session, onEvent: this.options.onEvent, onTimeout: () => void this.probe(session) });
     } finally {

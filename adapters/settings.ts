@@ -3,15 +3,22 @@ import { TollgateError } from '../catalogs/errors.ts';
 import type { OnEvent } from './events.ts';
 import type { LaunchHost } from './launch.ts';
 
-/** One external server; the loaded configuration satisfies it. Times in milliseconds. */
+/** One server that is no part of this process; the loaded configuration satisfies it. Times in milliseconds. */
 export interface ServerSettings {
   readonly name: string;
-  readonly transport: 'stdio' | 'http' | 'sse';
+  readonly transport: 'stdio' | 'http' | 'sse' | 'unix';
   readonly command?: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly url?: string;
+  /** Of `unix`: absolute. */
+  readonly socket?: string;
+  /** Absent: external. An internal one offers its allowed tools only, and only as they were pinned (CY-02). */
+  readonly trust?: 'internal' | 'external';
+  /** Looked at for internal servers; those of others are the policy's. */
+  readonly tools?: { readonly allow?: readonly string[] };
+  readonly pin?: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: SandboxSettings;

@@ -171,7 +171,7 @@ async function send(deps: Deps, call: { session: OpenSession; request: CallReque
 }
 
 /** Refusals of an adapter that say that nothing was sent. */
-const NOT_SENT: ReadonlySet<string> = new Set(['SERVER_UNAVAILABLE', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID']);
+const NOT_SENT: ReadonlySet<string> = new Set(['SERVER_UNAVAILABLE', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL']);
 
 function withoutOurs(meta: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   return Object.fromEntries(Object.entries(meta).filter(([key]) => !key.startsWith('tollgate/')));

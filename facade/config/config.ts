@@ -6,15 +6,21 @@ import type { BashConfig, SandboxConfig } from './isolation.ts';
 import type { SecretSource } from './secret-sources.ts';
 import type { RecordingConfig } from './recording.ts';
 
-/** One server behind the facade, internal ones excepted. */
+/** One server behind the facade; the workspace, which runs in this process, is none of them. */
 export interface ServerConfig {
   readonly name: string;
-  readonly transport: 'stdio' | 'http' | 'sse';
+  readonly transport: 'stdio' | 'http' | 'sse' | 'unix';
   readonly command?: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly url?: string;
+  /** Absolute. */
+  readonly socket?: string;
+  /** Absent: external. */
+  readonly trust?: 'internal' | 'external';
+  /** Of an internal server: see catalogs/pin.ts. */
+  readonly pin?: string;
   readonly headers: Readonly<Record<string, string>>;
   /** Absent: `sandbox`. Programs only; a remote server has no process here. */
   readonly isolation?: 'direct' | 'sandbox' | 'container';

@@ -5,12 +5,13 @@ import { hasLookAlike, inlineCodeFlag, isLoaderVariable, isTollgate, runsMovingP
 
 /** The part of a server that says what is started or reached, variables filled in. */
 export interface ServerDefinition {
-  readonly transport: 'stdio' | 'http' | 'sse';
+  readonly transport: 'stdio' | 'http' | 'sse' | 'unix';
   readonly command?: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly url?: string;
+  readonly socket?: string;
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -44,7 +45,8 @@ export function remarksOf(definition: ServerDefinition): readonly Finding[] {
   return found;
 }
 
-function reachFaults({ transport, command, url, env, args, headers }: ServerDefinition): readonly Finding[] {
+function reachFaults({ transport, command, url, socket, env, args, headers }: ServerDefinition): readonly Finding[] {
+  if (socket !== undefined) return socketFaults([['command', command], ['url', url], ['env', env], ['args', args], ['headers', headers]]);
   if (command !== undefined && url !== undefined) return [{ path: ['url'], message: 'both command and url: a server is started or reached, not both; remove one' }];
   if (url === undefined) {
     if (transport !== 'stdio') return [{ path: ['transport'], message: `transport ${transport} needs a url; add url, or remove transport` }];
@@ -54,6 +56,12 @@ function reachFaults({ transport, command, url, env, args, headers }: ServerDefi
   if (Object.keys(env).length > 0) return [{ path: ['env'], message: 'env goes with command only: a remote server takes no environment; use headers' }];
   if (args.length > 0) return [{ path: ['args'], message: 'args go with command only; remove them' }];
   return urlFaults(url);
+}
+
+/** Whoever listens there runs already: there is nothing to start and nothing to send along. */
+function socketFaults(given: readonly (readonly [string, object | string | undefined])[]): readonly Finding[] {
+  const [extra] = given.find(([, value]) => value !== undefined && Object.keys(value).length > 0) ?? [];
+  return extra === undefined ? [] : [{ path: [extra], message: `socket and ${extra}: a server on a socket runs already; remove one of them` }];
 }
 
 function urlFaults(text: string): readonly Finding[] {

@@ -5,6 +5,8 @@ import type { ServerConfig } from './config.ts';
 import { faultsOf, isSecretName, remarksOf } from './definition.ts';
 import type { Finding, ServerDefinition } from './definition.ts';
 import { nameFault } from './names.ts';
+import { realPath } from './files.ts';
+import { checkInternal } from './internal.ts';
 import { didYouMean, quote } from './problems.ts';
 import type { Path, Report } from './problems.ts';
 import { sandboxOf } from './sandbox.ts';
@@ -31,7 +33,7 @@ const DEFINING = ['transport', 'command', 'args', 'env', 'cwd', 'url', 'headers'
 
 /** True when the entry only adds settings to a server of an included file. */
 export function isOverlay(written: WrittenServer): boolean {
-  return written.command === undefined && written.url === undefined;
+  return written.command === undefined && written.url === undefined && written.socket === undefined;
 }
 
 /** Checks the name and settings of every entry, definitions included, and returns the servers that tollgate.yaml defines itself. */
@@ -42,6 +44,7 @@ export function buildServers(written: Readonly<Record<string, WrittenServer>>, c
     const fault = nameFault(name);
     if (fault !== undefined) context.report.refuseKey(path, `server ${quote(name)}: ${fault}`);
     checkSettings(entry, path, context.report);
+    checkInternal(entry, path, context);
     if (isOverlay(entry)) checkOverlay(entry, path, context.report);
     else servers.set(name, defineServer(name, entry, context));
   }
@@ -50,8 +53,10 @@ export function buildServers(written: Readonly<Record<string, WrittenServer>>, c
 
 /** Settings of an entry with defaults filled in: everything but the definition. */
 export function settingsOf(written: WrittenServer, base: SandboxBase): Omit<ServerConfig, keyof ServerDefinition | 'name' | 'source' | 'unusable'> {
-  const { isolation, mapping, validateOutput } = written;
+  const { isolation, mapping, trust, pin, validateOutput = trust === 'internal' ? 'strict' : undefined } = written;
   return {
+    ...(trust !== undefined && { trust }),
+    ...(pin !== undefined && { pin }),
     ...(isolation !== undefined && { isolation }),
     sandbox: sandboxOf(written.sandbox, base, mapping !== undefined),
     ...(mapping !== undefined && { mapping }),
@@ -76,11 +81,12 @@ function toSemantics(written: Verb | Semantics): Semantics {
 }
 
 function defineServer(name: string, written: WrittenServer, context: ServerContext): ServerConfig {
-  const { command, url, cwd } = written;
+  const { command, url, socket, cwd } = written;
   const definition: ServerDefinition = {
-    transport: written.transport ?? (url === undefined ? 'stdio' : 'http'),
+    transport: socket !== undefined ? 'unix' : written.transport ?? (url === undefined ? 'stdio' : 'http'),
     ...(command !== undefined && { command }),
     ...(url !== undefined && { url }),
+    ...(socket !== undefined && { socket: realPath(context.resolve(socket)) }),
     ...(cwd !== undefined && { cwd: context.resolve(cwd) }),
     args: written.args ?? [],
     env: written.env ?? {},

@@ -35,6 +35,9 @@ export interface WrittenServer {
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly url?: string;
+  readonly socket?: string;
+  readonly trust?: 'internal' | 'external';
+  readonly pin?: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: WrittenSandbox;

@@ -46,8 +46,8 @@ export function openKnownLists({ config, digest, redactor, onFault }: KnownLists
 }
 
 /** All that decides what runs. */
-function definitionOf({ transport, command, args, env, cwd, url, headers, isolation, sandbox }: ServerConfig): string {
-  return JSON.stringify([transport, command, args, env, cwd, url, headers, isolation, sandbox]);
+function definitionOf({ transport, command, args, env, cwd, url, socket, pin, headers, isolation, sandbox }: ServerConfig): string {
+  return JSON.stringify([transport, command, args, env, cwd, url, headers, isolation, sandbox, socket, pin]);
 }
 
 function short(digest: string): string {

@@ -37,6 +37,11 @@ servers:
     reconnectBackoffMs: 500
     validateOutput: strict
     labels: [internal]
+  own:
+    socket: ~/run/own.sock
+    trust: internal
+    pin: sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+    tools: {allow: [find]}
   web:
     transport: sse
     url: https://web.example/mcp
@@ -57,7 +62,7 @@ profiles:
       primitives: {read: files, write: workspace, edit: files, bash: workspace}
       tools:
         - web.*
-        - {tool: files.read_media, name: media, description: Reads a picture., risk: [network], pins: {depth: 1}}
+        - {tool: web.read_media, name: media, description: Reads a picture., risk: [network], pins: {depth: 1}}
     budgets:
       - {id: dev-calls, scope: session, window: 61, calls: 50, argBytes: 60, outputBytes: 70, wallMs: 80, concurrent: 90, when: {server: web, tool: web.x, verb: write, role: user, profile: plain}}
     caps: {bytes: 5000, lines: 50, argBytes: 5000, spillBytes: 5000, validateOutput: 'off', concurrent: 2, timeoutMs: 5000}

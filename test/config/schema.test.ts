@@ -39,7 +39,7 @@ const keys = keysOf(root);
 
 /** A configuration as plain JSON; maps become objects. */
 function plain(config: Config): string {
-  return JSON.stringify({ ...config, ruleDocument: undefined, servers: Object.fromEntries(config.servers), profiles: Object.fromEntries(config.profiles) });
+  return JSON.stringify({ ...config, ruleDocument: undefined, servers: Object.fromEntries(config.servers), secretSources: Object.fromEntries(config.secretSources), profiles: Object.fromEntries(config.profiles) });
 }
 
 describe('the published schema', () => {

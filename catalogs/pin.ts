@@ -1,0 +1,22 @@
+/** Owns the pin of a set of tools: one hash over their whole definitions; refuses to leave a field out, for poison would go there. */
+import { createHash } from 'node:crypto';
+import type { RawTool } from './tool.ts';
+
+/** Form of a pin as people write it. */
+export const PIN = /^sha256:[0-9a-f]{64}$/;
+
+/**
+ * SHA-256 over everything that the definitions say, whatever the order of tools and of keys. The prefix keeps it apart from other
+ * hashes, and the number rises when the form does.
+ */
+export function pinOf(tools: readonly RawTool[]): string {
+  const sorted = [...tools].sort((one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
+  return `sha256:${createHash('sha256').update(`tollgate-tools\0${1}\0${canonical(sorted)}`).digest('hex')}`;
+}
+
+/** JSON with keys in order. */
+function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  return `{${Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1)).map(([key, inner]) => `${JSON.stringify(key)}:${canonical(inner)}`).join()}}`;
+}
