@@ -44,10 +44,11 @@ type KnownCallers = Known & { readonly principals: readonly PrincipalSettings[] 
 
 function findNames(located: LocatedRule, { servers, profiles, labels }: Known): readonly Problem[] {
   const { when } = located.rule;
-  const ofTools = (when.tools ?? []).map((tool) => tool.split('.', 1)[0] ?? '');
+  // A name without a server is refused as no tool: that there is no server of this name would only distract.
+  const ofTools = (when.tools ?? []).map((tool) => (tool.includes('.') ? tool.split('.', 1)[0] : undefined));
   return [
     ...missing(located, 'servers', { noun: 'server', names: when.servers ?? [], known: servers.keys() }),
-    ...missing(located, 'tools', { noun: 'server', names: ofTools.map((name) => (name.includes('*') ? undefined : name)), known: servers.keys() }),
+    ...missing(located, 'tools', { noun: 'server', names: ofTools.map((name) => (name?.includes('*') === true ? undefined : name)), known: servers.keys() }),
     ...missing(located, 'profiles', { noun: 'profile', names: when.profiles ?? [], known: profiles.keys() }),
     ...missing(located, 'labels', { noun: 'label', names: when.labels ?? [], known: labels }),
   ];

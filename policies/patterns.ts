@@ -32,10 +32,12 @@ export function covers(outer: string, inner: string): boolean {
   return new RegExp(`^${outer.split('*').map(quoteRegex).join('.*')}$`, 's').test(inner);
 }
 
+const PRIMITIVES: ReadonlySet<string> = new Set(['read', 'write', 'edit', 'bash']);
+
 /** The parts of a `server.tool` pattern; a server's name holds no dot, so the first one parts them. */
 export function splitTool(pattern: string): readonly [server: string, tool: string] {
   const dot = pattern.indexOf('.');
-  if (dot < 1 || dot === pattern.length - 1) throw new PatternError(`"${pattern}" is no tool: write server.tool, or server.* for all tools of a server`);
+  if (dot < 1 || dot === pattern.length - 1) throw new PatternError(`"${pattern}" is no tool: write server.tool${PRIMITIVES.has(pattern) ? `, here workspace.${pattern}` : ''}, or server.* for all tools of a server`);
   const [server, tool] = [pattern.slice(0, dot), pattern.slice(dot + 1)];
   refuseForeign(pattern);
   if (/^\*+$/.test(server) && /^\*+$/.test(tool)) throw new PatternError(`"${pattern}" matches every tool: leave \`tools\` out to mean all of them`);

@@ -8,6 +8,7 @@ import { compileParts, type PolicyParts, type SourceSettings } from '../engine.t
 import { findOpa } from '../opa.ts';
 import type { Problem } from '../problems.ts';
 import { isRego, readSources, stageFiles } from '../stage.ts';
+import { findBlind } from './blind.ts';
 import { lintRego, type Finding } from './lint.ts';
 
 export type { Finding } from './lint.ts';
@@ -29,7 +30,7 @@ export async function checkSources(parts: PolicyParts): Promise<CheckReport> {
   const local = parts.sources.filter(({ server }) => server === undefined);
   const yaml = await compileOrTell({ ...parts, sources: local.filter(({ kind }) => kind === 'yaml') });
   const rego = await checkAllRego(parts, local.filter(({ kind }) => kind === 'rego'), yaml.problems);
-  const found = [...yaml.problems.map(asError), ...rego.findings];
+  const found = [...yaml.problems.map(asError), ...yaml.warnings, ...rego.findings];
   // What each part is told alone is not told again by all of them together.
   const whole = found.some(({ severity }) => severity === 'error') ? [] : (await compileOrTell({ ...parts, sources: local })).problems.map(asError);
   return { ...rego, yamlRules: yaml.rules, findings: [...found, ...whole].sort((a, b) => (a.file === b.file ? a.line - b.line : a.file < b.file ? -1 : 1)) };
@@ -40,13 +41,14 @@ function asError(problem: Problem): Finding {
 }
 
 /** Compiles as a start does, and gives the problems instead of throwing them. */
-async function compileOrTell(parts: PolicyParts): Promise<{ readonly problems: readonly Problem[]; readonly rules: number }> {
+async function compileOrTell(parts: PolicyParts): Promise<{ readonly problems: readonly Problem[]; readonly warnings: readonly Finding[]; readonly rules: number }> {
   try {
-    return { problems: [], rules: (await compileParts(parts)).rules.list.length };
+    const { rules } = await compileParts(parts);
+    return { problems: [], warnings: findBlind(rules.rules), rules: rules.list.length };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || thrown.code !== 'POLICY_INVALID') throw thrown;
     const problems = thrown.data['problems'] as readonly Problem[] | undefined;
-    return { problems: problems ?? [{ file: 'policies', line: 1, column: 1, message: thrown.message }], rules: 0 };
+    return { problems: problems ?? [{ file: 'policies', line: 1, column: 1, message: thrown.message }], warnings: [], rules: 0 };
   }
 }
 

@@ -84,6 +84,22 @@ describe('policy check', () => {
     ]);
   });
 
+  it.each([
+    ['paths of commands', 'deny', '{verbs: [execute], paths: ["**/.env"]}', 'of a command only its `cwd` is a path'],
+    ['hosts of bash', 'ask', '{tools: [workspace.bash], hosts: [evil.example]}', undefined],
+    ['paths of all verbs', 'deny', '{paths: ["**/.env"]}', undefined],
+    ['paths of commands that are allowed', 'allow', '{verbs: [execute], paths: ["src/**"]}', undefined],
+  ])('warns of a rule that sees less than it seems to, and of no other: %s', async (_name, outcome, when, expected) => {
+    const { out } = await cli(project({ 'policies/rules.yaml': `rules: [{id: a, outcome: ${outcome}, when: ${when}}]\n` }, '[policies/rules.yaml]'), ['policy', 'check']);
+    if (expected === undefined) expect(out).not.toContain('warning');
+    else expect(out).toMatch(new RegExp(`^policies/rules\\.yaml:1:\\d+: warning: ${expected}.*\nok: 1 YAML rule, 1 warning\n$`));
+  });
+
+  it('says of a tool without its server what to write, once', async () => {
+    const { out } = await cli(project({ 'policies/rules.yaml': 'rules: [{id: a, outcome: deny, when: {tools: [read]}}]\n' }, '[policies/rules.yaml]'), ['policy', 'check']);
+    expect(out).toBe('policies/rules.yaml:1:47: error: "read" is no tool: write server.tool, here workspace.read, or server.* for all tools of a server\n1 error\n');
+  });
+
   it('needs no opa for rules in YAML, and for Rego tells the faults of YAML before it asks for one', async () => {
     const yaml = { 'policies/rules.yaml': 'rules: [{id: a, outcome: deny, when: {}}]\n' };
     expect(await cli(project(yaml, '[policies/rules.yaml]'), ['policy', 'check', '--opa', '/nowhere/opa'])).toMatchObject({ code: 0, out: 'ok: 1 YAML rule\n' });
