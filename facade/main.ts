@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** Owns the start of the process, and which code is loaded for what is asked: only this file and facade/wiring.ts know implementations. */
+/** Owns the start of the process, and which code is loaded for what is asked: only this file, facade/wiring.ts and facade/offline.ts know implementations. */
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import * as nodeModule from 'node:module';
 import { tmpdir } from 'node:os';
@@ -29,7 +29,7 @@ export const authoring: Authoring = {
 export const assemble: Assemble = async (config, options) => (await import('./wiring.ts')).assemble(config, options);
 
 /** Adapters without processes (see ServeOffline in facade/assembled.ts). */
-export const serveOffline: ServeOffline = async (config) => (await import('./wiring.ts')).serveOffline(config);
+export const serveOffline: ServeOffline = async (config) => (await import('./offline.ts')).serveOffline(config);
 
 /** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
 export const checkPolicy: Check = async (config, options) => {

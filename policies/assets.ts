@@ -1,7 +1,8 @@
-/** Owns the last step of the build: every file that is not TypeScript goes beside the compiled code; refuses to run outside dist/. */
-import { copyFileSync, existsSync, mkdirSync, readdirSync, realpathSync } from 'node:fs';
+/** Owns the last step of the build: every file that is not TypeScript goes beside the compiled code, and the code of schemas beside them; refuses to run outside dist/. */
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { CODED_SCHEMAS, codeFile, makeSchemaCode } from '../catalogs/schema-code.ts';
 
 /** Folders whose data files the compiled code reads at run time, relative to the package root. */
 const FOLDERS = ['facade', 'policies', 'adapters', 'catalogs', 'test/demo', 'test/bench'] as const;
@@ -29,9 +30,18 @@ export function copyAssets(root: string, target: string): readonly string[] {
   return copied.sort();
 }
 
+/** Writes the code of the schemas that lie under `target`, beside each. */
+export function writeSchemaCode(target: string): void {
+  for (const schema of CODED_SCHEMAS) {
+    const file = path.join(target, schema);
+    writeFileSync(codeFile(file), makeSchemaCode(JSON.parse(readFileSync(file, 'utf8')) as object));
+  }
+}
+
 const self = fileURLToPath(import.meta.url);
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === self) {
   const dist = path.dirname(path.dirname(self));
   if (path.basename(dist) !== 'dist') throw new Error('assets are copied by the compiled file under dist/, not from the sources');
   copyAssets(path.dirname(dist), dist);
+  writeSchemaCode(dist);
 }

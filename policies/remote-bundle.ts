@@ -6,7 +6,6 @@ import { TollgateError } from '../catalogs/errors.ts';
 import { fetchBundle } from './bundle-fetch.ts';
 import { openBundle, unpack, type Bundle } from './bundle.ts';
 import type { BundleServer, Policy } from './port.ts';
-import { verifyFiles } from './signatures.ts';
 
 /** What a bundle on a server is handled with. */
 export interface RemoteOptions {
@@ -137,7 +136,7 @@ export class RemoteBundle {
   async #verify(bytes: Uint8Array): Promise<Bundle> {
     const { keys, scope } = this.#options.server;
     const files = unpack(bytes);
-    if (keys !== undefined) await verifyFiles(files, { keys: await Promise.all(keys.map((key) => readFile(key, 'utf8'))), ...(scope === undefined ? {} : { scope }) });
+    if (keys !== undefined) await (await import('./signatures.ts')).verifyFiles(files, { keys: await Promise.all(keys.map((key) => readFile(key, 'utf8'))), ...(scope === undefined ? {} : { scope }) });
     return openBundle(files);
   }
 

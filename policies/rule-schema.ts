@@ -2,11 +2,12 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { ErrorObject, ValidateFunction } from 'ajv';
+import { surelyFits } from '../catalogs/schema-code.ts';
 import { suggest } from './problems.ts';
 import type { Outcome, When } from './conditions.ts';
 import type { MODE_NAMES } from './port.ts';
 
-const { Ajv } = createRequire(import.meta.url)('ajv') as typeof import('ajv');
+const require = createRequire(import.meta.url);
 
 /** One rule as it stands in YAML. */
 export interface YamlRule {
@@ -30,8 +31,15 @@ let compiled: ValidateFunction<{ rules: readonly YamlRule[] }> | undefined;
 
 /** Faults of a rules document; none means that it is `{rules: YamlRule[]}`. */
 export function findSchemaFaults(value: unknown): readonly SchemaFault[] {
-  compiled ??= new Ajv({ allErrors: true, verbose: true }).compile<{ rules: readonly YamlRule[] }>(rulesSchema());
+  if (surelyFits(SCHEMA, value)) return [];
+  compiled ??= compileSchema();
   return compiled(value) ? [] : (compiled.errors ?? []).map(toFault);
+}
+
+/** Dear, so only where something is wrong. */
+function compileSchema(): typeof compiled & object {
+  const { Ajv } = require('ajv') as typeof import('ajv');
+  return new Ajv({ allErrors: true, verbose: true }).compile<{ rules: readonly YamlRule[] }>(rulesSchema());
 }
 
 function rulesSchema(): { readonly definitions: { readonly when: { readonly properties: object } } } {

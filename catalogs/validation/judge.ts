@@ -1,6 +1,6 @@
 /** Owns the judgement of a value by the schema that its server gave: interpreted first, compiled when hot; it changes nothing. */
+import { createRequire } from 'node:module';
 import { Validator as Interpreter } from '@cfworker/json-schema';
-import { Ajv2020 } from 'ajv/dist/2020.js';
 import { fault, type Fault } from './faults.ts';
 import { prepareSchema, type Prepared } from './prepare.ts';
 import { readReport } from './report.ts';
@@ -12,6 +12,8 @@ export interface Validator {
   /** Set when rules of the schema are not checked: why. The tool stays callable. */
   readonly unchecked?: string;
 }
+
+const require = createRequire(import.meta.url);
 
 /** Calls of one tool after which its schema is compiled (perf §4: the two ways cost the same at about 85). */
 const HOT = 50;
@@ -62,6 +64,7 @@ function interpret(interpreter: Interpreter, prepared: Prepared, value: unknown)
 
 /** The compiled form; undefined when the compiler refuses the schema, which then stays interpreted. */
 export function compileSchema(prepared: Prepared): ((value: unknown) => boolean) | undefined {
+  const { Ajv2020 } = require('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
   // A compiler of its own for each schema: a shared one keeps every schema that it ever saw.
   const ajv = new Ajv2020({ strict: false, validateSchema: false, meta: false, ownProperties: true, allErrors: false, logger: false, code: { optimize: false } });
   for (const [name, test] of prepared.formats) ajv.addFormat(name, test);

@@ -6,7 +6,7 @@ import type { Assemble, Assembled } from '../assembled.ts';
 import type { Config } from '../config/config.ts';
 import { principalForStdio } from '../config/identity.ts';
 import { loadConfig } from '../config/load.ts';
-import { Reloader } from '../reload.ts';
+import type { Reloader } from '../reload.ts';
 import type { Io } from './io.ts';
 import { printable } from './print.ts';
 import { reportError } from './report.ts';
@@ -54,7 +54,7 @@ export async function withReloading(opening: Opening & { readonly options: Commo
   const tell = (line: string): void => io.stderr(`${printable(line)}\n`);
   const read = (): Config => readConfig(options, io);
   const file = path.resolve(io.cwd, options.config);
-  const reloader = await Reloader.open({ file, home: io.home, config, read, listening, tell, report: (thrown) => void reportError(thrown, { json: false, io }) });
+  const reloader = await (await import('../reload.ts')).Reloader.open({ file, home: io.home, config, read, listening, tell, report: (thrown) => void reportError(thrown, { json: false, io }) });
   try {
     return await withFacade(opening, async (assembled) => {
       reloader.start(assembled);

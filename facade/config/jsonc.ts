@@ -1,10 +1,13 @@
 /** Owns JSON with comments as a tree of nodes that know their place; refuses to guess at broken files, which the parser would. */
-import { parseTree, printParseErrorCode } from 'jsonc-parser';
+import { createRequire } from 'node:module';
 import type { Node, ParseError } from 'jsonc-parser';
 import type { Place } from './problems.ts';
 
+const require = createRequire(import.meta.url);
+
 /** The root object of a JSON text with comments, or the place of its first fault. Never throws. */
 export function parseJson(text: string): { readonly root: Node } | { readonly place: Place; readonly fault: string } {
+  const { parseTree, printParseErrorCode } = require('jsonc-parser') as typeof import('jsonc-parser');
   const errors: ParseError[] = [];
   try {
     const root = parseTree(text, errors, { allowTrailingComma: true });

@@ -1,7 +1,8 @@
 /** Owns the check of a written configuration against the published schema, in words for people; refuses unknown keys and wrong kinds. */
 import { readFileSync } from 'node:fs';
-import { Ajv } from 'ajv';
-import type { ErrorObject } from 'ajv';
+import { createRequire } from 'node:module';
+import type { ErrorObject, ValidateFunction } from 'ajv';
+import { surelyFits } from '../../catalogs/schema-code.ts';
 import { listNames, nearest, quote, showPath } from './problems.ts';
 import type { Path, Report } from './problems.ts';
 
@@ -28,15 +29,22 @@ interface SchemaNode {
   readonly properties?: Readonly<Record<string, SchemaNode>>;
 }
 
-const validate = new Ajv({ allErrors: true, strict: true, verbose: true, allowUnionTypes: true }).compile<unknown>(
-  JSON.parse(readFileSync(SCHEMA_FILE, 'utf8')) as object,
-);
+const require = createRequire(import.meta.url);
+let compiled: ValidateFunction | undefined;
+
+/** Dear, so only where something is wrong. */
+function compileSchema(): ValidateFunction {
+  const { Ajv } = require('ajv') as typeof import('ajv');
+  return new Ajv({ allErrors: true, strict: true, verbose: true, allowUnionTypes: true }).compile(JSON.parse(readFileSync(SCHEMA_FILE, 'utf8')) as object);
+}
 
 /**
  * Reports every fault of the shape, and returns what is left when the faulty entries are taken out, so that the later
  * checks can go on and all problems come at once. `raw` is the value before variables were filled in: only it is shown.
  */
 export function checkShape(value: unknown, raw: unknown, report: Report): unknown {
+  if (surelyFits(SCHEMA_FILE, value)) return value;
+  const validate = (compiled ??= compileSchema());
   if (validate(value)) return value;
   const copy = structuredClone(value);
   for (const error of validate.errors ?? []) {

@@ -1,8 +1,11 @@
 /** Owns one SQLite file through libsql: opened private, in WAL, with its traps closed; refuses every fault with STATE_FAILED. */
 import { chmodSync, closeSync, mkdirSync, openSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { dirname } from 'node:path';
-import Libsql from 'libsql';
+import type Libsql from 'libsql';
 import { TollgateError } from '../../catalogs/errors.ts';
+
+const require = createRequire(import.meta.url);
 
 /** What may be bound: no booleans (libsql 0.5.29 aborts the process on one), no text with NUL, only whole numbers below 2^53. */
 export type Value = string | number | null;
@@ -38,7 +41,8 @@ export function openDatabase(path: string, schema: { readonly version: number; r
 
 function connect(path: string): Libsql.Database {
   if (path !== ':memory:') createPrivate(path);
-  const connection = new Libsql(path, { timeout: BUSY_MS } as Libsql.Options);
+  const Database = require('libsql') as typeof Libsql;
+  const connection = new Database(path, { timeout: BUSY_MS } as Libsql.Options);
   try {
     switchToWal(connection);
     connection.exec('PRAGMA synchronous = NORMAL');

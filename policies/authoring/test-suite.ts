@@ -3,13 +3,14 @@ import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { surelyFits } from '../../catalogs/schema-code.ts';
 import type { PolicyParts, YamlDocument } from '../engine.ts';
 import type { CallInput, Principal } from '../port.ts';
 import type { Problem } from '../problems.ts';
-import { toFault } from '../rule-schema.ts';
+import { toFault, type SchemaFault } from '../rule-schema.ts';
 import type { TestFile } from './test-files.ts';
 
-const { Ajv } = createRequire(import.meta.url)('ajv') as typeof import('ajv');
+const require = createRequire(import.meta.url);
 const SCHEMA = new URL('../schemas/suite.json', import.meta.url);
 
 /** A principal of the configuration by its id, or one written out. */
@@ -51,7 +52,6 @@ interface WrittenSuite extends Pick<WrittenCase, 'as' | 'time'> {
 export async function readSuites(files: readonly TestFile[], readYaml: PolicyParts['readYaml']): Promise<{ readonly cases: readonly SuiteCase[]; readonly problems: readonly Problem[] }> {
   const cases: SuiteCase[] = [];
   const problems: Problem[] = [];
-  const isSuite = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile<WrittenSuite>(JSON.parse(readFileSync(SCHEMA, 'utf8')) as object);
   for (const { path, shown } of files) {
     const text = await readFile(path, 'utf8').catch((cause: unknown) => {
       throw new TollgateError('POLICY_INVALID', { detail: `The suite ${shown} cannot be read.`, cause });
@@ -59,11 +59,19 @@ export async function readSuites(files: readonly TestFile[], readYaml: PolicyPar
     const document = readYaml(shown, text);
     problems.push(...document.problems);
     if (document.problems.length > 0) continue;
-    if (isSuite(document.value)) cases.push(...casesOf(document.value, shown, document));
-    else problems.push(...(isSuite.errors ?? []).map(toFault).map(({ path: at, part, message }) => ({ file: shown, ...document.placeOf(at, part), message })));
+    const faults = findShapeFaults(document.value);
+    if (faults.length === 0) cases.push(...casesOf(document.value as WrittenSuite, shown, document));
+    else problems.push(...faults.map(({ path: at, part, message }) => ({ file: shown, ...document.placeOf(at, part), message })));
   }
   const judged = cases.map((one) => ({ one, faults: findFaults(one) }));
   return { cases: judged.filter(({ faults }) => faults.length === 0).map(({ one }) => one), problems: [...problems, ...judged.flatMap(({ faults }) => faults)] };
+}
+
+function findShapeFaults(value: unknown): readonly SchemaFault[] {
+  if (surelyFits(SCHEMA, value)) return [];
+  const { Ajv } = require('ajv') as typeof import('ajv');
+  const isSuite = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile(JSON.parse(readFileSync(SCHEMA, 'utf8')) as object);
+  return isSuite(value) ? [] : (isSuite.errors ?? []).map(toFault);
 }
 
 function casesOf({ as, time, cases }: WrittenSuite, file: string, document: YamlDocument): readonly SuiteCase[] {
