@@ -24,4 +24,10 @@ describe('the recorded numbers', () => {
   it('over HTTP a whole call through the facade takes less than 10 ms at p95' + verifies('HE-11'), () => {
     expect(p95('http', 'tollgate')).toBeLessThan(PROMISE);
   });
+
+  it.each(['direct', 'sandbox'])('five real servers are ready within 1.3 times of the same five started bare: %s' + verifies('PF-16'), (level) => {
+    const row = rowsOf(sectionOf(PAGE, '## Start: five real servers until all are listed')).find(([name]) => name === level);
+    expect(Number(row?.[2])).toBeGreaterThan(0);
+    expect(Number(row?.[2])).toBeLessThanOrEqual(1.3);
+  });
 });

@@ -167,6 +167,45 @@ describe('a real Streamable HTTP server', () => {
   });
 });
 
+describe('a remote server that goes away', () => {
+  const wordsOf = ({ events }: Bench): readonly string[] => events.map(({ event }) => event).filter((event) => !event.startsWith('tool.'));
+
+  it('is degraded, comes back by itself, is listed anew and healthy' + verifies('HE-08', 'HE-09'), async () => {
+    const real = await realHttp();
+    const bench = connect(real.url, { reconnectBackoffMs: 200 });
+    await bench.server.listTools();
+    let told = 0;
+    bench.server.onToolsChanged(() => told++);
+    real.forget();
+    expect(await codeOf(bench.server.call(callOf('echo')))).toBe('SERVER_UNAVAILABLE');
+    expect([bench.server.health().state, told]).toEqual(['degraded', 1]);
+    await expect.poll(() => wordsOf(bench).at(-1), { timeout: 5000 }).toBe('tools.refreshed');
+    expect(bench.server.health().state).toBe('healthy');
+    expect(wordsOf(bench)).toEqual(['started', 'tools.discovered', 'disconnected', 'reconnected', 'tools.refreshed']);
+    expect(told).toBeGreaterThan(1);
+  });
+
+  it('is given up after ten tries, and from then on left to the calls' + verifies('HE-08', 'HE-05'), async () => {
+    const { url, server: listener } = await listen(async (request, response) => {
+      if (request.method === 'GET') return void response.writeHead(405).end();
+      const message = JSON.parse((await readText(request)) || '{}') as { id?: number; method?: string };
+      if (message.method !== 'initialize') return void response.writeHead(message.id === undefined ? 202 : 404).end();
+      response.writeHead(200, { 'content-type': 'application/json' });
+      response.end(JSON.stringify({ jsonrpc: '2.0', id: message.id, result: { protocolVersion: '2025-06-18', capabilities: {} } }));
+    });
+    const bench = connect(url, { reconnectBackoffMs: 1 });
+    await bench.server.start();
+    listener.closeAllConnections();
+    await new Promise((resolve) => listener.close(resolve));
+    await codeOf(bench.server.call(callOf('echo')));
+    await expect.poll(() => wordsOf(bench).at(-1), { timeout: 10_000 }).toBe('reconnect.exhausted');
+    const tries = wordsOf(bench).filter((event) => event === 'start.failed');
+    expect([tries.length, bench.events.at(-1)]).toEqual([10, expect.objectContaining({ event: 'reconnect.exhausted', tries: 10 })]);
+    expect(bench.server.health().state).toBe('unavailable');
+    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: .* It is tried again in 30 s/);
+  });
+});
+
 describe('a real SSE server', () => {
   async function realSse(): Promise<Real & { drop: () => void }> {
     const sessions = new Map<string, SSEServerTransport>();
