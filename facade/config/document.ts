@@ -1,6 +1,6 @@
 /** Owns the reading of YAML into plain values that know their place; refuses tags, loops, bombs and deep nesting before they cost anything. */
-import { Lexer, LineCounter, Parser, isAlias, isMap, isScalar, isSeq, parseDocument } from 'yaml';
-import type { Document, Node, YAMLError, YAMLMap } from 'yaml';
+import { Composer, Lexer, LineCounter, Parser, YAMLParseError, isAlias, isMap, isScalar, isSeq } from 'yaml';
+import type { CST, Document, Node, YAMLError, YAMLMap } from 'yaml';
 import type { Problem } from './config.ts';
 import { pathId } from './problems.ts';
 import type { Located, Path, Place } from './problems.ts';
@@ -62,10 +62,10 @@ export function nameYaml(file: string, { value, problems, offsets, lineStarts }:
 /** As `readYaml`, before it has a name. */
 export function parseYaml(text: string): PlainYaml {
   const lines = new LineCounter();
-  const depthFault = tooDeep(text, lines);
+  const { tokens, tooDeepAt } = readTokens(text, lines);
   const problem = (offset: number, message: string): PlainYaml['problems'][number] => ({ ...placeAt(lines.lineStarts, offset), message });
-  if (depthFault !== undefined) return broken([problem(depthFault, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`)]);
-  const document = parseDocument(text, { lineCounter: lines, uniqueKeys: true, prettyErrors: false, version: '1.2' });
+  if (tooDeepAt !== undefined) return broken([problem(tooDeepAt, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`)]);
+  const document = compose(tokens, text.length);
   if (document.errors.length > 0) return broken(separate(document.errors.map((error) => problem(textFrom(text, error.pos[0]), syntaxMessage(error, document.errors)))));
   if (document.directives?.yaml.explicit === true) {
     return broken([problem(0, 'a %YAML directive: versions differ in what `no` means, so only 1.2 is read; remove the line')]);
@@ -116,17 +116,24 @@ function syntaxMessage(error: YAMLError, all: readonly YAMLError[]): string {
   return INDENTATION.find(([start]) => error.message.startsWith(start))?.[1] ?? SYNTAX[error.code] ?? `not valid YAML (${error.code.toLowerCase().replaceAll('_', ' ')}); correct the line`;
 }
 
-/** The offset where nesting passes the limit. Runs the iterative half of the parser only: the recursive half is what breaks. */
-function tooDeep(text: string, lines: LineCounter): number | undefined {
-  const counter = new LineCounter();
-  const parser = new Parser(counter.addNewLine);
+/** The iterative half of the parser, and the offset where nesting passes the limit: the recursive half is what breaks. */
+function readTokens(text: string, lines: LineCounter): { readonly tokens: readonly CST.Token[]; readonly tooDeepAt?: number } {
+  lines.addNewLine(0);
+  const parser = new Parser(lines.addNewLine);
+  const tokens: CST.Token[] = [];
   for (const lexeme of new Lexer().lex(text)) {
-    for (const token of parser.next(lexeme)) void token;
-    if (parser.stack.length <= MAX_DEPTH + 1) continue;
-    for (const start of counter.lineStarts) lines.addNewLine(start);
-    return parser.offset;
+    tokens.push(...parser.next(lexeme));
+    if (parser.stack.length > MAX_DEPTH + 1) return { tokens, tooDeepAt: parser.offset };
   }
-  return undefined;
+  return { tokens: [...tokens, ...parser.end()] };
+}
+
+/** The recursive half. */
+function compose(tokens: readonly CST.Token[], length: number): Document.Parsed {
+  const [document, another] = new Composer({ uniqueKeys: true, prettyErrors: false, version: '1.2' }).compose(tokens, true, length);
+  if (document === undefined) throw new Error('the parser gave no document');
+  if (another !== undefined) document.errors.push(new YAMLParseError([another.range[0], another.range[1]], 'MULTIPLE_DOCS', ''));
+  return document;
 }
 
 /** Turns nodes into plain values and notes the offset of each key and value. */
