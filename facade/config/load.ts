@@ -143,7 +143,15 @@ class Loader {
       if (written.include !== undefined) this.#report.warn(['servers', name], `server ${quote(name)} is in none of the included files, so it cannot be used; add command or url, or correct include`);
       else this.#report.refuse(['servers', name], `server ${quote(name)} has neither command nor url, so nothing could be started; add one of them`);
     }
+    this.#checkKept(servers, written.limits?.connections ?? LIMITS.connections);
     return { servers, warnings };
+  }
+
+  /** A kept server gives its connection to nobody, so one too many could never start, and no other server either. */
+  #checkKept(servers: ReadonlyMap<string, ServerConfig>, connections: number): void {
+    const kept = [...servers.values()].filter(({ lifetime }) => lifetime === 'keep-alive').map(({ name }) => name);
+    const last = kept[connections];
+    if (last !== undefined) this.#report.refuse(['servers', last, 'lifetime'], `${kept.length} servers are kept alive where limits.connections allows ${connections}; raise it above their number, or keep fewer`);
   }
 
   #listen(written: Written): ListenConfig {

@@ -124,6 +124,9 @@ servers:
       const servers = (count: number): string => `servers:\n${Array.from({ length: count }, (_, index) => `  s${index}: {command: x}\n`).join('')}`;
       expect(project.config(servers(20)).servers.size).toBe(20);
       expect(project.load(servers(21)).problems[0]?.message).toContain('21 servers where 20 are allowed');
+      const kept = (count: number): string => `servers:\n${Array.from({ length: count }, (_, n) => `  kept-${n}: {command: run-it, lifetime: keep-alive}\n`).join('')}`;
+      expect(project.load(`${kept(3)}limits: {connections: 2}`).problems[0]).toMatchObject({ line: 4, message: expect.stringContaining('3 servers are kept alive where limits.connections allows 2') as string });
+      expect(project.load(`${kept(2)}limits: {connections: 2}`).problems).toEqual([]);
       expect(project.config(`limits: {servers: 21, connections: 7}\n${servers(21)}`).limits).toEqual({ servers: 21, connections: 7 });
     });
   });

@@ -3,12 +3,13 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
+import { ServerPool } from '../../adapters/pool.ts';
 import type { ServerEvent } from '../../adapters/port.ts';
 import type { AdapterOptions, ServerSettings } from '../../adapters/settings.ts';
 import { MARK } from '../../adapters/strays.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, chaos, codeOf, FAST, isGone, refusalOf, serve, temporaryFolder, textOf } from '../adapters/servers.ts';
+import { callOf, chaos, codeOf, FAST, HOST, isGone, refusalOf, serve, temporaryFolder, textOf } from '../adapters/servers.ts';
 import type { Bench } from '../adapters/servers.ts';
 
 const open: Bench[] = [];
@@ -71,6 +72,22 @@ describe('a kept server', () => {
     const outcomes = await pool.startAll();
     expect([...outcomes.values()].filter((error) => error !== undefined)).toEqual([]);
     expect(bench.server.health().state).toBe('healthy');
+  });
+});
+
+describe('a server on which sessions keep something', () => {
+  it('is not given up for another while they do' + verifies('HA-05'), async () => {
+    const pool = new ServerPool({ servers: 2, connections: 1 }, { host: HOST, onStderr: () => undefined, grace: FAST });
+    const [kept, other] = [pool.add(chaos('ok', { name: 'kept' })), pool.add(chaos('ok', { name: 'other', connectTimeoutMs: 200 }))];
+    let holds = true;
+    kept.holdWhile?.(() => holds);
+    await kept.start();
+    expect(await codeOf(other.start())).toBe('SERVER_UNAVAILABLE');
+    expect(kept.health().state).toBe('healthy');
+    holds = false;
+    await other.start();
+    expect(kept.health().state).toBe('idle');
+    await pool.stopAll();
   });
 });
 
