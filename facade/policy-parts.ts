@@ -1,13 +1,14 @@
 /** Owns what the configuration hands to the policy: plain data and files; decides nothing itself. */
 import path from 'node:path';
-import type { Config } from './config/config.ts';
+import { loadMapping } from '../catalogs/primitives/mapping.ts';
+import type { Config, ServerConfig } from './config/config.ts';
 import { readAhead } from './config/ahead.ts';
 
 /** Parts for `loadPolicy`. `cache` keeps built Rego; the default is in the state folder. */
 export function policyParts(config: Config, options: { readonly opa?: string; readonly cache?: string }) {
   const { servers, profiles, budgets, caps, schemaProfile } = config;
   return {
-    settings: { servers: [...servers.values()], profiles: [...profiles.values()], budgets, caps, schemaProfile, principals: config.principals, origins: config.listen.origins },
+    settings: { servers: [...servers.values()].map(serverSettings), profiles: [...profiles.values()], budgets, caps, schemaProfile, principals: config.principals, origins: config.listen.origins },
     workspace: config.workspace,
     folder: config.folder,
     cache: options.cache ?? path.join(config.state, 'policy'),
@@ -16,6 +17,11 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
     readYaml: readAhead,
     ...(options.opa === undefined ? {} : { opa: options.opa }),
   };
+}
+
+/** With the tools of high risk that its mapping knows. */
+function serverSettings(server: ServerConfig) {
+  return server.mapping === undefined ? server : { ...server, gated: Object.fromEntries(loadMapping(server.mapping).highRisk) };
 }
 
 /** An agent that could write the rules would write its own; a shell can still, until it runs in a sandbox (docs/threat-model.md). */

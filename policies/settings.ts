@@ -16,6 +16,8 @@ export interface ServerSettings {
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   /** Default external. */
   readonly trust?: Trust;
+  /** Tools of high risk, with the words that a list says of them; see lib/gate.rego. */
+  readonly gated?: Readonly<Record<string, readonly string[]>>;
 }
 
 /** `server.tool`, where the tool part may hold `*`; the rest is how the tool is shown. */
@@ -90,10 +92,11 @@ function compileAll(settings: Settings): Readonly<Record<string, unknown>> {
   };
 }
 
-function compileServer({ tools, labels, validateOutput, trust }: ServerSettings): unknown {
+function compileServer({ tools, labels, validateOutput, trust, gated }: ServerSettings): unknown {
   return {
     labels: labels ?? [],
     ...(trust === undefined ? {} : { trust }),
+    ...(gated === undefined ? {} : { gated }),
     ...(tools?.allow === undefined ? {} : { allow: textForms(tools.allow) }),
     ...(tools?.deny === undefined ? {} : { deny: textForms(tools.deny) }),
     ...(validateOutput === undefined ? {} : { validateOutput }),

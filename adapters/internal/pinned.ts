@@ -17,7 +17,7 @@ export function offeredOf({ name, trust, tools, pin }: ServerSettings, listed: r
   const seen = pinOf(offered);
   if (seen === pin) return offered;
   const what = pin === undefined ? 'has no pin: nobody has said how its tools are defined' : 'defines its tools otherwise than its pin says';
-  throw new TollgateError('PIN_MISMATCH', { detail: `Internal server "${name}" ${what}.`, next: `If they are meant so, write under servers.${name}: \`pin: ${seen}\`.` });
+  throw new TollgateError('PIN_MISMATCH', { detail: `Internal server "${name}" ${what}; if they are meant so, write \`pin: ${seen}\`.`, next: `An owner writes the pin under servers.${name} in tollgate.yaml.` });
 }
 
 /** Refuses a call of what `offeredOf` has not let through. Throws UNKNOWN_TOOL. */

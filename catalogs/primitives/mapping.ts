@@ -48,6 +48,8 @@ export interface Mapping {
   readonly measured: string;
   /** What each tool of the server does, for tools that are passed through too. */
   readonly tools: ReadonlyMap<string, Semantics>;
+  /** Tools that can undo what binds the server or run anything, with words of risk: see policies/lib/gate.rego (CY-07). */
+  readonly highRisk: ReadonlyMap<string, readonly string[]>;
   readonly actions: ReadonlyMap<string, ServedAction | MissingAction>;
   /** Tools that strategies call beside the main one, by role. */
   readonly steps: ReadonlyMap<string, Step>;
@@ -65,6 +67,7 @@ interface RawMapping {
   readonly measured: string;
   readonly maxFileBytes: number;
   readonly tools: Record<string, Semantics>;
+  readonly highRisk?: Record<string, readonly string[]>;
   readonly actions: Record<string, { missing: string } | (Step & { strategy: Strategy; semantics?: Semantics })>;
   readonly steps: Record<string, Step>;
   readonly texts: Record<string, string>;
@@ -97,8 +100,10 @@ export function parseMapping(text: string): Mapping {
     actions.set(key, { ...action, semantics: action.semantics ?? semanticsOf(action.tool) });
   }
   for (const step of Object.values(raw.steps)) semanticsOf(step.tool);
+  const highRisk = new Map(Object.entries(raw.highRisk ?? {}));
+  for (const tool of highRisk.keys()) semanticsOf(tool);
   const texts = new Map(Object.entries(raw.texts).map(([name, source]) => [name, new RegExp(source, 'mu')]));
-  return { id: raw.id, measured: raw.measured, tools, actions, steps: new Map(Object.entries(raw.steps)), texts, maxFileBytes: raw.maxFileBytes };
+  return { id: raw.id, measured: raw.measured, tools, highRisk, actions, steps: new Map(Object.entries(raw.steps)), texts, maxFileBytes: raw.maxFileBytes };
 }
 
 /** Fills a step's arguments from values. Pure; arguments whose value is absent are left out. */

@@ -23,6 +23,9 @@ const SCHEMA_PROFILES = new URL('../../catalogs/profiles/', import.meta.url);
 
 const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(['read', 'write', 'edit', 'bash']);
 
+/** CY-07: within one profile a server is wrapped, or a group of tools. */
+const TWICE = 'one effect would have two ways in, of which only one has a second gate';
+
 /** Reports every name that points nowhere, every collision, and every pattern that is too broad. */
 export function checkReferences(written: Written, context: ReferenceContext): void {
   const checker = new ReferenceChecker(written, context);
@@ -49,9 +52,13 @@ class ReferenceChecker {
   }
 
   principals(): void {
-    this.#written.principals?.forEach(({ profiles = [] }, index) =>
-      profiles.forEach((name, at) => this.#profile(name, ['principals', index, 'profiles', at])),
-    );
+    this.#written.principals?.forEach(({ profiles = [] }, index) => {
+      profiles.forEach((name, at) => this.#profile(name, ['principals', index, 'profiles', at]));
+      const stacked = profiles.map((name) => this.#written.profiles?.[name]?.expose ?? this.#written.expose ?? {});
+      const backends = new Set(stacked.flatMap(backendsOf));
+      const both = stacked.flatMap(shownServers).find((server) => backends.has(server));
+      if (profiles.length > 1 && both !== undefined) this.#report.refuse(['principals', index, 'profiles'], `one of these profiles serves primitives by server ${quote(both)}, and one shows its tools: ${TWICE}; drop one of them`);
+    });
   }
 
   policies(): void {
@@ -104,6 +111,8 @@ class ReferenceChecker {
       const at = [...path, 'tools', index];
       const { tool, name } = typeof entry === 'string' ? { tool: entry, name: undefined } : entry;
       this.#tool(tool, typeof entry === 'string' ? at : [...at, 'tool'], reached);
+      const wrapped = backendsOf(expose).find((backend) => backend === splitToolId(tool)?.server);
+      if (wrapped !== undefined) this.#report.refuse(typeof entry === 'string' ? at : [...at, 'tool'], `server ${quote(wrapped)} serves primitives here, and shows tools of its own: ${TWICE}; write the line in another profile, or other primitives`);
       if (name === undefined) return;
       if (tool.includes('*')) this.#report.refuse([...at, 'name'], `name ${quote(name)} for the pattern ${quote(tool)}: several tools would have one name; name one tool`);
       if (PRIMITIVE_NAMES.has(name)) this.#report.refuse([...at, 'name'], `name ${quote(name)} belongs to a primitive; take another`);
@@ -162,6 +171,10 @@ class ReferenceChecker {
     const roles = new Set(this.#context.principals.map((principal) => principal.role));
     if (!roles.has(role)) this.#report.refuse(path, `no principal has role ${quote(role)}, so the budget never applies; ${didYouMean(role, roles)}`);
   }
+}
+
+function shownServers({ tools = [] }: WrittenExpose): readonly string[] {
+  return tools.flatMap((entry) => splitToolId(typeof entry === 'string' ? entry : entry.tool)?.server ?? []);
 }
 
 function backendsOf({ primitives }: WrittenExpose): readonly string[] {

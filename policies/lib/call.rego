@@ -5,6 +5,7 @@
 package tollgate.call
 
 import data.tollgate.exposure
+import data.tollgate.gate
 import data.tollgate.plan
 import data.tollgate.principal
 import data.tollgate.rules
@@ -64,7 +65,7 @@ spill := [{"id": "spill", "message": "Reads on in the result of an allowed call.
 
 # What the configuration itself refuses.
 own := array.concat(
-	array.concat([reason | reason := data.tollgate.servers.refusal(rules.target)], [reason | reason := plan.refusal]),
+	array.concat([reason | reason := data.tollgate.servers.refusal(rules.target)], array.concat([reason | reason := plan.refusal], [reason | reason := gate.refusal])),
 	[{"id": "pin", "message": "An argument that is pinned has another value."} | exposure.unpinned],
 )
 

@@ -6,6 +6,7 @@
 package tollgate.list
 
 import data.tollgate.exposure
+import data.tollgate.gate
 import data.tollgate.match
 import data.tollgate.plan
 import data.tollgate.principal
@@ -43,6 +44,8 @@ particular(_, kind) if count(kind.naming) > 0
 
 particular(target, _) if index.tool[target.id]
 
+particular(target, _) if gate.high(target)
+
 exposed(verdict, _) := [] if verdict.verdict == "never"
 
 exposed(verdict, target) := expose(target) if verdict.verdict != "never"
@@ -79,12 +82,15 @@ weigh(target, found) := {"verdict": "never", "reasons": reasons(sure)} if {
 	count(found.allow) + count(found.ask) == 0
 	not data.config.rego.allow
 	not data.config.rego.ask
+} else := {"verdict": "never", "reasons": [gate.reason]} if {
+	gate.high(target)
+	count([rule | some rule in array.concat(found.allow, found.ask); gate.names(rule, target.id)]) == 0
 } else := {"verdict": "always", "reasons": reasons(sure)} if {
 	count(found.deny) + count(found.ask) == 0
 	not data.config.rego.deny
 	not data.config.rego.ask
 	not plan.condition(target)
-	sure := certain(target, found.allow)
+	sure := [rule | some rule in certain(target, found.allow); gate.passes(rule, target)]
 	count(sure) > 0
 } else := object.union(shown(target, found), {"verdict": "maybe", "reasons": reasons(conditions)}) if {
 	conditions := array.concat([{"reason": reason} | reason := plan.condition(target)], array.concat(found.deny, found.ask))
@@ -213,4 +219,8 @@ certain(target, rules) := [rule |
 # A primitive is shown where a profile puts this server behind it; other tools where a rule shows them.
 expose(target) := [{"name": target.primitive, "pins": {}} | principal.primitives[target.primitive] == target.server] if target.primitive
 
-expose(target) := exposure.rules(target) if not target.primitive
+expose(target) := [object.union(risk_of(target), show) | some show in exposure.rules(target)] if not target.primitive
+
+default risk_of(_) := {}
+
+risk_of(target) := {"risk": data.config.servers[target.server].gated[target.tool]} if gate.high(target)

@@ -1,0 +1,44 @@
+# METADATA
+# title: The second gate
+# description: >-
+#   High-risk tools of a server that a profile shows as a group of tools (CY-07): only a rule that names the tool, and no pattern,
+#   opens them. Behind a primitive there is no such tool to be seen; there the sandbox of the server is the gate.
+package tollgate.gate
+
+import data.tollgate.principal
+import data.tollgate.rules
+
+high(target) if {
+	data.config.servers[target.server].gated[target.tool]
+	not wrapped(target.server)
+}
+
+wrapped(server) if {
+	some name in principal.primitives
+	name == server
+}
+
+names(rule, id) if {
+	rule.outcome != "deny"
+	some condition in rule.target
+	condition.exact[id]
+}
+
+# Can the rule allow a call of the tool?
+passes(_, target) if not high(target)
+
+passes(rule, target) if names(rule, target.id)
+
+reason := {"id": "second-gate", "message": "The tool is of high risk: only a rule that names it can allow it, or ask."}
+
+refusal := reason if {
+	high(rules.target)
+	not input.effect.spill
+	not opened
+}
+
+opened if {
+	some rule in rules.fired
+	names(rule, rules.target.id)
+	data.tollgate.modes.of(rule.mode) == "enforce"
+}
