@@ -74,9 +74,16 @@ function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>)
   if (error.keyword === 'minItems') return 'an empty list never matches; leave the key out, or name something.';
   if (error.keyword === 'minProperties') return 'nothing stands here; leave the key out, or say something.';
   if (error.keyword === 'type' && error.data === null) return 'nothing stands here; write the value, or indent deeper what follows.';
-  if (error.keyword === 'type') return `${seen} is not of type ${String(params['type'])}.`;
+  if (error.keyword === 'type') return `${seen} is not of type ${String(params['type'])}${howToWrite(error.data, String(params['type']))}.`;
   if (error.keyword === 'pattern') return `${seen} does not fit: ${hintFor(error)}.`;
   return `${seen} ${error.message ?? 'is refused'}.`;
+}
+
+/** The two slips that YAML invites: one thing where a list stands, and quotes where they change the type. */
+function howToWrite(data: unknown, type: string): string {
+  if (type === 'array' && typeof data !== 'object') return `; write a list: [${String(data).slice(0, 60)}]`;
+  if (typeof data === 'string' && ['number', 'integer', 'boolean'].includes(type)) return '; write it without quotes';
+  return type === 'string' && typeof data !== 'object' ? '; write it in quotes' : '';
 }
 
 /** The schema says in words what its regular expressions say. */

@@ -16,6 +16,10 @@ const rule = (lines: string): string => `rules:\n  - id: a\n    outcome: deny\n$
 describe('a faulty rule is refused at its place', () => {
   it.each([
     ['an unknown key, with what was meant', rule('when: {verb: [read]}'), 'r.yaml:4:12: unknown key "verb". Did you mean "verbs"?'],
+    ['one thing where a list stands', rule('when: {verbs: read}'), 'r.yaml:4:19: "read" is not of type array; write a list: [read].'],
+    ['a number in quotes', rule('when: {args: {x: {max: "5"}}}'), '"5" is not of type number; write it without quotes.'],
+    ['a number where a text stands', rule('when: {}\nmessage: 5'), '5 is not of type string; write it in quotes.'],
+    ['a time with one digit', rule('when: {time: {from: "9:00", zone: UTC}}'), '"9:00" does not fit: HH:MM with two digits each, such as 09:00.'],
     ['an unknown key of the rule', rule('whem: {}\nwhen: {}'), 'r.yaml:4:5: unknown key "whem". Did you mean "when"?'],
     ['an unknown key of a test', rule('when: {args: {x: {equal: 1}}}'), 'r.yaml:4:23: unknown key "equal". Did you mean "equals"?'],
     ['an unknown key of the file', 'rule: []\nrules: []\n', 'r.yaml:1:1: unknown key "rule". Did you mean "rules"?'],
