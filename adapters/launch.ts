@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { TollgateError } from '../catalogs/errors.ts';
+import type { CredentialStore } from './oauth/credentials.ts';
 import { signalGroup } from './process-group.ts';
 import { withoutForeign } from './sandbox/descriptors.ts';
 import { startContained } from './sandbox/contain.ts';
@@ -46,6 +47,8 @@ export interface LaunchHost {
   readonly hidden: readonly string[];
   /** The value of `${secret:name}`; its errors stop the start. */
   readonly secrets: (name: string) => Promise<string>;
+  /** Sign-ins to remote servers. Without it none is used. */
+  readonly credentials?: CredentialStore;
   /** Opens the proxy of a server that has allowed domains. Without it, such a server does not start. */
   readonly openEgress?: (settings: ServerSettings) => Promise<Egress>;
 }

@@ -118,7 +118,7 @@ export class ServerPool {
 
   private connect(settings: ServerSettings): Connection {
     if (settings.transport === 'unix') return new SocketConnection(settings);
-    return settings.transport === 'stdio' ? new StdioConnection(settings, this.options) : new RemoteConnection(settings, this.options.host.secrets);
+    return settings.transport === 'stdio' ? new StdioConnection(settings, this.options) : new RemoteConnection(settings, this.options.host);
   }
 }
 

@@ -3,7 +3,8 @@ import type { Lifetime } from './settings.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
 export type { OnEvent, ServerEvent } from './events.ts';
-export type { Lifetime, SharedSlots } from './settings.ts';
+export type { Credentials, CredentialStore, SignedIn, SignInParts, SignIns } from './oauth/credentials.ts';
+export type { Lifetime, OAuthSettings, SharedSlots } from './settings.ts';
 
 /** JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds. */
 export interface JsonDoc<T = unknown> {

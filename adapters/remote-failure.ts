@@ -12,9 +12,10 @@ const MAY_HAVE_RUN = 'The call may have run: check before you repeat it.';
 /** Failures of the network that come before anything was sent. */
 const NOT_SENT = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT']);
 
-/** Judges what the SDK's transports throw. Bodies of answers stay private: they are foreign text. */
-export function judgeFailure(name: string, thrown: unknown): Failure {
+/** Judges what the SDK's transports throw. Bodies of answers stay private: they are foreign text. `refusal` says what is wrong with the sign-in, if anything is. */
+export function judgeFailure(name: string, thrown: unknown, refusal?: TollgateError): Failure {
   const status = httpStatus(thrown);
+  if (refusal !== undefined && (status === 401 || status === 403)) return { error: refusal };
   if (status !== undefined) return judgeStatus(name, status, thrown);
   if (isRefusedFrame(thrown)) return { error: new TollgateError('UPSTREAM_INVALID', { detail: `Server "${name}" sent an answer that is no JSON-RPC message.`, cause: thrown }) };
   const code = networkCode(thrown);

@@ -3,8 +3,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../catalogs/errors.ts';
 import { WIRE_LIMIT } from './connection.ts';
 
-/** What the requests report. */
+/** How the requests are sent, and what they report. */
 export interface FetchEvents {
+  /** What sends them; default: the global one. */
+  readonly send?: (url: string | URL, init: RequestInit) => Promise<Response>;
   /** The answer to this request cannot come any more. */
   onFailed(id: number, error: TollgateError): void;
 }
@@ -51,7 +53,7 @@ export class RemoteFetch {
     if (listens) await this.pauseBeforeListening();
     // The one answer after which the SDK does not try again: such a stream is not offered.
     if (listens && this.stopped) return new Response(null, { status: 405 });
-    const response = await fetch(url, sent === undefined ? init : { ...init, body: sent.text });
+    const response = await (this.events.send ?? fetch)(url, sent === undefined ? init : { ...init, body: sent.text });
     if (response.body === null) return response;
     const streaming = response.headers.get('content-type')?.startsWith('text/event-stream') === true;
     return replaceBody(response, guard(response.body, { streaming, onEnd: (end) => this.noteEnd(sent?.id, streaming, end) }));

@@ -1,13 +1,19 @@
-/** Owns one session with a remote server over Streamable HTTP or SSE; refuses to send anything but the configured headers. */
+/** Owns one session with a remote server over Streamable HTTP or SSE; refuses to send anything but the configured headers and the token of its sign-in. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { JSONRPCMessage } from '@modelcontextprotocol/sdk/types.js';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Connection, ConnectionEvents } from './connection.ts';
-import { judgeFailure } from './remote-failure.ts';
+import type { LaunchHost } from './launch.ts';
+import { AuthorizedFetch } from './oauth/authorized-fetch.ts';
+import { Bearer } from './oauth/bearer.ts';
+import { judgeFailure, type Failure } from './remote-failure.ts';
 import { RemoteFetch } from './remote-fetch.ts';
 import { readMessage } from './rpc/json.ts';
 import { fillSecrets } from './secrets.ts';
 import type { ServerSettings } from './settings.ts';
+
+/** What a remote connection needs of the facade around it. */
+type RemoteHost = Pick<LaunchHost, 'secrets' | 'credentials'>;
 
 /** What is used of the SDK's client transports: they move messages, and nothing else of the SDK runs. */
 interface Transport {
@@ -32,23 +38,27 @@ const LISTEN_RETRIES = { maxRetries: 5, maxReconnectionDelay: 30_000, reconnecti
  */
 export class RemoteConnection implements Connection {
   private readonly settings: ServerSettings;
-  private readonly secrets: (name: string) => Promise<string>;
+  private readonly host: RemoteHost;
   private transport: Transport | undefined;
   private requests: RemoteFetch | undefined;
+  private authorized: AuthorizedFetch | undefined;
   private events: ConnectionEvents | undefined;
   private unanswered = 0;
   private closed = false;
 
-  /** `secrets` gives the values of `${secret:name}` in headers, anew for each connection. */
-  constructor(settings: ServerSettings, secrets: (name: string) => Promise<string>) {
+  /** The host gives the values of `${secret:name}` in headers and the sign-in of the server, anew for each connection. */
+  constructor(settings: ServerSettings, host: RemoteHost) {
     this.settings = settings;
-    this.secrets = secrets;
+    this.host = host;
   }
 
   async start(events: ConnectionEvents): Promise<void> {
     this.events = events;
-    this.requests = new RemoteFetch({ onFailed: (id, error) => events.onFailed(id, error) });
-    const transport = await this.makeTransport(this.requests);
+    const { url = '' } = this.settings;
+    if (!URL.canParse(url)) throw new TollgateError('INIT_FAILED', { detail: `Server "${this.settings.name}" has no valid url.` });
+    this.authorized = authorize(this.settings, this.host);
+    this.requests = new RemoteFetch({ onFailed: (id, error) => events.onFailed(id, error), ...(this.authorized !== undefined && { send: this.authorized.send }) });
+    const transport = await this.makeTransport(this.requests, new URL(url));
     this.transport = transport;
     transport.onmessage = (message) => events.onMessage(readMessage(Buffer.from(JSON.stringify(message)), 'server'));
     transport.onerror = (error) => this.hearError(error);
@@ -56,7 +66,7 @@ export class RemoteConnection implements Connection {
     try {
       await transport.start();
     } catch (thrown) {
-      throw judgeFailure(this.settings.name, thrown).error;
+      throw this.judge(thrown).error;
     }
     // It was given up while it connected: the SDK's close came too early to stop it.
     if (this.closed) await transport.close();
@@ -90,17 +100,16 @@ export class RemoteConnection implements Connection {
   }
 
   /** Loaded late: the SDK's import costs more than a hundred calls, and many setups have no remote server. */
-  private async makeTransport(requests: RemoteFetch): Promise<Transport> {
-    const { name, url = '', headers, transport, reconnectBackoffMs } = this.settings;
-    if (!URL.canParse(url)) throw new TollgateError('INIT_FAILED', { detail: `Server "${name}" has no valid url.` });
-    const options = { requestInit: { headers: await fillSecrets(headers, this.secrets, 'headers') }, fetch: requests.fetch };
+  private async makeTransport(requests: RemoteFetch, url: URL): Promise<Transport> {
+    const { headers, transport, reconnectBackoffMs } = this.settings;
+    const options = { requestInit: { headers: await fillSecrets(headers, this.host.secrets, 'headers') }, fetch: requests.fetch };
     if (transport === 'sse') {
       const { SSEClientTransport } = await import('@modelcontextprotocol/sdk/client/sse.js');
-      return new SSEClientTransport(new URL(url), options) as Transport;
+      return new SSEClientTransport(url, options) as Transport;
     }
     const { StreamableHTTPClientTransport } = await import('@modelcontextprotocol/sdk/client/streamableHttp.js');
     const reconnectionOptions = { ...LISTEN_RETRIES, initialReconnectionDelay: reconnectBackoffMs };
-    return new StreamableHTTPClientTransport(new URL(url), { ...options, reconnectionOptions }) as Transport;
+    return new StreamableHTTPClientTransport(url, { ...options, reconnectionOptions }) as Transport;
   }
 
   private async sendMessage(message: JSONRPCMessage): Promise<void> {
@@ -108,7 +117,7 @@ export class RemoteConnection implements Connection {
       await this.transport?.send(message);
     } catch (thrown) {
       // Nobody waits for a notification; but a server that is gone must be noticed.
-      const { lost } = judgeFailure(this.settings.name, thrown);
+      const { lost } = this.judge(thrown);
       if (lost !== undefined) this.lose(lost);
     }
   }
@@ -121,7 +130,7 @@ export class RemoteConnection implements Connection {
     try {
       await this.transport?.send(message);
     } catch (thrown) {
-      const { error, lost } = judgeFailure(this.settings.name, thrown);
+      const { error, lost } = this.judge(thrown);
       this.events?.onFailed(id, error);
       if (lost !== undefined) this.lose(lost);
     } finally {
@@ -138,9 +147,19 @@ export class RemoteConnection implements Connection {
     if (this.settings.transport === 'sse' && 'event' in error) this.lose('closed its event stream');
   }
 
+  private judge(thrown: unknown): Failure {
+    return judgeFailure(this.settings.name, thrown, this.authorized?.refusal);
+  }
+
   private lose(why: string): void {
     if (this.closed) return;
     this.killNow();
     this.events?.onClosed(why);
   }
+}
+
+/** A header Authorization in tollgate.yaml is the owner's word: no sign-in stands beside it. */
+function authorize(settings: ServerSettings, { credentials: store, secrets }: RemoteHost): AuthorizedFetch | undefined {
+  const isWritten = Object.keys(settings.headers).some((name) => name.toLowerCase() === 'authorization');
+  return store === undefined || isWritten ? undefined : new AuthorizedFetch(new Bearer({ settings, store, secrets }));
 }

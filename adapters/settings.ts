@@ -20,6 +20,8 @@ export interface ServerSettings {
   readonly tools?: { readonly allow?: readonly string[] };
   readonly pin?: string;
   readonly headers: Readonly<Record<string, string>>;
+  /** How a sign-in to a remote server is made. Absent: as its metadata says, with a client that registers itself. */
+  readonly oauth?: OAuthSettings;
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: SandboxSettings;
   readonly approved: boolean;
@@ -33,6 +35,21 @@ export interface ServerSettings {
   /** First pause before a remote server is tried again; doubles up to 30 s. */
   readonly reconnectBackoffMs: number;
   readonly unusable?: string;
+}
+
+/** A client that was registered by hand, and its limits. */
+export interface OAuthSettings {
+  /** Default: a person consents in a browser. */
+  readonly grant: 'authorization_code' | 'client_credentials';
+  /** Whom the client is registered with. Nobody else is asked, so that its secret goes to nobody else. */
+  readonly issuer?: string;
+  readonly clientId?: string;
+  /** May hold `${secret:NAME}`. */
+  readonly clientSecret?: string;
+  /** All that is ever asked for; absent: what the server names. */
+  readonly scopes?: readonly string[];
+  /** Port of 127.0.0.1 to which the browser comes back; default: any. */
+  readonly callbackPort?: number;
 }
 
 /**

@@ -67,6 +67,7 @@ export const ERRORS = {
   SANDBOX_UNAVAILABLE: retryable(result('The server cannot be isolated as it is asked to be, so it is not started.', 'Run `tollgate doctor`: it names what is missing and the command that installs it.')),
   SECRET_MISSING: result('A secret that the server needs is not in the vault.', 'Store it with `tollgate secret set NAME`, then call again.'),
   VAULT_FAILED: local('The vault of secrets cannot be used.', 'Mend what is named; a lost key cannot be replaced, set the secrets again.'),
+  LOGIN_FAILED: local('The sign-in to the server did not succeed.', 'Run `tollgate login NAME` again; docs/secrets.md says what it needs.'),
   RECORDING_MISSING: local('Nothing was recorded that would answer this.', 'Turn recording on in tollgate.yaml; docs/policies.md says what it keeps.'),
   TEST_FAILED: local('Tests of the policy failed.', 'Read each case that is named.'),
   INIT_FAILED: local('A server could not be initialised.', 'Read its log; `tollgate servers` shows the reason.'),

@@ -5,6 +5,7 @@ import * as nodeModule from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { SignIns } from '../adapters/port.ts';
 import type { Authoring } from '../policies/authoring.ts';
 import type { Assemble, Check, ServeOffline } from './assembled.ts';
 import type { Wiring } from './cli/program.ts';
@@ -44,8 +45,14 @@ export const checkPolicy: Check = async (config, options) => {
   }
 };
 
+/** Signing in to remote servers. */
+const signIns: SignIns = {
+  signIn: async (parts) => (await import('../adapters/oauth/sign-in.ts')).signIns.signIn(parts),
+  signOut: async (parts) => (await import('../adapters/oauth/sign-in.ts')).signIns.signOut(parts),
+};
+
 /** What the commands are given. */
-export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline, examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs) };
+export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline, examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs), signIns };
 
 /**
  * Node 22 and later can keep what it compiled. The folder is that of the code itself: whoever can write there could change the code

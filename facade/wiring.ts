@@ -18,7 +18,8 @@ import type { BackendMakers } from './backends.ts';
 import type { Config } from './config/config.ts';
 import { policyParts } from './policy-parts.ts';
 import { makersOver } from './offline.ts';
-import { openSecrets } from './secrets/secrets.ts';
+import { openPlaces, openSecrets } from './secrets/secrets.ts';
+import { keepSignIns } from './secrets/sign-ins.ts';
 import { Supervision } from './servers/supervision.ts';
 import { appendQuietly, type Shared } from './shared.ts';
 
@@ -62,11 +63,13 @@ function supervised(pool: ServerPool, { supervision, shell }: { readonly supervi
 }
 
 /** What servers are started with. */
-function launchHost(current: () => Config, { redactor, audit }: Pick<Shared, 'redactor' | 'audit'>): LaunchHost {
+function launchHost(current: () => Config, { redactor, audit, state }: Pick<Shared, 'redactor' | 'audit' | 'state'>): LaunchHost {
+  const places = openPlaces({ state: current().state, env: process.env });
   return {
     get workspace() { return current().workspace; },
     get hidden() { return [current().state, current().audit.folder, ...current().controlFiles, ...socketFolders(current())]; },
-    secrets: openSecrets(current, { env: process.env, redactor }),
+    secrets: openSecrets(current, { places, redactor }),
+    credentials: keepSignIns({ vault: places.vault, redactor, state }),
     openEgress: egressFor(current, { audit }),
   };
 }

@@ -1,5 +1,6 @@
 /** Owns the command line: commands, options and help; each command's code is loaded when it is called. */
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
+import type { SignIns } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Authoring } from '../../policies/authoring.ts';
 import type { Assemble, Check, ServeOffline } from '../assembled.ts';
@@ -9,6 +10,7 @@ import type { Shell } from './completion.ts';
 import type { Examine } from './doctor.ts';
 import type { Starter } from './init.ts';
 import { EXIT, type Io } from './io.ts';
+import { addLogin } from './login-commands.ts';
 import type { CommonOptions } from './open.ts';
 import { addPlan } from './plan-commands.ts';
 import { addPolicy } from './policy.ts';
@@ -22,6 +24,7 @@ export interface Wiring {
   readonly authoring: Authoring;
   readonly serveOffline: ServeOffline;
   readonly examine: Examine;
+  readonly signIns: SignIns;
 }
 
 type As = CommonOptions & { readonly as?: string };
@@ -93,6 +96,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   addPolicy({ program, io, wiring, done });
   addPlan({ program, io, done });
   addSecret({ program, io, done });
+  addLogin({ program, io, signIns: wiring.signIns, done });
   addAudit(program, io, done);
   program.command('completion').description('print a completion script').addArgument(new Argument('<shell>').choices(SHELLS))
     .addHelpText('after', '\nExamples:\n  $ source <(tollgate completion bash)\n  $ tollgate completion fish > ~/.config/fish/completions/tollgate.fish')

@@ -11,7 +11,7 @@ const EXITS: Readonly<Partial<Record<ErrorCode, number>>> = {
   USAGE: EXIT.usage, CONFIG_INVALID: EXIT.usage, POLICY_INVALID: EXIT.usage, OPA_MISSING: EXIT.usage,
   DENIED: EXIT.refused, POLICY_FAILED: EXIT.refused, UNKNOWN_TOOL: EXIT.refused, ARGS_INVALID: EXIT.refused,
   IDENTITY: EXIT.auth,
-  SERVER_UNAVAILABLE: EXIT.server, INIT_FAILED: EXIT.server,
+  SERVER_UNAVAILABLE: EXIT.server, INIT_FAILED: EXIT.server, LOGIN_FAILED: EXIT.server,
   APPROVAL_REQUIRED: EXIT.approval,
 };
 

@@ -2,6 +2,7 @@
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Config } from '../config/config.ts';
 import { MIN_SECRET, openPlaces } from '../secrets/secrets.ts';
+import { signedInServer } from '../secrets/sign-ins.ts';
 import { sourceName, type SecretPlaces } from '../secrets/source.ts';
 import { secretUses } from '../secrets/uses.ts';
 import { EXIT, type Io } from './io.ts';
@@ -62,7 +63,7 @@ export async function runSecretList(options: CommonOptions, io: Io): Promise<num
   const items = names.map((name) => {
     const provider = sourceName(config.secretSources.get(name));
     const setAt = provider === 'vault' ? stored.get(name) : undefined;
-    return { name, provider, ...(setAt !== undefined && { setAt }), missing: provider === 'vault' && setAt === undefined, servers: uses.get(name) ?? [] };
+    return { name, provider, ...(setAt !== undefined && { setAt }), missing: provider === 'vault' && setAt === undefined, servers: uses.get(name) ?? [signedInServer(name)].filter((server) => server !== undefined) };
   });
   if (options.json === true) io.stdout(json(items));
   else if (items.length === 0) io.stderr('No secrets. Store one with: tollgate secret set NAME\n');

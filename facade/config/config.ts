@@ -1,6 +1,6 @@
 /** Owns the shape of a loaded configuration: complete, frozen, every default filled in. */
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
-import type { Lifetime } from '../../adapters/port.ts';
+import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 import type { BashConfig, SandboxConfig } from './isolation.ts';
 import type { SecretSource } from './secret-sources.ts';
@@ -22,6 +22,7 @@ export interface ServerConfig {
   /** Of an internal server: see catalogs/pin.ts. */
   readonly pin?: string;
   readonly headers: Readonly<Record<string, string>>;
+  readonly oauth?: OAuthSettings;
   /** Absent: `sandbox`. Programs only; a remote server has no process here. */
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   /** Absent: it is given nothing. Paths absolute and real. */

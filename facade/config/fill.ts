@@ -25,6 +25,8 @@ const FILLED: readonly Path[] = [
   ['servers', '*', 'args', '*'],
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
+  ['servers', '*', 'oauth', 'clientId'],
+  ['servers', '*', 'oauth', 'clientSecret'],
   ['servers', '*', 'sandbox', 'filesystem', '*', '*'],
   ['servers', '*', 'sandbox', 'image'],
   ['bash', 'filesystem', '*', '*'],
@@ -33,10 +35,10 @@ const FILLED: readonly Path[] = [
 ];
 
 /** Texts whose variables hold secrets. */
-const SECRET: readonly Path[] = [['principals', '*', 'token'], ['policies', '*', 'token'], ['servers', '*', 'env', '*'], ['servers', '*', 'headers', '*']];
+const SECRET: readonly Path[] = [['principals', '*', 'token'], ['policies', '*', 'token'], ['servers', '*', 'env', '*'], ['servers', '*', 'headers', '*'], ['servers', '*', 'oauth', 'clientSecret']];
 
 /** Texts that may hold `${secret:NAME}`: what is filled in when a server is started or reached. */
-const LATE: readonly Path[] = [['servers', '*', 'env', '*'], ['servers', '*', 'headers', '*']];
+const LATE: readonly Path[] = [['servers', '*', 'env', '*'], ['servers', '*', 'headers', '*'], ['servers', '*', 'oauth', 'clientSecret']];
 
 /** What filling in needs. Values of variables in secret places are added to `secrets`. */
 export interface FillContext {

@@ -5,6 +5,7 @@ import type { ServerConfig } from './config.ts';
 import { faultsOf, isSecretName, remarksOf } from './definition.ts';
 import type { Finding, ServerDefinition } from './definition.ts';
 import { nameFault } from './names.ts';
+import { buildOAuth } from './oauth.ts';
 import { realPath } from './files.ts';
 import { checkInternal } from './internal.ts';
 import { didYouMean, quote } from './problems.ts';
@@ -29,7 +30,7 @@ export interface ServerContext {
 }
 
 /** Keys that define a server; an entry with none of `command` and `url` may have none of the others either. */
-const DEFINING = ['transport', 'command', 'args', 'env', 'cwd', 'url', 'headers'] as const;
+const DEFINING = ['transport', 'command', 'args', 'env', 'cwd', 'url', 'headers', 'oauth'] as const;
 
 /** True when the entry only adds settings to a server of an included file. */
 export function isOverlay(written: WrittenServer): boolean {
@@ -52,7 +53,7 @@ export function buildServers(written: Readonly<Record<string, WrittenServer>>, c
 }
 
 /** Settings of an entry with defaults filled in: everything but the definition. */
-export function settingsOf(written: WrittenServer, base: SandboxBase): Omit<ServerConfig, keyof ServerDefinition | 'name' | 'source' | 'unusable'> {
+export function settingsOf(written: WrittenServer, base: SandboxBase): Omit<ServerConfig, keyof ServerDefinition | 'oauth' | 'name' | 'source' | 'unusable'> {
   const { isolation, mapping, trust, pin, validateOutput = trust === 'internal' ? 'strict' : undefined } = written;
   return {
     ...(trust !== undefined && { trust }),
@@ -96,7 +97,8 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
   for (const fault of faultsOf(definition)) context.report.refuse(at(fault), `server ${quote(name)}: ${fault.message}`);
   for (const remark of remarksOf(definition)) context.report.warn(at(remark), `server ${quote(name)}: ${remark.message}`);
   noteLiterals(name, definition, context);
-  return { name, ...definition, ...settingsOf(written, context.base), source: context.file };
+  const oauth = buildOAuth(name, written, { ...context, definition });
+  return { name, ...definition, ...(oauth !== undefined && { oauth }), ...settingsOf(written, context.base), source: context.file };
 }
 
 /** Secrets that stand in the file itself are hidden like the others, and said to be there. */

@@ -1,5 +1,5 @@
 /** Owns the shape of tollgate.yaml as people write it, after its variables are filled in; what is absent here gets its default in the loader. */
-import type { Lifetime } from '../../adapters/port.ts';
+import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
 import type { BudgetConfig, CapsConfig, ListenConfig } from './config.ts';
@@ -39,6 +39,7 @@ export interface WrittenServer {
   readonly trust?: 'internal' | 'external';
   readonly pin?: string;
   readonly headers?: Readonly<Record<string, string>>;
+  readonly oauth?: WrittenOAuth;
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: WrittenSandbox;
   readonly approved?: boolean;
@@ -56,6 +57,9 @@ export interface WrittenServer {
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   readonly labels?: readonly string[];
 }
+
+/** A client for signing in to a remote server. */
+export type WrittenOAuth = Partial<OAuthSettings>;
 
 /** How commands of the workspace run. */
 export type WrittenBash = Omit<WrittenSandbox, 'image'> & { readonly isolation?: 'direct' | 'sandbox' };

@@ -33,11 +33,10 @@ export function openPlaces({ state, env, ask, keychain }: SecretWorld): SecretPl
  * Resolves names of secrets by the configuration of now. Each value is registered with the redactor before anybody gets it. The function throws
  * SECRET_MISSING for a secret that is not there or too short to be redacted, VAULT_FAILED.
  */
-export function openSecrets(current: () => Pick<Config, 'state' | 'secretSources'>, parts: { readonly env: SecretWorld['env']; readonly redactor: Redactor }): (name: string) => Promise<string> {
-  let places: SecretPlaces | undefined;
+export function openSecrets(current: () => Pick<Config, 'secretSources'>, parts: { readonly places: SecretPlaces; readonly redactor: Redactor }): (name: string) => Promise<string> {
+  const { places } = parts;
   return async (name) => {
-    const { state, secretSources } = current();
-    places ??= openPlaces({ state, env: parts.env });
+    const { secretSources } = current();
     const source = secretSources.get(name);
     const value = await readSecret(name, source, places);
     if (value === undefined) throw missing(name, source);

@@ -6,8 +6,8 @@ const REFERENCE = /\$\{secret:([\w.-]+)\}/g;
 /** Names of servers by the secret that they use; secrets in order of their names. */
 export function secretUses(config: Pick<Config, 'servers'>): ReadonlyMap<string, readonly string[]> {
   const uses = new Map<string, string[]>();
-  for (const { name, env, headers } of config.servers.values()) {
-    const texts = [...Object.values(env), ...Object.values(headers)];
+  for (const { name, env, headers, oauth } of config.servers.values()) {
+    const texts = [...Object.values(env), ...Object.values(headers), oauth?.clientSecret ?? ''];
     const secrets = new Set(texts.flatMap((text) => [...text.matchAll(REFERENCE)].map(([, secret = '']) => secret)));
     for (const secret of secrets) uses.set(secret, [...(uses.get(secret) ?? []), name]);
   }

@@ -8,7 +8,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { SecretSource } from '../../facade/config/secret-sources.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import { runProgram } from '../../facade/secrets/program.ts';
-import { openSecrets, registerSecret } from '../../facade/secrets/secrets.ts';
+import { openPlaces, openSecrets, registerSecret } from '../../facade/secrets/secrets.ts';
 import { secretUses } from '../../facade/secrets/uses.ts';
 import { withProject, type Env } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
@@ -105,7 +105,7 @@ describe('resolving a name', () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
   const resolver = (sources: Readonly<Record<string, SecretSource>>, env: Env = {}): { readonly redactor: Redactor; readonly secret: (name: string) => Promise<string> } => {
     const redactor = new Redactor();
-    return { redactor, secret: openSecrets(() => ({ state: folder, secretSources: new Map(Object.entries(sources)) }), { env, redactor }) };
+    return { redactor, secret: openSecrets(() => ({ secretSources: new Map(Object.entries(sources)) }), { places: openPlaces({ state: folder, env }), redactor }) };
   };
 
   it('tells the redactor before anybody has the value' + verifies('PF-04'), async () => {

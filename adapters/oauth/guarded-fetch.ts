@@ -1,0 +1,77 @@
+/** Owns the HTTP requests of a sign-in, whose addresses strangers name; refuses plain http, inner addresses, endless and large answers. */
+import { request as requestHttp } from 'node:http';
+import type { IncomingMessage } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import { isIP } from 'node:net';
+import { Readable } from 'node:stream';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { isConfidential } from '../../catalogs/hosts.ts';
+import { isPublic } from '../egress/address.ts';
+import { lookupBySystem, type Lookup } from '../egress/dial.ts';
+
+/** The part of `fetch` that the SDK's sign-in uses. Redirects are answers like others here. */
+export type GuardedFetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
+
+const TIMEOUT_MS = 15_000;
+/** Metadata and tokens have some kilobytes. */
+const MAX_BYTES = 256 * 1024;
+
+/**
+ * A fetch for one sign-in to one server. Each name is resolved once and dialled as it was checked. Addresses that are not
+ * public are refused, unless the server's own are none: metadata of a stranger must not lead into our networks (SSRF).
+ * Throws LOGIN_FAILED, and what node:http throws.
+ */
+export function guardFetch(server: URL, lookup: Lookup = lookupBySystem): GuardedFetch {
+  const found = new Map<string, Promise<readonly string[]>>();
+  const addressesOf = (url: URL): Promise<readonly string[]> => {
+    const host = url.hostname.replace(/^\[|\]$/g, '');
+    const known = found.get(host) ?? (isIP(host) > 0 ? Promise.resolve([host]) : lookup(host));
+    found.set(host, known);
+    return known;
+  };
+  return async (input, init = {}) => {
+    const url = new URL(input);
+    if (!isConfidential(url)) throw refused(`The address of a sign-in is not https: ${url.protocol}//${url.host}.`);
+    const addresses = await addressesOf(url);
+    const isInner = !addresses.every(isPublic);
+    if (isInner && (await addressesOf(server)).some(isPublic)) throw refused(`The server sends the sign-in to an address that is not public: ${url.host}.`);
+    return toResponse(await send(url, init, addresses));
+  };
+}
+
+function send(url: URL, init: RequestInit, addresses: readonly string[]): Promise<IncomingMessage> {
+  const checked = addresses.map((address) => ({ address, family: isIP(address) }));
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
+  const options = {
+    method: init.method ?? 'GET',
+    headers: Object.fromEntries(new Headers(init.headers)),
+    lookup: (_name: string, _options: unknown, done: (error: null, found: typeof checked) => void) => done(null, checked),
+    signal: init.signal == null ? timeout : AbortSignal.any([timeout, init.signal]),
+    agent: false as const,
+  };
+  return new Promise((resolve, reject) => {
+    const request = url.protocol === 'https:' ? requestHttps : requestHttp;
+    request(url, options as Parameters<typeof requestHttp>[1], resolve).once('error', reject).end(init.body == null ? undefined : String(init.body as string | URLSearchParams));
+  });
+}
+
+function toResponse(message: IncomingMessage): Response {
+  const { statusCode: status = 500 } = message;
+  const pairs = Object.entries(message.headersDistinct).flatMap(([name, values = []]) => values.map((value): [string, string] => [name, value]));
+  const isBare = status === 204 || status === 205 || status === 304;
+  if (isBare) message.resume();
+  return new Response(isBare ? null : (Readable.toWeb(Readable.from(capped(message))) as ReadableStream<Uint8Array>), { status, headers: pairs });
+}
+
+async function* capped(message: IncomingMessage): AsyncGenerator<Buffer> {
+  let size = 0;
+  for await (const chunk of message as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > MAX_BYTES) throw refused('An answer of the sign-in is larger than 256 KiB.');
+    yield chunk;
+  }
+}
+
+function refused(detail: string): TollgateError {
+  return new TollgateError('LOGIN_FAILED', { detail, next: 'Nothing was sent there. Check the url of the server; if it is right, its owner must correct its metadata.' });
+}

@@ -1,0 +1,28 @@
+/** Owns `tollgate login` and `logout` as the command line has them; their code is loaded when one is called. */
+import { Argument, type Command } from 'commander';
+import type { SignIns } from '../../adapters/port.ts';
+import type { Io } from './io.ts';
+import type { CommonOptions } from './open.ts';
+
+/** What the two commands are made with. */
+export interface LoginCommands {
+  readonly program: Command;
+  readonly io: Io;
+  readonly signIns: SignIns;
+  readonly done: (code: number) => void;
+}
+
+/** What both take. */
+export type LoginOptions = Pick<CommonOptions, 'config' | 'json'>;
+
+/** Adds both. */
+export function addLogin({ program, io, signIns, done }: LoginCommands): void {
+  const add = (name: string, about: string): Command =>
+    program.command(name).description(about).addArgument(new Argument('<server>', 'a remote server of tollgate.yaml'))
+      .option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON');
+  add('login', 'sign in to a remote server (OAuth)').option('--no-browser', 'open no browser, only print the address')
+    .addHelpText('after', '\nExamples:\n  $ tollgate login linear\n  $ tollgate login linear --no-browser   on a machine without one: forward the port of the address that is shown')
+    .action(async (server: string, options: LoginOptions & { browser: boolean }) => done(await (await import('./login.ts')).runLogin({ ...options, server }, io, signIns)));
+  add('logout', 'forget the sign-in to a remote server, and take it back')
+    .action(async (server: string, options: LoginOptions) => done(await (await import('./login.ts')).runLogout({ ...options, server }, io, signIns)));
+}

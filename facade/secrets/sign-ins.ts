@@ -1,0 +1,64 @@
+/** Owns the sign-ins to remote servers, kept in the vault; refuses a token that the redactor could not find. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Credentials, CredentialStore } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { Redactor } from '../output/redact.ts';
+import type { Claim, State } from '../state/state.ts';
+import { MIN_SECRET, registerSecret } from './secrets.ts';
+import type { Vault } from './vault.ts';
+
+/** What sign-ins are kept with. `waitMs`: how long another process may take; default 30 s. */
+export interface SignInPlaces {
+  readonly vault: Vault;
+  readonly redactor: Redactor;
+  readonly state: Pick<State, 'reserve' | 'settle'>;
+  readonly waitMs?: number;
+}
+
+/** No name of a secret holds a colon: no configuration can pass a sign-in on to another server. */
+const PREFIX = 'oauth:';
+const POLL_MS = 50;
+const WAIT_MS = 30_000;
+
+/** The server whose sign-in an entry of the vault is; undefined for a secret. */
+export function signedInServer(entry: string): string | undefined {
+  return entry.startsWith(PREFIX) ? entry.slice(PREFIX.length) : undefined;
+}
+
+/** See CredentialStore. Every secret in them is registered with the redactor before anybody gets it. */
+export function keepSignIns(places: SignInPlaces): CredentialStore {
+  const { vault, redactor } = places;
+  const known = (credentials: Credentials): Credentials => {
+    const secrets = [credentials.access, credentials.refresh, credentials.client.secret].filter((secret) => secret !== undefined);
+    if (!secrets.every((secret) => registerSecret(redactor, secret))) throw new TollgateError('LOGIN_FAILED', { detail: `The issuer gave a token shorter than ${MIN_SECRET} characters, which could not be kept out of results.`, next: 'Its owner must give longer ones.' });
+    return credentials;
+  };
+  return {
+    read: async (server) => {
+      const text = await vault.get(PREFIX + server);
+      return text === undefined ? undefined : known(JSON.parse(text) as Credentials);
+    },
+    write: async (server, credentials) => {
+      await vault.set(PREFIX + server, JSON.stringify(known(credentials)));
+    },
+    remove: (server) => vault.remove(PREFIX + server),
+    alone: (server, work) => alone(server, work, places),
+  };
+}
+
+/** A slot of the state ends with its process; a lock on the vault itself would hold up everybody while the network is slow. */
+async function alone<T>(server: string, work: () => Promise<T>, { state, waitMs = WAIT_MS }: SignInPlaces): Promise<T> {
+  const claim: Claim = { budget: 'sign-in', scope: 'folder', key: server, demands: [], concurrent: 1 };
+  const end = performance.now() + waitMs;
+  let answer = await state.reserve([claim], Date.now());
+  while ('refused' in answer && performance.now() < end) {
+    await sleep(POLL_MS);
+    answer = await state.reserve([claim], Date.now());
+  }
+  if ('refused' in answer) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `Another process has been renewing the sign-in to server "${server}" for too long.` });
+  try {
+    return await work();
+  } finally {
+    await state.settle(answer.held, { outputBytes: 0, wallMs: 0 });
+  }
+}
