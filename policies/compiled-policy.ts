@@ -1,5 +1,7 @@
 /** Owns the policy port over compiled wasm: asks, and reads the answers; knows nothing of where policy came from. */
 import type { Question } from './workers.ts';
+import type { Confinement } from '../catalogs/confinement.ts';
+import { Confinements, type Confining } from './confinement.ts';
 import { readCallDecision, readListDecisions } from './decision.ts';
 import { callInputText, listInputText } from './input.ts';
 import { ENTRYPOINTS } from './library.ts';
@@ -51,17 +53,19 @@ export class CompiledPolicy implements Policy {
   readonly #deadlineMs: number;
   readonly #zones: readonly string[];
   readonly #located: readonly LocatedRule[];
+  readonly #confinements: Confinements;
   readonly #remote: Remote | undefined;
   /** By principal, then by verb and tool: decisions in which nothing of the call had a part. */
   readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
-  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[]; readonly located?: readonly LocatedRule[]; readonly remote?: Remote }) {
+  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[]; readonly located?: readonly LocatedRule[]; readonly confining: Confining; readonly remote?: Remote }) {
     this.#evaluator = evaluator;
     this.revision = options.revision;
     this.rules = options.rules;
     this.#deadlineMs = options.deadlineMs;
     this.#zones = options.zones ?? [];
     this.#located = options.located ?? [];
+    this.#confinements = new Confinements(options.confining);
     this.#remote = options.remote;
   }
 
@@ -104,6 +108,14 @@ export class CompiledPolicy implements Policy {
 
   findUnoffered(server: string, tools: readonly OfferedTool[]): readonly string[] {
     return findUnoffered(this.#located, server, tools).map(formatProblem);
+  }
+
+  confinement(server: string, principal?: Principal): Confinement {
+    return this.#confinements.of(server, principal);
+  }
+
+  unbound(servers: readonly string[]): readonly string[] {
+    return this.#confinements.unbound(servers);
   }
 
   get remarks(): readonly string[] {

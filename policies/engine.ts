@@ -7,6 +7,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../catalogs/errors.ts';
 import { readBundle, type Bundle } from './bundle.ts';
 import { compileRego } from './compile.ts';
+import { confiningRules, type Confining } from './confinement.ts';
 import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-policy.ts';
 import { findFaults } from './judge.ts';
 import { ENTRYPOINTS, hashLibrary, readLibrary } from './library.ts';
@@ -68,6 +69,7 @@ export interface CompiledParts {
   /** The text of `data`. */
   readonly data: string;
   readonly rules: CompiledRules;
+  readonly confining: Confining;
   /** True when the module holds Rego of the user or came as a bundle, so that it runs in a worker. */
   readonly foreign: boolean;
   /** Given when the bundle was fetched. */
@@ -83,10 +85,10 @@ export async function loadPolicy(parts: PolicyParts): Promise<CompiledPolicy> {
 }
 
 /** Starts what was compiled. Throws POLICY_INVALID when the module cannot be loaded. */
-export async function startPolicy({ wasm, data, rules, foreign, remote }: CompiledParts, deadlineMs = DEADLINE_MS): Promise<CompiledPolicy> {
+export async function startPolicy({ wasm, data, rules, confining, foreign, remote }: CompiledParts, deadlineMs = DEADLINE_MS): Promise<CompiledPolicy> {
   const revision = createHash('sha256').update(wasm).update(data).digest('hex');
   const evaluator = foreign ? await startWorkers(wasm, data) : new LibraryEvaluator(wasm, data);
-  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs, zones: rules.zones, located: rules.rules, ...(remote === undefined ? {} : { remote }) });
+  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs, zones: rules.zones, located: rules.rules, confining, ...(remote === undefined ? {} : { remote }) });
 }
 
 /** Reads and compiles all sources. Throws as `loadPolicy`. */
@@ -110,7 +112,8 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     regoRules: Object.fromEntries((user?.facts?.rules ?? []).map(reasonFacts).entries()),
     rego: user?.sets ?? NO_SETS,
   };
-  return { wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
+  const confining = { rules: confiningRules(rules.rules), workspace: parts.workspace, trusts: new Map(settings.servers.map(({ name, trust = 'external' }) => [name, trust])), foreign: user !== undefined && (user.sets.deny || user.sets.ask) };
+  return { confining, wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
 }
 
 /** The YAML rules of all sources, read and not yet judged. Throws POLICY_INVALID. */

@@ -97,15 +97,16 @@ export interface PathForms {
  * absolute glob also means what it covers of the workspace: else a rule on /home would overlook it.
  */
 export function addPath(forms: PathForms, glob: string, options: { strict: boolean; workspace: string }): void {
+  const { inside, outside } = placePath(glob, options);
+  for (const segments of inside) addSegments(forms.inside, segments);
+  for (const segments of outside) addSegments(forms.outside, segments);
+}
+
+/** The segments of a path glob on each side; see addPath. Throws PatternError. */
+export function placePath(glob: string, { strict, workspace }: { strict: boolean; workspace: string }): { readonly inside: readonly (readonly string[])[]; readonly outside: readonly (readonly string[])[] } {
   const segments = splitPath(glob);
-  if (!glob.startsWith('/')) {
-    addSegments(forms.inside, segments);
-    if (options.strict && segments[0] === '**') addSegments(forms.outside, segments);
-    return;
-  }
-  addSegments(forms.outside, ['', ...segments]);
-  const home = options.workspace.split('/').filter((part) => part !== '');
-  for (const rest of remainders(segments, home)) addSegments(forms.inside, rest);
+  if (glob.startsWith('/')) return { inside: remainders(segments, workspace.split('/').filter((part) => part !== '')), outside: [['', ...segments]] };
+  return { inside: [segments], outside: strict && segments[0] === '**' ? [segments] : [] };
 }
 
 function splitPath(glob: string): readonly string[] {

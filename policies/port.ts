@@ -1,4 +1,5 @@
 /** Owns the port to the policy: what it is told, what it answers; refuses to know how it is evaluated. */
+import type { Confinement } from '../catalogs/confinement.ts';
 import type { Bound } from '../catalogs/projection/bounds.ts';
 import type { Semantics, Verb } from '../catalogs/tool.ts';
 
@@ -179,6 +180,14 @@ export interface Policy {
   call(input: CallInput): Promise<CallDecision> | CallDecision;
   /** One decision per tool, in order. */
   list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];
+  /**
+   * What the enforced YAML rules on paths and hosts mean to programs that this server starts or is: rules that deny or ask, and
+   * read nothing else of a call. `workspace` means the commands of bash. `principal`: whom a program is started for; absent
+   * when it serves everybody, and then only rules about everybody count.
+   */
+  confinement(server: string, principal?: Principal): Confinement;
+  /** The rules on paths and hosts that do not bind programs of these servers, and why: a line each, `file:line:col: …`, the last one for many. */
+  unbound(servers: readonly string[]): readonly string[];
   /** Lines for a person: why the policy is not the newest that there is. */
   readonly remarks?: readonly string[];
   /**

@@ -11,8 +11,11 @@ const LOOPBACK: readonly string[] = ['127.0.0.1', '::1'];
 /** The allowed domains of a server, read once. The constructor throws CONFIG_INVALID for an entry that is none. */
 export class Allowlist {
   readonly #entries: readonly Domain[];
+  readonly #closed: readonly string[];
 
-  constructor(domains: readonly string[]) {
+  /** `closed`: see Confinement.closedHosts. */
+  constructor(domains: readonly string[], closed: readonly string[] = []) {
+    this.#closed = closed;
     this.#entries = domains.map((text) => {
       const entry = parseDomain(text);
       if ('fault' in entry) throw new TollgateError('CONFIG_INVALID', { detail: `An allowed domain is ${entry.fault}.` });
@@ -20,9 +23,10 @@ export class Allowlist {
     });
   }
 
-  /** Whether an entry names this very host, or a domain above it, with this port. */
-  allows({ host, port }: Target): boolean {
-    return this.#entries.some((entry) => entry.ports.includes(port) && (entry.below ? host.endsWith(`.${entry.host}`) : host === entry.host));
+  /** Whether an entry names this very host, or a domain above it, with this port, and no rule closes it. */
+  allows(target: Target): boolean {
+    const { host, port } = target;
+    return !this.#closed.some((pattern) => closes(pattern, target)) && this.#entries.some((entry) => entry.ports.includes(port) && (entry.below ? host.endsWith(`.${entry.host}`) : host === entry.host));
   }
 
   /**
@@ -40,4 +44,10 @@ export class Allowlist {
   get namesLoopback(): boolean {
     return this.#entries.some(({ host }) => host === 'localhost' || host.startsWith('127.') || host === '::1');
   }
+}
+
+function closes(pattern: string, { host, kind, port }: Target): boolean {
+  const [, name = '', only] = /^(\[.*\]|[^:]*)(?::(\d+))?$/.exec(pattern) ?? [];
+  const shown = kind === 'ipv6' ? `[${host}]` : host;
+  return (only === undefined || Number(only) === port) && (name === '*' || shown === name || (name.startsWith('*.') && host.endsWith(name.slice(1))));
 }

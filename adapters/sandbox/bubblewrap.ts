@@ -1,5 +1,6 @@
 /** Owns the arguments of bubblewrap for a jail; refuses to put anything of the jail's environment where a process list shows it. */
 import { existsSync, lstatSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import { isWithin } from './closed.ts';
 import { HOME } from './jail.ts';
 import type { Identity, Jail } from './jail.ts';
 import { filesOf, findProgram, isOfSystem, SYSTEM } from './programs.ts';
@@ -30,8 +31,12 @@ export interface Mount {
 export interface Plan {
   readonly program: string;
   readonly cwd: string;
+  /** Outermost first. */
   readonly mounts: readonly Mount[];
+  /** Hidden, after all mounts; none lies in another. */
   readonly masks: readonly string[];
+  /** Mounts that hold files of the user, not only those that the program needs to run. */
+  readonly given: readonly string[];
 }
 
 /** Looks at the files of this machine; undefined when the program is not there. */
@@ -43,9 +48,10 @@ export function planJail(jail: Jail): Plan | undefined {
   const write = jail.write.filter((file) => existsSync(file)).map((file) => mountOf(file, true));
   const ways = jail.egress === undefined ? [] : [{ from: jail.egress.socket, to: EGRESS_SOCKET, writable: false }, ...jail.egress.mounts.map((mount) => ({ ...mount, writable: false }))];
   const mounts = unite([...files, ...read, ...write, ...ways]);
+  const own = files.map(({ to }) => to).filter((file) => isWithin(file, jail.workspace) || isWithin(jail.workspace, file));
   const hidden = [...new Set(jail.hidden.filter((file) => existsSync(file)).map((file) => realpathSync(file)))];
   const cwd = [jail.cwd, jail.workspace].find((folder) => mounts.some(({ to }) => isWithin(folder, to) || isWithin(to, folder))) ?? HOME;
-  return { program, cwd, mounts, masks: hidden.filter((file) => isOfSystem(file) || mounts.some(({ to }) => isWithin(file, to))) };
+  return { program, cwd, mounts, masks: hidden.filter((file) => isOfSystem(file) || mounts.some(({ to }) => isWithin(file, to))), given: [...own, ...read.map(({ to }) => to), ...write.map(({ to }) => to)] };
 }
 
 function mountOf(file: string, writable: boolean): Mount {
@@ -54,12 +60,8 @@ function mountOf(file: string, writable: boolean): Mount {
 }
 
 /** One mount for each place, the last word counts; outer folders come first, so that what lies in them shows. */
-function unite(mounts: readonly Mount[]): readonly Mount[] {
+export function unite(mounts: readonly Mount[]): readonly Mount[] {
   return [...new Map(mounts.map((mount) => [mount.to, mount])).values()].sort((one, other) => one.to.split('/').length - other.to.split('/').length);
-}
-
-function isWithin(file: string, folder: string): boolean {
-  return file === folder || file.startsWith(`${folder}/`);
 }
 
 /** The options, for `--args`: they hold the environment, so they must never stand in an argument list. */

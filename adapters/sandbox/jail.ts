@@ -1,5 +1,6 @@
 /** Owns the words of an isolated start: what a program is given, and what was made of it. */
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
+import type { Confinement } from '../../catalogs/confinement.ts';
 import type { Egress } from '../launch.ts';
 import type { SandboxLimits } from '../settings.ts';
 
@@ -17,6 +18,8 @@ export interface Jail {
   readonly write: readonly string[];
   /** Taken out of everything else; those that do not exist are left out. */
   readonly hidden: readonly string[];
+  /** What rules close of all that; found among the files at the start. */
+  readonly confinement?: Confinement;
   readonly limits: SandboxLimits;
   readonly egress?: Egress;
   /** Without it, stdin is empty. */

@@ -2,6 +2,7 @@
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import type { Plan } from './bubblewrap.ts';
+import { isWithin } from './closed.ts';
 import type { Identity } from './jail.ts';
 import { findProgram } from './programs.ts';
 
@@ -30,9 +31,15 @@ export function stagePlan(plan: Plan, identity: Identity): Staged | undefined {
   const [unshare, setpriv] = [findProgram('unshare', '/'), findProgram('setpriv', '/')];
   if (unshare === undefined || setpriv === undefined) return undefined;
   const become = [setpriv, `--reuid=${identity.uid}`, `--regid=${identity.gid}`, '--clear-groups', '--'];
+  // What lies in another comes with it.
+  const brought = plan.mounts.filter(({ from }) => !plan.mounts.some((other) => other.from !== from && isWithin(from, other.from))).map(({ from }) => from);
+  const stagedAt = (file: string): string => {
+    const index = brought.findIndex((folder) => isWithin(file, folder));
+    return `${STAGE}/${index}${file.slice(brought[index]?.length)}`;
+  };
   return {
-    plan: { ...plan, mounts: plan.mounts.map((mount, index) => ({ ...mount, from: `${STAGE}/${index}` })) },
-    words: [unshare, '--mount', '--', '/bin/sh', '-c', BRING, 'stage', ...plan.mounts.map(({ from }) => from), '--', ...become],
+    plan: { ...plan, mounts: plan.mounts.map((mount) => ({ ...mount, from: stagedAt(mount.from) })) },
+    words: [unshare, '--mount', '--', '/bin/sh', '-c', BRING, 'stage', ...brought, '--', ...become],
   };
 }
 

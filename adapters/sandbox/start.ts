@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { signalGroup } from '../process-group.ts';
 import { commandOf, FDS, madeFiles, optionsOf, planJail } from './bubblewrap.ts';
+import { coverPlan } from './covers.ts';
 import { chooseIdentity } from './identity.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
@@ -24,8 +25,9 @@ const SETUP_MS = 20_000;
 export async function startJailed(jail: Jail): Promise<Jailed> {
   const tools = findTools(jail.egress !== undefined);
   const identity = chooseIdentity(jail.workspace);
-  const plan = planJail(jail);
-  if (plan === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
+  const first = planJail(jail);
+  if (first === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
+  const plan = await coverPlan(first, jail);
   const staged = stagePlan(plan, identity);
   const [command = '', ...args] = [...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
   const child = withoutForeign([jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)], (stdio) =>
@@ -34,12 +36,12 @@ export async function startJailed(jail: Jail): Promise<Jailed> {
       env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
     }));
   feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter()], ...madeFiles(identity)]));
-  const first = await standing(child, identity);
+  const inner = await standing(child, identity);
   return {
     child: child as ChildProcessWithoutNullStreams,
-    signal: (signal) => signalInside(child, first, signal),
+    signal: (signal) => signalInside(child, inner, signal),
     kill: () => {
-      signalOne(first, 'SIGKILL');
+      signalOne(inner, 'SIGKILL');
       signalGroup(child, 'SIGKILL');
     },
   };

@@ -65,7 +65,7 @@ describe('the catalogs of 50 real servers, served', () => {
     const { deps } = facade.assembled;
     const real = deps.policy();
     let seen: CallInput | undefined;
-    const recording: Policy = { revision: real.revision, close: () => undefined, list: (principal, tools) => real.list(principal, tools), call: (input) => ((seen = input), real.call(input)) };
+    const recording: Policy = { revision: real.revision, close: () => undefined, list: (principal, tools) => real.list(principal, tools), call: (input) => ((seen = input), real.call(input)), confinement: (server, principal) => real.confinement(server, principal), unbound: (servers) => real.unbound(servers) };
     Object.assign(deps, { policy: () => recording });
     const [server = ''] = [...catalogs].sort(([, left], [, right]) => left.length - right.length).filter(([, tools]) => tools.length > 30).map(([name]) => name);
     const tools = (catalogs.get(server) ?? []).filter((own) => listed.has(exposedName(server, own.name)));

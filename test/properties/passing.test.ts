@@ -18,7 +18,7 @@ beforeAll(async () => {
   facade = await startRaw({ one: { tools: [ACT, tool('open'), tool('typed', { inputSchema: typed })] } }, { caps: { bytes: 1_000_000, lines: 100_000 } });
   const { deps, gateway } = facade.assembled;
   const real = deps.policy();
-  const recording: Policy = { revision: real.revision, close: () => real.close(), list: (principal, tools) => real.list(principal, tools), call: (input) => (seen.push(input), real.call(input)) };
+  const recording: Policy = { revision: real.revision, close: () => real.close(), list: (principal, tools) => real.list(principal, tools), call: (input) => (seen.push(input), real.call(input)), confinement: (server, principal) => real.confinement(server, principal), unbound: (servers) => real.unbound(servers) };
   Object.assign(deps, { policy: () => recording });
   wire = openDispatch('legacy', { facade: gateway, session: facade.open('me'), notify: () => undefined, onFault: (thrown) => { throw thrown; } });
   await send('initialize', '{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}');

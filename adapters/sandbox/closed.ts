@@ -1,0 +1,134 @@
+/** Owns the search for what rules close among the files that a program is given; refuses to start one when it cannot look everywhere. */
+import { readdirSync, statSync, type Dirent } from 'node:fs';
+import path from 'node:path';
+import { setImmediate as turn } from 'node:timers/promises';
+import type { Confinement } from '../../catalogs/confinement.ts';
+import { closureOf, descend, PathTree, type Closure, type Standing } from '../../catalogs/path-globs.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+
+/** What was found: absolute, outermost first. Nothing lies beneath a hidden one. */
+export type Closed = ReadonlyMap<string, Closure>;
+
+/** Where is looked: absolute and real. */
+export interface Given {
+  readonly roots: readonly string[];
+  readonly workspace: string;
+}
+
+/** Folders and files; a walk of so many takes seconds. */
+const MAX_ENTRIES = 1_000_000;
+/** Each is a mount, and the time for mounts grows with the square of their number: half a second for so many. */
+const MAX_CLOSED = 400;
+const FOLDERS_A_TURN = 128;
+const TRIES = 3;
+
+/** A folder that was listed is not there any more: something moves while we look. */
+class Moved extends Error {}
+
+/**
+ * Finds what the globs close among the roots. Links are not followed: what they lead to is closed where it lies, or open. A
+ * folder that cannot be listed counts as hidden. Throws SANDBOX_UNAVAILABLE beyond the bounds, and when folders keep moving.
+ */
+export async function findClosed({ hidden, fixed }: Confinement, given: Given): Promise<Closed> {
+  const trees = { inside: new PathTree({ hidden, fixed }, 'inside'), outside: new PathTree({ hidden, fixed }, 'outside') };
+  for (let tries = 1; ; tries += 1) {
+    try {
+      const walk = new Walk(trees, given.workspace);
+      for (const root of given.roots) await walk.from(root);
+      return walk.closed;
+    } catch (thrown) {
+      if (!(thrown instanceof Moved)) throw thrown;
+      if (tries === TRIES) throw refused('folders are moved while they are looked through, or their names are no UTF-8', 'Run it again when nothing moves them.');
+    }
+  }
+}
+
+interface Folder {
+  readonly at: string;
+  readonly standing: Standing;
+  readonly isFixed: boolean;
+}
+
+class Walk {
+  readonly closed = new Map<string, Closure>();
+  readonly #trees: Readonly<Record<'inside' | 'outside', PathTree>>;
+  readonly #workspace: string;
+  #entries = 0;
+
+  constructor(trees: Readonly<Record<'inside' | 'outside', PathTree>>, workspace: string) {
+    this.#trees = trees;
+    this.#workspace = workspace;
+  }
+
+  async from(root: string): Promise<void> {
+    const { standing, closure } = this.#enter(root);
+    const first = this.#take({ at: root, standing, isFixed: false }, closure);
+    const waiting = first !== undefined && statSync(root).isDirectory() ? [first] : [];
+    for (let count = 1; waiting.length > 0; count += 1) {
+      const folder = waiting.pop() as Folder;
+      for (const entry of this.#list(folder.at)) {
+        const next = this.#step(folder, entry);
+        if (next !== undefined) waiting.push(next);
+      }
+      if (count % FOLDERS_A_TURN === 0) await turn();
+    }
+  }
+
+  /** What the globs say of a place and of all folders above it, on its side. */
+  #enter(root: string): { readonly standing: Standing; readonly closure: Closure | undefined } {
+    const side = isWithin(root, this.#workspace) ? 'inside' : 'outside';
+    let standing = this.#trees[side].start;
+    let closure = closureOf(standing);
+    for (const name of path.relative(side === 'inside' ? this.#workspace : '/', root).split('/').filter((part) => part !== '')) {
+      standing = descend(standing, name);
+      const next = closureOf(standing);
+      closure = closure === 'hidden' ? closure : (next ?? closure);
+    }
+    return { standing, closure };
+  }
+
+  #step(folder: Folder, entry: Dirent): Folder | undefined {
+    this.#entries += 1;
+    if (this.#entries > MAX_ENTRIES) throw refused(`rules on paths would have to look at more than ${MAX_ENTRIES} files`, 'Begin the globs of these rules with a folder instead of **.');
+    if (entry.isSymbolicLink()) return undefined;
+    const at = path.join(folder.at, entry.name);
+    const standing = at === this.#workspace ? this.#trees.inside.start : descend(folder.standing, entry.name);
+    const next = this.#take({ at, standing, isFixed: folder.isFixed }, closureOf(standing));
+    return entry.isDirectory() ? next : undefined;
+  }
+
+  /** Notes what is closed; undefined where nothing is left to look for below. */
+  #take(folder: Folder, closure: Closure | undefined): Folder | undefined {
+    const isNew = closure === 'hidden' || (closure === 'fixed' && !folder.isFixed);
+    if (isNew) this.#close(folder.at, closure);
+    if (closure === 'hidden') return undefined;
+    const reaches = folder.standing.size > 0 || isWithin(this.#workspace, folder.at);
+    return reaches ? { ...folder, isFixed: folder.isFixed || closure === 'fixed' } : undefined;
+  }
+
+  #close(at: string, closure: Closure): void {
+    this.closed.set(at, closure);
+    if (this.closed.size > MAX_CLOSED) throw refused(`more than ${MAX_CLOSED} files fall under rules on paths, each to be covered by itself`, 'Write these rules for whole folders (folder/**).');
+  }
+
+  #list(folder: string): readonly Dirent[] {
+    try {
+      return readdirSync(folder, { withFileTypes: true });
+    } catch (thrown) {
+      const { code } = thrown as NodeJS.ErrnoException;
+      if (code === 'ENOENT' || code === 'ENOTDIR') throw new Moved();
+      // A program that owns it could open it again, and then see what nobody looked at.
+      this.#close(folder, 'hidden');
+      return [];
+    }
+  }
+}
+
+/** True for the folder itself too. Both absolute and normal. */
+export function isWithin(file: string, folder: string): boolean {
+  return file === folder || folder === '/' || file.startsWith(`${folder}/`);
+}
+
+function refused(what: string, next: string): TollgateError {
+  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `A sandbox cannot keep to the policy: ${what}.`, next });
+}

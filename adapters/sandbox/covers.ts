@@ -1,0 +1,36 @@
+/** Owns how what is closed is laid over what is given, and kept in its place; refuses to let a program move it away to uncover it. */
+import path from 'node:path';
+import type { Confinement } from '../../catalogs/confinement.ts';
+import { unite, type Mount, type Plan } from './bubblewrap.ts';
+import { findClosed, isWithin } from './closed.ts';
+import { HOME } from './jail.ts';
+import type { Jail } from './jail.ts';
+
+const NOTHING: Confinement = { hidden: { inside: [], outside: [] }, fixed: { inside: [], outside: [] }, closedHosts: [] };
+
+/** The plan with what rules close of it. Throws SANDBOX_UNAVAILABLE as findClosed. */
+export async function coverPlan(plan: Plan, { workspace, confinement = NOTHING }: Pick<Jail, 'workspace' | 'confinement'>): Promise<Plan> {
+  const closed = await findClosed(confinement, { workspace, roots: outermost(plan.given) });
+  const [hidden, fixed] = (['hidden', 'fixed'] as const).map((one) => [...closed].filter(([, closure]) => closure === one).map(([at]) => at)) as [string[], string[]];
+  const masks = outermost([...plan.masks, ...hidden]);
+  const mounts = unite([...plan.mounts.map((mount) => (fixed.some((folder) => isWithin(mount.to, folder)) ? { ...mount, writable: false } : mount)), ...fixed.map((at) => ({ from: at, to: at, writable: false }))]);
+  const kept = [...mounts.map(({ to }) => to), ...masks].flatMap((at) => keepersOf(at, mounts));
+  return { ...plan, masks, mounts: unite([...kept, ...mounts]), cwd: masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd };
+}
+
+/**
+ * The folders between a covered place and the writable mount that it lies in, each mounted on itself: a folder that is no mount
+ * could be renamed with the covered place in it, and for the next program no rule would know it by its new name.
+ */
+function keepersOf(at: string, mounts: readonly Mount[]): readonly Mount[] {
+  const holder = mounts.findLast(({ to }) => to !== at && isWithin(at, to));
+  if (holder?.writable !== true) return [];
+  const names = path.relative(holder.to, path.dirname(at)).split('/').filter((name) => name !== '');
+  return names.map((_, index) => path.join(holder.to, ...names.slice(0, index + 1))).map((folder) => ({ from: folder, to: folder, writable: true }));
+}
+
+/** Without those that lie in another. */
+function outermost(files: readonly string[]): readonly string[] {
+  const all = [...new Set(files)].sort((one, other) => one.length - other.length);
+  return all.filter((file, index) => !all.slice(0, index).some((folder) => isWithin(file, folder)));
+}
