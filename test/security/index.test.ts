@@ -26,6 +26,7 @@
  *    59                token passthrough           security/callers, adapters/remote
  *    60                session of another          wire/http, wire/sessions; spills of another: security/callers, output/shape
  *    61, 62            era of 2026-07-28, OAuth    later
+ * F, G 75 to 113       sandbox, reliability        security/faults, which reads the table of docs/threat-model.md
  */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
