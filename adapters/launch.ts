@@ -1,12 +1,16 @@
 /** Owns the start of a server's process at the isolation that it asks for; refuses to start what cannot be isolated as asked. */
 import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
+import { NO_CONFINEMENT } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { CredentialStore } from './oauth/credentials.ts';
 import { signalGroup } from './process-group.ts';
 import { withoutForeign } from './sandbox/descriptors.ts';
 import { startContained } from './sandbox/contain.ts';
 import type { Contained } from './sandbox/container.ts';
+import { findClosed } from './sandbox/closed.ts';
+import { outermost } from './sandbox/covers.ts';
 import { chooseIdentity } from './sandbox/identity.ts';
 import type { Jail } from './sandbox/jail.ts';
 import { proveIsolation } from './sandbox/selftest.ts';
@@ -70,7 +74,7 @@ export async function launch(settings: ServerSettings, host: LaunchHost): Promis
   const egress = await openEgress(settings, host);
   const release = releaseOnce(egress);
   try {
-    if (settings.isolation === 'container') return { ...(await startContained(containedOf(settings, { host, env, ...(egress !== undefined && { egress }) }))), release };
+    if (settings.isolation === 'container') return { ...(await startContained(await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) }))), release };
     const jail = jailOf(settings, { host, env, ...(egress !== undefined && { egress }) });
     await proveIsolation(host.workspace);
     return { ...(await startJailed(jail)), release };
@@ -94,10 +98,12 @@ interface Given {
   readonly egress?: Egress;
 }
 
-function containedOf(settings: ServerSettings, { host, env, egress }: Given): Omit<Contained, 'id'> {
+async function containedOf(settings: ServerSettings, { host, env, egress }: Given): Promise<Omit<Contained, 'id'>> {
   const { name: server, command = '', args, cwd, sandbox = NOTHING } = settings;
   if (sandbox.image === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${server}" has no image for its container.`, next: `Add sandbox: {image: name@sha256:…} under servers.${server}.` });
-  return { server, image: sandbox.image, command, args, env, sandbox, hidden: host.hidden, identity: chooseIdentity(host.workspace), ...(cwd !== undefined && { cwd }), ...(egress !== undefined && { egress }) };
+  const { allowRead, allowWrite } = sandbox.filesystem;
+  const closed = await findClosed(settings.confinement ?? NO_CONFINEMENT, { workspace: host.workspace, roots: outermost([...allowRead, ...allowWrite].filter((file) => existsSync(file))) });
+  return { server, image: sandbox.image, command, args, env, sandbox, closed, hidden: host.hidden, identity: chooseIdentity(host.workspace), ...(cwd !== undefined && { cwd }), ...(egress !== undefined && { egress }) };
 }
 
 /** Settings that name nothing give nothing. */
@@ -107,7 +113,7 @@ function jailOf(settings: ServerSettings, { host, env, egress }: Given): Jail {
   return {
     command, args, cwd: cwd ?? process.cwd(), workspace: host.workspace, env: { ...inherited(LOCALE), ...env },
     read: cwd === undefined ? filesystem.allowRead : [cwd, ...filesystem.allowRead], write: filesystem.allowWrite, hidden: [...filesystem.denyRead, ...host.hidden],
-    limits, input: true, ...(egress !== undefined && { egress }),
+    limits, input: true, ...(settings.confinement !== undefined && { confinement: settings.confinement }), ...(egress !== undefined && { egress }),
   };
 }
 

@@ -1,5 +1,6 @@
 /** Owns the port through which the facade reaches any server; knows no policy, no principal and no client. */
 import type { Lifetime } from './settings.ts';
+import type { Confinement } from '../catalogs/confinement.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
 export type { OnEvent, ServerEvent } from './events.ts';
@@ -35,6 +36,8 @@ export interface UpstreamCall {
    * nothing of them, because a count would tell what is in them. Absent: every file.
    */
   readonly mayRead?: (path: string) => Promise<boolean>;
+  /** What rules close to programs that are started for this caller. Absent: nothing. */
+  readonly confinement?: Confinement;
   /** Given when the client asked for progress; called with the params of the server's notification, less its token. */
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }

@@ -1,4 +1,5 @@
 /** Owns what an adapter must be told of a server; refuses servers that nobody has approved as they would run. */
+import type { Confinement } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { OnEvent } from './events.ts';
 import type { LaunchHost } from './launch.ts';
@@ -24,6 +25,8 @@ export interface ServerSettings {
   readonly oauth?: OAuthSettings;
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: SandboxSettings;
+  /** What rules close to its program, of all that its isolation gives it. Absent: nothing. */
+  readonly confinement?: Confinement;
   readonly approved: boolean;
   /** `eager` starts with the facade; default `lazy`: with the first use. */
   readonly start?: 'lazy' | 'eager';

@@ -17,3 +17,7 @@ export interface Confinement {
   /** Never reached, whatever is allowed: a host, `*.host` for all below it, or `*`, each for all ports or with `:port`. */
   readonly closedHosts: readonly string[];
 }
+
+const NOWHERE: PathGlobs = { inside: [], outside: [] };
+/** Closes nothing. */
+export const NO_CONFINEMENT: Confinement = { hidden: NOWHERE, fixed: NOWHERE, closedHosts: [] };

@@ -4,15 +4,16 @@ import { asTollgateError, TollgateError, type ErrorCode } from '../catalogs/erro
 import type { Policy } from '../policies/port.ts';
 import type { Assemble, Assembled } from './assembled.ts';
 import { Backends, type BackendMakers } from './backends.ts';
-import { parseAhead } from './config/ahead.ts';
 import type { Config, Problem } from './config/config.ts';
 import { Gateway } from './gateway.ts';
 import { Generation } from './generation.ts';
+import { findUnbound } from './unbound.ts';
 import { appendQuietly, closeShared, openShared, registerSecrets, type Shared } from './shared.ts';
 
 /** What facade/main.ts gives. */
 export interface Implementations {
-  readonly loadPolicy: (config: Config, options: { readonly opa?: string }) => Promise<Policy>;
+  /** `busy`: calls are served meanwhile, and must not be held up. */
+  readonly loadPolicy: (config: Config, options: { readonly opa?: string; readonly busy: boolean }) => Promise<Policy>;
   /** `current` is the configuration of now, for what is started later. */
   readonly openBackends: (shared: Shared, current: () => Config) => BackendMakers;
 }
@@ -89,13 +90,13 @@ class Assembly {
   async #generate(config: Config, event: 'loaded' | 'reloaded', before?: Generation): Promise<Generation> {
     let policy: Policy | undefined;
     try {
-      if (before !== undefined) await parseAhead(config.policies.filter(({ kind }) => kind === 'yaml').map((source) => source.path));
-      policy = await this.#make.loadPolicy(config, this.#options);
+      policy = await this.#make.loadPolicy(config, { ...this.#options, busy: before !== undefined });
+      const loaded = policy;
       const primitives = await this.#backends!.primitives(config);
       registerSecrets(this.#shared.redactor, config);
       // What cannot be recorded does not become active.
       this.#shared.audit.append({ type: 'config', event, outcome: 'allow', revision: policy.revision });
-      return new Generation(this.#shared, { config, policy, serve: () => this.#backends!.serve(config), primitives, onChange: () => this.#gateway?.noteChange(), ...(before === undefined ? {} : { before }) });
+      return new Generation(this.#shared, { config, policy, serve: () => this.#backends!.serve(config, (server) => loaded.confinement(server)), unbound: await findUnbound(config, loaded), primitives, onChange: () => this.#gateway?.noteChange(), ...(before === undefined ? {} : { before }) });
     } catch (thrown) {
       policy?.close();
       this.#recordRefusal(thrown);
@@ -126,9 +127,9 @@ function refuseMoved(before: Config, after: Config, listening: boolean): void {
 }
 
 /** What a person should know of a configuration and its policy. */
-function noticesOf({ config, policy }: Generation): readonly string[] {
+function noticesOf({ config, policy, unbound }: Generation): readonly string[] {
   const direct = [...config.servers.values()].filter((server) => server.approved && server.isolation === 'direct' && server.transport === 'stdio').map(({ name }) => name);
   const rights = direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
   const kept = config.recording.mode === 'off' ? [] : [`Recording is ${config.recording.mode}: the arguments of calls are kept, encrypted, in the state folder.`];
-  return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights, ...kept, ...(policy.remarks ?? [])];
+  return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights, ...kept, ...unbound, ...(policy.remarks ?? [])];
 }

@@ -34,6 +34,8 @@ export type Assemble = (config: Config, options: { readonly opa?: string; readon
 export interface Checked {
   readonly revision: string;
   readonly rules: number;
+  /** Rules on paths or hosts that do not bind commands and servers: a line each, or one for many. */
+  readonly unbound: readonly string[];
 }
 
 /** The servers of a configuration by name, none of them started: what their tools mean, for calls that are only written down. */

@@ -1,6 +1,7 @@
 /** Owns the servers of one process over its configurations: what is set as before keeps running, the rest is made anew; starts nothing itself. */
 import { isDeepStrictEqual } from 'node:util';
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
+import type { Confinement } from '../catalogs/confinement.ts';
 import { loadMapping, type Mapping } from '../catalogs/primitives/mapping.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import type { Served } from './catalog.ts';
@@ -11,7 +12,7 @@ import { serveExternal, serveInternal } from './served.ts';
 const FACADE_ONLY = ['tools', 'semantics', 'labels', 'validateOutput', 'mapping', 'timeoutMs', 'hardTimeoutMs', 'trustHints', 'source'] as const;
 
 /** What an adapter is told of a server. */
-export type AdapterSettings = Omit<ServerConfig, (typeof FACADE_ONLY)[number]>;
+export type AdapterSettings = Omit<ServerConfig, (typeof FACADE_ONLY)[number]> & { readonly confinement?: Confinement };
 
 /** The implementations, which facade/main.ts knows. */
 export interface BackendMakers {
@@ -48,9 +49,9 @@ export class Backends {
     this.#make = make;
   }
 
-  /** The servers of a configuration by name: the very objects of before where nothing was changed. Throws CONFIG_INVALID, and has changed nothing then. */
-  serve(config: Config): ReadonlyMap<string, Served> {
-    const adapters = this.#make.sync([...config.servers.values()].map(adapterSettings));
+  /** `confine`: what rules close to the program of a server. The servers of a configuration by name: the very objects of before where nothing was changed. Throws CONFIG_INVALID, and has changed nothing then. */
+  serve(config: Config, confine: (server: string) => Confinement): ReadonlyMap<string, Served> {
+    const adapters = this.#make.sync([...config.servers.values()].map((server) => adapterSettings(server, confine)));
     const kept = new Map<string, Kept>();
     for (const server of config.servers.values()) kept.set(server.name, this.#keepOrMake(server, adapters.get(server.name) as ServerAdapter, config.workspace));
     this.#kept = kept;
@@ -108,8 +109,14 @@ export class Backends {
   }
 }
 
-function adapterSettings(server: ServerConfig): AdapterSettings {
+/** A program that runs without isolation is bound by nothing, so nothing needs to start it anew. */
+function adapterSettings(server: ServerConfig, confine: (server: string) => Confinement): AdapterSettings {
   const own = Object.entries(server).filter(([key]) => !(FACADE_ONLY as readonly string[]).includes(key));
   // An internal server is held to its list of tools where it is reached, whatever a policy says.
-  return { ...Object.fromEntries(own), ...(server.trust === 'internal' && { tools: server.tools }) } as unknown as AdapterSettings;
+  return { ...Object.fromEntries(own), ...(server.trust === 'internal' && { tools: server.tools }), ...(isIsolated(server) && { confinement: confine(server.name) }) } as unknown as AdapterSettings;
+}
+
+/** Whether it is a program that runs in a sandbox or container. */
+export function isIsolated({ transport, isolation }: Pick<ServerConfig, 'transport' | 'isolation'>): boolean {
+  return transport === 'stdio' && isolation !== 'direct';
 }

@@ -80,10 +80,10 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     deps.audit.append(intentRecord(trace, deps.digest));
     trace.intended = true;
     const granted = grantedBy(lease, limits);
-    const mayRead = sightOf({ policy, exposed, bound, place, input });
+    const sight = sightOf({ policy, exposed, bound, place, input });
     const labels = joinLabels(target.labels, decision.obligations.labels);
     await deps.labels.join(session, caller.run, labels);
-    const raw = await send(deps, { session, request, trace, target, limits: granted, mayRead });                    // 6 call
+    const raw = await send(deps, { session, request, trace, target, limits: granted, sight });                    // 6 call
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
     const faults = outputFaults(raw, exposed.entry?.output, validateOutput);
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
@@ -149,13 +149,13 @@ function keysOf(trace: Trace, run: string): Parameters<Budgets['reserve']>[0]['k
   return { run, session: trace.session, principal: trace.principal.id, server, tool: `${server}.${effect?.tool ?? ''}`, origin: trace.principal.origin };
 }
 
-async function send(deps: Deps, call: { session: OpenSession; request: CallRequest; trace: Trace; target: Target; limits: Limits; mayRead: ReturnType<typeof sightOf> }): Promise<JsonDoc<ToolResult>> {
-  const { session, request, trace, target, limits, mayRead } = call;
+async function send(deps: Deps, call: { session: OpenSession; request: CallRequest; trace: Trace; target: Target; limits: Limits; sight: ReturnType<typeof sightOf> }): Promise<JsonDoc<ToolResult>> {
+  const { session, request, trace, target, limits, sight } = call;
   const began = deps.now();
   trace.executed = 'unknown';
   try {
     const raw = await target.send({
-      scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...(mayRead === undefined ? {} : { mayRead }),
+      scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...sight,
       ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
     }, limits.cap);
     trace.executed = 'yes';

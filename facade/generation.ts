@@ -24,6 +24,8 @@ export interface GenerationParts {
   readonly serve: () => ReadonlyMap<string, Served>;
   /** Definitions of the primitives. */
   readonly primitives: readonly RawTool[];
+  /** Rules that do not bind programs, a line each. */
+  readonly unbound: readonly string[];
   /** The one before: what it knows of servers that did not change is taken over. */
   readonly before?: Generation;
   /** Told when a server says that its list has changed. */
@@ -34,6 +36,7 @@ export interface GenerationParts {
 export class Generation {
   readonly config: Config;
   readonly policy: Policy;
+  readonly unbound: readonly string[];
   readonly catalog: Catalog;
   readonly deps: Deps;
   readonly #recorder: Recorder | undefined;
@@ -45,6 +48,7 @@ export class Generation {
     const { config, policy, before } = parts;
     this.config = config;
     this.policy = policy;
+    this.unbound = parts.unbound;
     this.#recorder = recorderOf(config, shared);
     const notices = createNotices(policy, (line) => shared.log.warn(line));
     // What ships with Tollgate was judged when the policy was loaded, by what it really does; its list says less.

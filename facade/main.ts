@@ -34,12 +34,12 @@ export const serveOffline: ServeOffline = async (config) => (await import('./off
 
 /** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
 export const checkPolicy: Check = async (config, options) => {
-  const [{ loadPolicy }, { controlRule, policyParts }] = await Promise.all([import('../policies/engine.ts'), import('./policy-parts.ts')]);
+  const [{ loadPolicy }, { controlRule, policyParts }, { findUnbound }] = await Promise.all([import('../policies/engine.ts'), import('./policy-parts.ts'), import('./unbound.ts')]);
   const cache = mkdtempSync(path.join(tmpdir(), 'tollgate-check-'));
   try {
     const policy = await loadPolicy(policyParts(config, { ...options, cache }));
-    policy.close();
-    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length };
+    const unbound = await findUnbound(config, policy).finally(() => policy.close());
+    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length, unbound };
   } finally {
     rmSync(cache, { recursive: true, force: true });
   }

@@ -3,6 +3,7 @@ import { createWorkspace } from '../adapters/internal/workspace.ts';
 import type { LaunchHost } from '../adapters/launch.ts';
 import { createMapped } from '../adapters/mapped/backend.ts';
 import { ServerPool } from '../adapters/pool.ts';
+import { NO_CONFINEMENT } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { Backends, type BackendMakers } from './backends.ts';
 import type { Served } from './catalog.ts';
@@ -18,5 +19,5 @@ export function makersOver(pool: ServerPool): BackendMakers {
 
 /** Adapters without processes (see ServeOffline in facade/assembled.ts). */
 export function serveOffline(config: Config): ReadonlyMap<string, Served> {
-  return new Backends(makersOver(new ServerPool(config.limits, { host: NO_START, onStderr: () => undefined }))).serve(config);
+  return new Backends(makersOver(new ServerPool(config.limits, { host: NO_START, onStderr: () => undefined }))).serve(config, () => NO_CONFINEMENT);
 }

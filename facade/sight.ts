@@ -1,11 +1,12 @@
-/** Owns which files a search may show lines of: those that the same caller could read by name; refuses to guess. */
+/** Owns what a call may come to see beyond what it names: lines of a search, and whatever a command opens; refuses to guess. */
+import type { UpstreamCall } from '../adapters/port.ts';
 import type { CallInput, Policy } from '../policies/port.ts';
 import type { Bound } from './args.ts';
 import type { Exposed } from './exposure.ts';
 import { aim } from './target.ts';
 
-/** The search whose hits are judged. */
-export interface Search {
+/** A call that is allowed. */
+export interface Seeing {
   readonly policy: Policy;
   readonly exposed: Exposed;
   readonly bound: Bound;
@@ -16,14 +17,16 @@ export interface Search {
 /**
  * For `read action="search"`: asks the policy of each file in which something was found what it says to `read` of that file.
  * A search names only the folder it begins in, so without this a rule that closes `.env` would be passed by searching for
- * its content. Undefined for every other call.
+ * its content. For a command: what the same rules close to it, since it names no file that it opens.
  */
-export function sightOf({ policy, exposed, bound, place, input }: Search): ((path: string) => Promise<boolean>) | undefined {
-  if (exposed.primitive !== 'read' || bound.doc.value['action'] !== 'search') return undefined;
-  return async (path) => {
+export function sightOf({ policy, exposed, bound, place, input }: Seeing): Pick<UpstreamCall, 'mayRead' | 'confinement'> {
+  const confinement = exposed.server.backend === undefined ? {} : { confinement: policy.confinement(exposed.server.name, input.principal) };
+  if (exposed.primitive !== 'read' || bound.doc.value['action'] !== 'search') return confinement;
+  const mayRead = async (path: string): Promise<boolean> => {
     const value = { path };
     const target = aim(exposed, { doc: { text: JSON.stringify(value), value, exact: true }, notes: [] }, place);
     const decision = await policy.call({ ...input, effect: target.effect, argsText: target.argsText });
     return decision.outcome === 'allow';
   };
+  return { ...confinement, mayRead };
 }

@@ -1,4 +1,5 @@
 /** Owns the wiring of a facade: which implementations stand behind its ports; loaded by facade/main.ts when a command needs servers. */
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
 import { openEgress } from '../adapters/egress/open.ts';
@@ -11,6 +12,7 @@ import type { ServerSettings } from '../adapters/settings.ts';
 import { chooseIdentity } from '../adapters/sandbox/identity.ts';
 import { killMarked } from '../adapters/strays.ts';
 import { TollgateError } from '../catalogs/errors.ts';
+import { loadApart } from '../policies/apart.ts';
 import { loadPolicy } from '../policies/engine.ts';
 import { createAssemble } from './assemble.ts';
 import type { Assemble } from './assembled.ts';
@@ -29,7 +31,7 @@ process.once('exit', () => pools.forEach((pool) => pool.killNow()));
 
 /** Wires a configuration (see Assemble in facade/assembled.ts). */
 export const assemble: Assemble = createAssemble({
-  loadPolicy: (config, options) => loadPolicy(policyParts(config, options)),
+  loadPolicy: (config, { busy, ...options }) => (busy ? loadApart(policyParts(config, options), compileThread()) : loadPolicy(policyParts(config, options))),
   openBackends: (shared, current) => {
     const supervision = new Supervision(shared, { state: current().state, connections: current().limits.connections });
     // What a killed facade of this folder has left behind ends now.
@@ -39,6 +41,12 @@ export const assemble: Assemble = createAssemble({
     return supervised(pool, { supervision, shell: shellFor(current, { ...shared, owner: supervision.owner }) });
   },
 });
+
+/** Node 20 cannot run TypeScript in a thread: the sources use the built file, as a package does. */
+function compileThread(): string {
+  const beside = path.join(import.meta.dirname, 'compile-thread.js');
+  return existsSync(beside) ? beside : path.join(import.meta.dirname, '..', 'dist', 'facade', 'compile-thread.js');
+}
 
 /** The kill switch reaches the workspaces too, which are no processes of the pool. */
 function supervised(pool: ServerPool, { supervision, shell }: { readonly supervision: Supervision; readonly shell: StartCommand }): BackendMakers {
@@ -79,9 +87,9 @@ function socketFolders({ servers }: Config): readonly string[] {
   return [...servers.values()].flatMap(({ socket }) => (socket === undefined ? [] : [path.dirname(socket)]));
 }
 
-function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (settings: Pick<ServerSettings, 'name' | 'isolation' | 'sandbox'>) => Promise<Egress> {
-  return async ({ name, isolation, sandbox }) =>
-    openEgress({ server: name, allowedDomains: sandbox?.network.allowedDomains ?? [], ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }) }, {
+function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (settings: Pick<ServerSettings, 'name' | 'isolation' | 'sandbox' | 'confinement'>) => Promise<Egress> {
+  return async ({ name, isolation, sandbox, confinement }) =>
+    openEgress({ server: name, allowedDomains: sandbox?.network.allowedDomains ?? [], closedHosts: confinement?.closedHosts ?? [], ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }) }, {
       onBlocked: (blocked) => appendQuietly(audit, { type: 'server', event: 'egress-blocked', outcome: 'deny', ...blocked }),
     });
 }
@@ -91,7 +99,7 @@ function shellFor(current: () => Config, shared: Pick<Shared, 'audit'> & { reado
   const direct = directShell(shared.owner);
   const jailed = jailedShell(() => {
     const { workspace, bash: { sandbox }, state, audit, controlFiles } = current();
-    return { workspace, sandbox, hidden: [state, audit.folder, ...socketFolders(current())], fixed: controlFiles, openEgress: () => egressFor(current, shared)({ name: 'workspace', sandbox }) };
+    return { workspace, sandbox, hidden: [state, audit.folder, ...socketFolders(current())], fixed: controlFiles, openEgress: (confinement) => egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }) };
   });
   return (command) => (current().bash.isolation === 'direct' ? direct(command) : jailed(command));
 }

@@ -1,5 +1,4 @@
 /** Owns the making of a policy from configuration, YAML rules, Rego and bundles; refuses all of it when any part has a fault. */
-import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
@@ -8,9 +7,9 @@ import { TollgateError } from '../catalogs/errors.ts';
 import { readBundle, type Bundle } from './bundle.ts';
 import { compileRego } from './compile.ts';
 import { confiningRules, type Confining } from './confinement.ts';
-import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-policy.ts';
+import type { CompiledPolicy } from './compiled-policy.ts';
 import { findFaults } from './judge.ts';
-import { ENTRYPOINTS, hashLibrary, readLibrary } from './library.ts';
+import { hashLibrary, readLibrary } from './library.ts';
 import { findOpa } from './opa.ts';
 import { compileMode, mayBe, type ModeData } from './modes.ts';
 import type { BundleServer, ModeSettings } from './port.ts';
@@ -19,7 +18,7 @@ import type { RegoFacts, RegoRule } from './rego.ts';
 import { nameOf, RemoteBundle } from './remote-bundle.ts';
 import { compileRules, type CompiledRules, type RuleDocument } from './rules.ts';
 import { compileSettings, type Settings } from './settings.ts';
-import { WorkerEvaluator } from './workers.ts';
+import { readyParts, startReady, startWorkers } from './start.ts';
 
 /** Where policy comes from: a YAML rules file, Rego (a folder or a file), or a built bundle. */
 export interface SourceSettings extends ModeSettings {
@@ -56,9 +55,6 @@ export interface PolicyParts {
   readonly deadlineMs?: number;
 }
 
-const DEADLINE_MS = 50;
-/** User Rego sees arguments whole, so its input may be larger than that of the library alone. */
-const WORKER_LIMITS = { inputBytes: 2 * 1024 * 1024, memoryBytes: 256 * 1024 * 1024 } as const;
 const NO_SETS: RegoFacts['sets'] = { deny: false, ask: false, allow: false };
 /** A bundle that does not say may define any. */
 const ALL_SETS: RegoFacts['sets'] = { deny: true, ask: true, allow: true };
@@ -85,10 +81,8 @@ export async function loadPolicy(parts: PolicyParts): Promise<CompiledPolicy> {
 }
 
 /** Starts what was compiled. Throws POLICY_INVALID when the module cannot be loaded. */
-export async function startPolicy({ wasm, data, rules, confining, foreign, remote }: CompiledParts, deadlineMs = DEADLINE_MS): Promise<CompiledPolicy> {
-  const revision = createHash('sha256').update(wasm).update(data).digest('hex');
-  const evaluator = foreign ? await startWorkers(wasm, data) : new LibraryEvaluator(wasm, data);
-  return new CompiledPolicy(evaluator, { revision, rules: rules.list.length, deadlineMs, zones: rules.zones, located: rules.rules, confining, ...(remote === undefined ? {} : { remote }) });
+export async function startPolicy(compiled: CompiledParts, deadlineMs?: number): Promise<CompiledPolicy> {
+  return startReady(readyParts(compiled), deadlineMs);
 }
 
 /** Reads and compiles all sources. Throws as `loadPolicy`. */
@@ -121,12 +115,6 @@ export async function readRules(parts: PolicyParts): Promise<readonly RuleDocume
   return [...parts.rules, ...(await readRuleFiles(parts))];
 }
 
-async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> {
-  const workers = new WorkerEvaluator({ wasm, data, entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list], limits: WORKER_LIMITS });
-  await workers.start();
-  return workers;
-}
-
 type UserPolicy = Bundle & { readonly modes: Readonly<Record<string, ModeData>>; readonly mode: ModeData; readonly sets: RegoFacts['sets']; readonly remote?: RemoteBundle };
 
 /** User Rego or a bundle; two modules cannot be folded into one decision. */
@@ -145,7 +133,7 @@ async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
 }
 
 /** What is fetched takes the place of a bundle that works only when it works too. */
-async function judgeBundle(bundle: Bundle): Promise<void> {
+export async function judgeBundle(bundle: Bundle): Promise<void> {
   requireLibrary(bundle, 'It');
   (await startWorkers(bundle.wasm, JSON.stringify(bundle.data))).close();
 }

@@ -75,7 +75,7 @@ async function launch(desk: ShellDesk, args: BashArgs, input: boolean): Promise<
     throw explain(error, relative);
   });
   try {
-    return await desk.sessions.launch(desk.scope, { command: args.command, cwd: folder.forChild(), folder: path.join(desk.root, relative), home: desk.root, input });
+    return await desk.sessions.launch(desk.scope, { command: args.command, cwd: folder.forChild(), folder: path.join(desk.root, relative), home: desk.root, input, ...(desk.confinement === undefined ? {} : { confinement: desk.confinement }) });
   } finally {
     await folder.close();
   }

@@ -10,6 +10,7 @@ export interface Desk {
   readonly signal: AbortSignal;
   readonly cap?: UpstreamCall['cap'];
   readonly mayRead?: UpstreamCall['mayRead'];
+  readonly confinement?: UpstreamCall['confinement'];
   readonly versions: Versions;
   readonly locks: Locks;
 }

@@ -1,5 +1,6 @@
 /** Owns the start of the agent's commands in a sandbox of their own; refuses to run one outside of it when none can be made. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Confinement } from '../../catalogs/confinement.ts';
 import type { Egress } from '../launch.ts';
 import type { Jailed } from '../sandbox/jail.ts';
 import { proveIsolation } from '../sandbox/selftest.ts';
@@ -16,7 +17,7 @@ export interface ShellSettings {
   readonly hidden: readonly string[];
   /** Never writable where a command sees them: what decides what the agent may do. */
   readonly fixed: readonly string[];
-  readonly openEgress?: () => Promise<Egress>;
+  readonly openEgress?: (confinement: Confinement | undefined) => Promise<Egress>;
 }
 
 const TERM_MS = 2000;
@@ -28,7 +29,7 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
   return async (command) => {
     const given = settings();
     await proveIsolation(given.workspace);
-    const egress = given.sandbox.network.allowedDomains.length === 0 ? undefined : await given.openEgress?.();
+    const egress = given.sandbox.network.allowedDomains.length === 0 ? undefined : await given.openEgress?.(command.confinement);
     try {
       const jailed = await startJailed(jailOf(command, given, egress));
       if (egress !== undefined) jailed.child.once('exit', () => void egress.close());
@@ -40,14 +41,14 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
   };
 }
 
-function jailOf({ command, folder, home, input }: Command, { workspace, sandbox, hidden, fixed }: ShellSettings, egress: Egress | undefined): Parameters<typeof startJailed>[0] {
+function jailOf({ command, folder, home, input, confinement }: Command, { workspace, sandbox, hidden, fixed }: ShellSettings, egress: Egress | undefined): Parameters<typeof startJailed>[0] {
   const { shell, args, env } = shellOf(command, home);
   const { PATH: _search, ...rest } = env;
   const { allowRead, allowWrite, denyRead } = sandbox.filesystem;
   const seen = fixed.filter((file) => allowWrite.some((folder) => file.startsWith(`${folder}/`)));
   return {
     command: shell, args, env: rest, cwd: folder, workspace, read: [...allowRead, ...seen], write: allowWrite, hidden: [...denyRead, ...hidden], limits: sandbox.limits, input,
-    ...(egress !== undefined && { egress }),
+    ...(confinement !== undefined && { confinement }), ...(egress !== undefined && { egress }),
   };
 }
 

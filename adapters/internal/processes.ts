@@ -4,6 +4,7 @@ import type { ChildProcess } from 'node:child_process';
 import { accessSync, constants, existsSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Confinement } from '../../catalogs/confinement.ts';
 import { withoutForeign } from '../sandbox/descriptors.ts';
 import { killMarked, MARK, newMark } from '../strays.ts';
 
@@ -24,6 +25,8 @@ export interface Command {
   /** Becomes HOME. */
   readonly home: string;
   readonly input: boolean;
+  /** What rules close to it; only a sandbox can. */
+  readonly confinement?: Confinement;
 }
 
 /** A command that was started, and its end. */

@@ -126,7 +126,7 @@ class Workspace implements PrimitiveBackend {
 
   #act(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
     const { root, sessions } = this.#ready();
-    const sight = { ...(call.cap === undefined ? {} : { cap: call.cap }), ...(call.mayRead === undefined ? {} : { mayRead: call.mayRead }) };
+    const sight = { ...(call.cap === undefined ? {} : { cap: call.cap }), ...(call.mayRead === undefined ? {} : { mayRead: call.mayRead }), ...(call.confinement === undefined ? {} : { confinement: call.confinement }) };
     const desk = { root, scope: call.scope, signal, ...sight, versions: this.#versions, locks: this.#locks };
     // checkArguments has just compared the arguments with the schemas that these types write out.
     const args: unknown = call.args.value;

@@ -5,6 +5,8 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Egress } from '../launch.ts';
 import type { SandboxSettings } from '../settings.ts';
 import { bridge, EGRESS_SOCKET } from './bubblewrap.ts';
+import { isWithin, type Closed } from './closed.ts';
+import { layOver } from './covers.ts';
 import type { Identity } from './jail.ts';
 import { findProgram } from './programs.ts';
 
@@ -20,6 +22,8 @@ export interface Contained {
   readonly env: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly sandbox: SandboxSettings;
+  /** What rules close of that; absent: nothing. */
+  readonly closed?: Closed;
   readonly hidden: readonly string[];
   readonly egress?: Egress;
   readonly identity: Identity;
@@ -78,13 +82,14 @@ function namesOf(contained: Contained): readonly string[] {
 }
 
 /** Binds of what is allowed; what is hidden in them is covered: a folder by an empty one, a file by /dev/null. */
-function mountsOf({ sandbox: { filesystem }, hidden, egress }: Contained): readonly string[] {
+function mountsOf({ sandbox: { filesystem }, hidden, egress, closed = new Map() }: Contained): readonly string[] {
   const bind = (from: string, to: string, writable: boolean): string => ['type=bind', field('source', from), field('target', to), ...(writable ? [] : ['readonly'])].join(',');
   const cover = (file: string): string => (statSync(file).isDirectory() ? ['type=tmpfs', field('target', file), 'tmpfs-size=4096', 'tmpfs-mode=0'].join(',') : bind('/dev/null', file, false));
   const seen = [...filesystem.allowWrite.map((file) => [file, true] as const), ...filesystem.allowRead.map((file) => [file, false] as const)].filter(([file]) => existsSync(file));
-  const covered = [...filesystem.denyRead, ...hidden].filter((file) => existsSync(file)).map((file) => realpathSync(file)).filter((file) => seen.some(([folder]) => file === folder || file.startsWith(`${folder}/`)));
+  const masks = [...filesystem.denyRead, ...hidden].filter((file) => existsSync(file)).map((file) => realpathSync(file)).filter((file) => seen.some(([folder]) => isWithin(file, folder)));
+  const layers = layOver({ mounts: seen.map(([file, writable]) => ({ from: file, to: file, writable })), masks }, closed);
   const ways = egress === undefined ? [] : [bind(egress.socket, EGRESS_SOCKET, false), ...egress.mounts.map(({ from, to }) => bind(from, to, false))];
-  return [...seen.map(([file, writable]) => bind(file, file, writable)), ...covered.map(cover), ...ways];
+  return [...layers.mounts.map(({ from, to, writable }) => bind(from, to, writable)), ...layers.masks.map(cover), ...ways];
 }
 
 /** Mounts are read as a line of CSV: a comma in a path would begin another option. */

@@ -1,21 +1,27 @@
 /** Owns how what is closed is laid over what is given, and kept in its place; refuses to let a program move it away to uncover it. */
 import path from 'node:path';
-import type { Confinement } from '../../catalogs/confinement.ts';
+import { NO_CONFINEMENT } from '../../catalogs/confinement.ts';
 import { unite, type Mount, type Plan } from './bubblewrap.ts';
-import { findClosed, isWithin } from './closed.ts';
+import { findClosed, isWithin, type Closed } from './closed.ts';
 import { HOME } from './jail.ts';
 import type { Jail } from './jail.ts';
 
-const NOTHING: Confinement = { hidden: { inside: [], outside: [] }, fixed: { inside: [], outside: [] }, closedHosts: [] };
-
 /** The plan with what rules close of it. Throws SANDBOX_UNAVAILABLE as findClosed. */
-export async function coverPlan(plan: Plan, { workspace, confinement = NOTHING }: Pick<Jail, 'workspace' | 'confinement'>): Promise<Plan> {
-  const closed = await findClosed(confinement, { workspace, roots: outermost(plan.given) });
+export async function coverPlan(plan: Plan, { workspace, confinement = NO_CONFINEMENT }: Pick<Jail, 'workspace' | 'confinement'>): Promise<Plan> {
+  const layers = layOver(plan, await findClosed(confinement, { workspace, roots: outermost(plan.given) }));
+  return { ...plan, ...layers, cwd: layers.masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd };
+}
+
+/** Mounts, outermost first, and what is masked after them. */
+export type Layers = Pick<Plan, 'mounts' | 'masks'>;
+
+/** Lays what is closed over what is given. */
+export function layOver(given: Layers, closed: Closed): Layers {
   const [hidden, fixed] = (['hidden', 'fixed'] as const).map((one) => [...closed].filter(([, closure]) => closure === one).map(([at]) => at)) as [string[], string[]];
-  const masks = outermost([...plan.masks, ...hidden]);
-  const mounts = unite([...plan.mounts.map((mount) => (fixed.some((folder) => isWithin(mount.to, folder)) ? { ...mount, writable: false } : mount)), ...fixed.map((at) => ({ from: at, to: at, writable: false }))]);
+  const masks = outermost([...given.masks, ...hidden]);
+  const mounts = unite([...given.mounts.map((mount) => (fixed.some((folder) => isWithin(mount.to, folder)) ? { ...mount, writable: false } : mount)), ...fixed.map((at) => ({ from: at, to: at, writable: false }))]);
   const kept = [...mounts.map(({ to }) => to), ...masks].flatMap((at) => keepersOf(at, mounts));
-  return { ...plan, masks, mounts: unite([...kept, ...mounts]), cwd: masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd };
+  return { masks, mounts: unite([...kept, ...mounts]) };
 }
 
 /**
@@ -30,7 +36,7 @@ function keepersOf(at: string, mounts: readonly Mount[]): readonly Mount[] {
 }
 
 /** Without those that lie in another. */
-function outermost(files: readonly string[]): readonly string[] {
+export function outermost(files: readonly string[]): readonly string[] {
   const all = [...new Set(files)].sort((one, other) => one.length - other.length);
   return all.filter((file, index) => !all.slice(0, index).some((folder) => isWithin(file, folder)));
 }

@@ -11,17 +11,18 @@ import { plural } from './print.ts';
 /** Prints what was read and what was reported on; throws what refuses the load. */
 export async function runCheck(options: CommonOptions, io: Io, check: Check): Promise<number> {
   const config = readConfig(options, io);
-  const { revision, rules } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
+  const { revision, rules, unbound } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
   const unknown = await missingSecrets(config, io);
   const facts = {
     file: config.file, servers: config.servers.size, principals: config.principals.length, profiles: config.profiles.size,
-    policies: config.policies.length, rules, revision, warnings: config.warnings, missingSecrets: unknown.names,
+    policies: config.policies.length, rules, revision, warnings: config.warnings, unbound, missingSecrets: unknown.names,
   };
   if (options.json === true) {
     io.stdout(`${JSON.stringify(facts)}\n`);
     return EXIT.ok;
   }
   for (const { file, line, column, message } of config.warnings) io.stderr(`${file}:${line}:${column}: ${message}\n`);
+  for (const line of unbound) io.stderr(`${line}\n`);
   for (const line of unknown.lines) io.stderr(`${line}\n`);
   const isEmpty = rules === 0 && config.policies.every(({ kind, mode }) => kind === 'yaml' || mode === 'off');
   const parts = [plural(facts.servers, 'server'), plural(facts.principals, 'principal'), plural(facts.profiles, 'profile'), `${plural(rules, 'YAML rule')} in all`, plural(facts.policies, 'policy source')];

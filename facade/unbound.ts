@@ -1,0 +1,34 @@
+/** Owns which programs must keep to rules on paths and hosts by themselves, and so who is told of rules that cannot bind them; refuses to bother where there are none. */
+import { PRIMITIVE_SEMANTICS } from '../catalogs/primitives/semantics.ts';
+import type { Policy, Principal } from '../policies/port.ts';
+import { isIsolated } from './backends.ts';
+import type { Config } from './config/config.ts';
+import { prospectOf } from './effect.ts';
+import { asPrincipal } from './wire/auth.ts';
+
+const WORKSPACE = 'workspace';
+
+/** A line for each rule, or for many of them, that does not bind the commands and isolated servers that somebody may use. */
+export async function findUnbound(config: Config, policy: Policy): Promise<readonly string[]> {
+  const callers = config.principals.map(asPrincipal);
+  const commanders = await findCommanders(config, policy, callers);
+  const profiles = callers.flatMap((caller) => caller.profiles.flatMap((name) => config.profiles.get(name) ?? []));
+  const reached = new Set(profiles.flatMap((profile) => [...profile.servers, ...Object.values(profile.primitives)]));
+  const servers = [...config.servers.values()].filter((server) => server.approved && isIsolated(server) && reached.has(server.name)).map(({ name }) => name);
+  const isJailed = config.bash.isolation === 'sandbox';
+  const bare = !isJailed && commanders.some((caller) => closesAny(policy, caller)) ? ['Commands of bash run without isolation: no rule on paths or hosts binds them.'] : [];
+  return [...bare, ...policy.unbound([...(isJailed && commanders.length > 0 ? [WORKSPACE] : []), ...servers])];
+}
+
+/** Who may run commands of the workspace, as far as a list can tell. */
+async function findCommanders(config: Config, policy: Policy, callers: readonly Principal[]): Promise<readonly Principal[]> {
+  const semantics = PRIMITIVE_SEMANTICS.get('bash') ?? { verb: 'execute' };
+  const holders = callers.filter((caller) => caller.profiles.some((name) => config.profiles.get(name)?.primitives.bash === WORKSPACE));
+  const verdicts = await Promise.all(holders.map((caller) => policy.list(caller, [{ server: WORKSPACE, tool: 'bash', ...prospectOf(semantics), primitive: 'bash' }])));
+  return holders.filter((_, index) => verdicts[index]?.[0]?.verdict !== 'never');
+}
+
+function closesAny(policy: Policy, caller: Principal): boolean {
+  const { hidden, fixed, closedHosts } = policy.confinement(WORKSPACE, caller);
+  return [hidden.inside, hidden.outside, fixed.inside, fixed.outside, closedHosts].some((list) => list.length > 0);
+}
