@@ -46,6 +46,7 @@ servers:
     transport: sse
     url: https://web.example/mcp
     headers: {X-Team: blue}
+    oauth: {grant: client_credentials, issuer: 'https://login.example', clientId: team-a, clientSecret: '\${secret:a}', scopes: [read], callbackPort: 7311}
 bash:
   isolation: sandbox
   filesystem: {allowRead: [sdk], allowWrite: [., cache], denyRead: [sdk/keys]}
