@@ -66,13 +66,15 @@ async function listFiles(folder: string, below = ''): Promise<readonly string[]>
 /** Relative names in a folder of our own: what is compiled is what was hashed, and the bytes do not depend on where it lay. */
 export async function stageFiles(files: readonly SourceFile[], staging: string): Promise<void> {
   await mkdir(path.join(staging, STAGED_LIBRARY), { recursive: true, mode: 0o700 });
-  await cp(CAPABILITIES, path.join(staging, 'capabilities.json'));
-  await cp(INPUT_SCHEMA, path.join(staging, 'input.json'));
-  for (const [name, bytes] of readLibrarySources()) await writeFile(path.join(staging, STAGED_LIBRARY, name), bytes);
-  for (const { staged, bytes } of files) {
-    await mkdir(path.dirname(path.join(staging, staged)), { recursive: true });
-    await writeFile(path.join(staging, staged), bytes);
-  }
+  await Promise.all([
+    cp(CAPABILITIES, path.join(staging, 'capabilities.json')),
+    cp(INPUT_SCHEMA, path.join(staging, 'input.json')),
+    ...[...readLibrarySources()].map(([name, bytes]) => writeFile(path.join(staging, STAGED_LIBRARY, name), bytes)),
+    ...files.map(async ({ staged, bytes }) => {
+      await mkdir(path.dirname(path.join(staging, staged)), { recursive: true });
+      await writeFile(path.join(staging, staged), bytes);
+    }),
+  ]);
 }
 
 /** The folders that `opa build` is given: names of data count from each of them. */

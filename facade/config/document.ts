@@ -39,8 +39,8 @@ const INDENTATION: readonly (readonly [start: string, message: string])[] = [
   ['Flow sequence', 'a closing `]` is missing before here; close the bracket that opens above'],
 ];
 
-/** A text that was read, as plain data that can go from one thread to another. */
-export interface PlainYaml {
+/** A text that was read, before it has a name. */
+interface PlainYaml {
   readonly value: unknown;
   readonly problems: readonly Omit<Problem, 'file'>[];
   readonly offsets: Offsets;
@@ -51,16 +51,11 @@ type Offsets = ReadonlyMap<string, { readonly key: number; readonly value: numbe
 
 /** Reads YAML 1.2. Never throws: what cannot be read stands in `problems`. */
 export function readYaml(file: string, text: string): YamlFile {
-  return nameYaml(file, parseYaml(text));
-}
-
-/** Gives what was read the name of its file. */
-export function nameYaml(file: string, { value, problems, offsets, lineStarts }: PlainYaml): YamlFile {
+  const { value, problems, offsets, lineStarts } = parseYaml(text);
   return { file, value, problems: problems.map((problem) => ({ file, ...problem })), placeOf: (path, part) => placeAt(lineStarts, offsetOf(offsets, path, part)) };
 }
 
-/** As `readYaml`, before it has a name. */
-export function parseYaml(text: string): PlainYaml {
+function parseYaml(text: string): PlainYaml {
   const lines = new LineCounter();
   const { tokens, tooDeepAt } = readTokens(text, lines);
   const problem = (offset: number, message: string): PlainYaml['problems'][number] => ({ ...placeAt(lines.lineStarts, offset), message });
@@ -122,7 +117,7 @@ function readTokens(text: string, lines: LineCounter): { readonly tokens: readon
   const parser = new Parser(lines.addNewLine);
   const tokens: CST.Token[] = [];
   for (const lexeme of new Lexer().lex(text)) {
-    tokens.push(...parser.next(lexeme));
+    for (const token of parser.next(lexeme)) tokens.push(token);
     if (parser.stack.length > MAX_DEPTH + 1) return { tokens, tooDeepAt: parser.offset };
   }
   return { tokens: [...tokens, ...parser.end()] };

@@ -1,5 +1,6 @@
 /** Owns what the opa program itself says of cases and of Rego tests: one process for all cases; refuses nothing that the built wasm would not. */
 import { randomUUID } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
@@ -86,7 +87,8 @@ export class OpaBench {
   /** A case that stops opa is found by halving, so that it spoils no other. */
   async #answer(questions: readonly Question[]): Promise<readonly unknown[]> {
     const file = `cases-${randomUUID()}.json`;
-    await writeFile(path.join(this.#folder, file), `{"cases":[${questions.map(asInput).join(',')}]}`);
+    // At once, so that opa runs before whoever called goes on.
+    writeFileSync(path.join(this.#folder, file), `{"cases":[${questions.map(asInput).join(',')}]}`);
     const files = [STAGED_LIBRARY, 'data.json', 'harness.rego', ...this.#user.map(({ staged }) => staged)].flatMap((name) => ['-d', name]);
     const run = await runOpa(this.#opa, ['eval', ...this.#opa.flags, '--format', 'json', ...(this.#user.length === 0 ? [] : ['--coverage']), '-i', file, ...files, 'data.tollgate_harness.answers'], this.#folder);
     if (run.code === 0) {

@@ -74,7 +74,8 @@ export async function runTests(request: TestRequest): Promise<TestReport> {
   const opa = typeof found === 'string' ? undefined : found;
   const compiled = await compileParts({ ...parts, ...(opa === undefined ? {} : { opa: opa.program }) });
   const bench = { user: await readSources(sources), tests: await readTests(files.rego), compiled };
-  const [wasm, told] = await Promise.all([askWasm(cases, compiled), opa === undefined ? undefined : askOpa(cases, opa, bench)]);
+  const told = opa === undefined ? undefined : await askBoth(cases, opa, bench);
+  const wasm = told?.wasm ?? (await askWasm(cases, compiled));
   const results = cases.map((one, number) => judge(one, { wasm: wasm[number] ?? { failed: 'it has no answer' }, ...(told === undefined ? {} : { opa: told.answers[number] ?? { failed: 'it has no answer' } }) }));
   const decisions = wasm.flatMap((answer) => ('decision' in answer ? [answer.decision] : []));
   const rules = ruleCoverage(compiled.rules, decisions, (id) => request.ownRules.includes(id));
@@ -109,7 +110,7 @@ async function askWasm(cases: readonly DraftedCase[], compiled: CompiledParts): 
   try {
     const answers: Answer[] = [];
     for (const [number, one] of cases.entries()) {
-      // The library answers in this thread: without a pause, opa would not be started before the last case.
+      // The library answers in this thread: without a pause, nobody would read what opa says before the last case.
       if (number % PAUSE_AFTER === 0) await setImmediate();
       answers.push(await askOne(policy, one));
     }
@@ -133,16 +134,17 @@ interface Bench {
   readonly compiled: CompiledParts;
 }
 
-async function askOpa(cases: readonly DraftedCase[], opa: Opa, { user, tests, compiled }: Bench): Promise<{ readonly answers: readonly Answer[]; readonly rego: readonly RegoTest[]; readonly coverage: Coverage }> {
+/** opa is asked first: it answers in processes of its own, while wasm decides in this one. */
+async function askBoth(cases: readonly DraftedCase[], opa: Opa, { user, tests, compiled }: Bench): Promise<{ readonly answers: readonly Answer[]; readonly wasm: readonly Answer[]; readonly rego: readonly RegoTest[]; readonly coverage: Coverage }> {
   const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-test-'));
   try {
     const bench = await OpaBench.prepare(opa, { folder, files: user, tests, data: compiled.data });
     const questions = cases.map((one) => 'input' in one
       ? { list: false, input: callInputText(one.input, { project: !compiled.foreign, zones: compiled.rules.zones }), time: one.input.time }
       : { list: true, input: listInputText(one.principal, one.tools), time: NOON });
-    const [values, rego] = await Promise.all([bench.answer(questions), bench.test()]);
+    const [values, rego, wasm] = await Promise.all([bench.answer(questions), bench.test(), askWasm(cases, compiled)]);
     const answers = values.map((value, number) => readAnswer(value, cases[number]));
-    return { answers, rego, coverage: bench.coverage.result };
+    return { answers, wasm, rego, coverage: bench.coverage.result };
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

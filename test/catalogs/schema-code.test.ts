@@ -50,7 +50,7 @@ describe.each(CODED_SCHEMAS)('the code of %s', (schema) => {
   it('says what the schema says when any part is another, or one more', () => {
     const places = placesOf(SOUND[schema]);
     let fitting = 0;
-    fc.assert(fc.property(fc.constantFrom(...places), fc.option(fc.string(), { nil: undefined }), other, (at, extra, by) => {
+    fc.assert(fc.property(fc.constantFrom(...places), fc.option(fc.string().filter((key) => key !== 'length'), { nil: undefined }), other, (at, extra, by) => {
       const value = replaceAt(SOUND[schema], extra === undefined ? at : [...at.slice(0, -1), extra], by);
       const fits = judge(value);
       if (fits) fitting += 1;
