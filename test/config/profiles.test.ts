@@ -7,9 +7,9 @@ import { withProject } from './project.ts';
 
 const YAML = `
 servers: {a: {command: x, mapping: server-filesystem}, b: {command: x}, c: {command: x}}
-expose: {primitives: {read: a, bash: workspace}, tools: [a.x, b.*]}
+expose: {primitives: {read: a, bash: workspace}, tools: [c.x, b.*]}
 profiles:
-  one: {servers: [a, b], budgets: [{id: n, scope: run, calls: 1}], caps: {bytes: 2000, lines: 5}}
+  one: {servers: [a, b, c], budgets: [{id: n, scope: run, calls: 1}], caps: {bytes: 2000, lines: 5}}
   two: {servers: [b, c], expose: {tools: [{tool: b.x, name: bx, description: two}]}, budgets: [{id: n, scope: run, calls: 2}, {id: m, scope: run, calls: 3}], caps: {bytes: 3000}, schemaProfile: flat, plan: true}
   three: {servers: [c], expose: {primitives: {}, tools: [{tool: b.x, name: bx, description: three}]}}
 `.replace('three: {servers: [c]', 'three: {servers: [b, c]');
@@ -32,9 +32,9 @@ describe('profiles', () => {
   it('without an expose of its own it takes the file\'s, less the tools of servers that it does not reach', () => {
     withProject((project) => {
       const { profiles } = project.config(YAML);
-      expect(profiles.get('one')).toMatchObject({ servers: ['a', 'b'], primitives: { read: 'a', bash: 'workspace' }, expose: [{ tool: 'a.x', pins: {} }, { tool: 'b.*', pins: {} }] });
+      expect(profiles.get('one')).toMatchObject({ servers: ['a', 'b', 'c'], primitives: { read: 'a', bash: 'workspace' }, expose: [{ tool: 'c.x', pins: {} }, { tool: 'b.*', pins: {} }] });
       // A server that serves a primitive is reached: the effect names it.
-      expect(profiles.get('default')).toMatchObject({ servers: ['a'], expose: [{ tool: 'a.x' }] });
+      expect(profiles.get('default')).toMatchObject({ servers: ['a'], expose: [] });
       expect(profiles.get('two')?.primitives).toEqual({ read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' });
       expect(profiles.get('three')?.primitives).toEqual({});
     });
@@ -55,9 +55,10 @@ describe('profiles', () => {
         name: 'one+two+three',
         servers: ['a', 'b', 'c'],
         primitives: { read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' },
-        expose: [{ tool: 'a.x', pins: {} }, { tool: 'b.*', pins: {} }, { tool: 'b.x', name: 'bx', description: 'three', pins: {} }],
+        expose: [{ tool: 'c.x', pins: {} }, { tool: 'b.*', pins: {} }, { tool: 'b.x', name: 'bx', description: 'three', pins: {} }],
         budgets: [{ id: 'n', scope: 'run', calls: 2, when: {} }, { id: 'm', scope: 'run', calls: 3, when: {} }],
         caps: { bytes: 3000, lines: 5 },
+        lifetimes: {},
         schemaProfile: 'flat',
         plan: true,
       });
