@@ -82,6 +82,7 @@ function settle(steps: readonly Step[]): Standing {
 /** `*` stands for any characters. Each part is looked for once, from left to right, so no name can make it slow. */
 export function matchesName(pattern: string, name: string): boolean {
   const parts = pattern.split('*');
+  if (parts.length === 1) return pattern === name;
   const [first = '', last = ''] = [parts[0], parts.at(-1)];
   if (name.length < first.length + last.length || !name.startsWith(first) || !name.endsWith(last)) return false;
   const end = name.length - last.length;
