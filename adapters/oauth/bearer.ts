@@ -130,7 +130,8 @@ export class Bearer {
 
   #needsPerson(what: string): TollgateError {
     const { name } = this.#parts.settings;
-    return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what}.`, next: `Run \`tollgate login ${name}\`, then call again.` });
+    // The state of a server is shown by the message alone, so that names the command too.
+    return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what} (tollgate login ${name}).`, next: `Run \`tollgate login ${name}\`, then call again.` });
   }
 }
 

@@ -21,7 +21,7 @@ export function addLogin({ program, io, signIns, done }: LoginCommands): void {
     program.command(name).description(about).addArgument(new Argument('<server>', 'a remote server of tollgate.yaml'))
       .option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON');
   add('login', 'sign in to a remote server (OAuth)').option('--no-browser', 'open no browser, only print the address')
-    .addHelpText('after', '\nExamples:\n  $ tollgate login linear\n  $ tollgate login linear --no-browser   on a machine without one: forward the port of the address that is shown')
+    .addHelpText('after', '\nExamples:\n  $ tollgate login linear\n  $ tollgate login linear --no-browser\nOn a machine without a browser, forward the port of redirect_uri in the\naddress to it, and open the address where there is one.')
     .action(async (server: string, options: LoginOptions & { browser: boolean }) => done(await (await import('./login.ts')).runLogin({ ...options, server }, io, signIns)));
   add('logout', 'forget the sign-in to a remote server, and take it back')
     .action(async (server: string, options: LoginOptions) => done(await (await import('./login.ts')).runLogout({ ...options, server }, io, signIns)));

@@ -24,8 +24,8 @@ export async function runLogin(options: Named & { readonly browser: boolean }, i
     void io.stopped.then(() => stop.abort());
     const opens = options.browser && io.isTTY && options.json !== true;
     const show: SignInParts['show'] = ({ address, issuer, scopes }) => {
-      const rights = scopes.length === 0 ? '' : `It asks for: ${scopes.join(', ')}.\n`;
-      io.stderr(printable(`Consent at ${new URL(issuer).host} within five minutes, in a browser of this machine:`) + `\n\n  ${address.href}\n\n${printable(rights).trimEnd()}\n`);
+      const rights = scopes.length === 0 ? '' : `It asks for: ${printable(scopes.join(', '))}.\n`;
+      io.stderr(`Consent at ${new URL(issuer).host} within five minutes, in a browser of this machine:\n\n  ${address.href}\n\n${rights}`);
       if (opens) openBrowser(address, io);
     };
     const signedIn = await signIns.signIn({ ...opened, show, signal: stop.signal });

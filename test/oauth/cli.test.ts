@@ -57,7 +57,7 @@ describe('tollgate login and logout', () => {
     const signedIn = await login();
     expect(signedIn).toMatchObject({ code: 0, out: '' });
     expect(signedIn.err).toMatch(/Consent at 127\.0\.0\.1:\d+ within five minutes/);
-    expect(signedIn.err).toContain('It asks for: read.');
+    expect(signedIn.err).toContain('It asks for: read.\n');
     expect(signedIn.err).toContain('Signed in to tracker with read; it renews itself.');
     const list = await cli(project, ['secret', 'list']);
     expect(list.out).toMatch(/oauth:tracker +vault +20\d\d-\d\d-\d\d \d\d:\d\d +tracker/);

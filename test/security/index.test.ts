@@ -25,7 +25,8 @@
  * D  57, 58            rebinding, no token         wire/gate, wire/auth, wire/http
  *    59                token passthrough           security/callers, adapters/remote
  *    60                session of another          wire/http, wire/sessions; spills of another: security/callers, output/shape
- *    61, 62            era of 2026-07-28, OAuth    later
+ *    61                era of 2026-07-28           later
+ *    62                addresses of OAuth          oauth/sign-in; a browser without a shell: oauth/cli
  * F, G 75 to 113       sandbox, reliability        security/faults, which reads the table of docs/threat-model.md
  */
 import { existsSync, readFileSync } from 'node:fs';
@@ -37,7 +38,7 @@ const table = /\/\*\*[\s\S]*?\*\//.exec(readFileSync(import.meta.filename, 'utf8
 
 describe('the table above', () => {
   it('names files that are there, and all files of this folder', () => {
-    const named = new Set([...table.matchAll(/\b(?:adapters|call|catalogs|corpora|output|properties|rpc|security|stories|wire|workspace)\/[a-z]+\b/g)].map(([file]) => file));
+    const named = new Set([...table.matchAll(/\b(?:adapters|call|catalogs|corpora|oauth|output|properties|rpc|security|stories|wire|workspace)\/[a-z]+(?:-[a-z]+)?\b/g)].map(([file]) => file));
     expect(named.size).toBeGreaterThan(25);
     for (const file of named) expect(existsSync(path.join(tests, `${file}.test.ts`)), file).toBe(true);
     for (const file of ['smuggling', 'definitions', 'results', 'callers']) expect(named).toContain(`security/${file}`);
