@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { loadMapping } from '../catalogs/primitives/mapping.ts';
 import type { Config, ServerConfig } from './config/config.ts';
-import { readAhead } from './config/ahead.ts';
+import { readYaml } from './config/document.ts';
 
 /** Parts for `loadPolicy`. `cache` keeps built Rego; the default is in the state folder. */
 export function policyParts(config: Config, options: { readonly opa?: string; readonly cache?: string }) {
@@ -14,7 +14,7 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
     cache: options.cache ?? path.join(config.state, 'policy'),
     rules: [controlRule(config), ...(config.rules.length === 0 ? [] : [{ ...config.ruleDocument, mode: 'enforce' as const }])],
     sources: config.policies,
-    readYaml: readAhead,
+    readYaml,
     ...(options.opa === undefined ? {} : { opa: options.opa }),
   };
 }

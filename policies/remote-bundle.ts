@@ -18,6 +18,17 @@ export interface RemoteOptions {
   readonly judge: (bundle: Bundle) => Promise<void>;
 }
 
+/** A bundle that was loaded, as plain data: another thread goes on with it. */
+export interface RemoteState {
+  readonly options: Omit<RemoteOptions, 'judge'>;
+  readonly active: string;
+  readonly failures: number;
+  readonly told: string;
+  readonly remarks: readonly string[];
+}
+
+const FRESH = { active: '', failures: 0, told: '', remarks: [] } as const;
+
 /** A bundle on this disk. */
 interface Kept {
   readonly bundle: Bundle;
@@ -46,15 +57,16 @@ export class RemoteBundle {
   readonly #file: string;
   readonly #stop = new AbortController();
   #timer: NodeJS.Timeout | undefined;
-  #active = '';
-  #failures = 0;
+  #active: string;
+  #failures: number;
   /** The failure that was told last, so that each is told once. */
-  #told = '';
+  #told: string;
   /** Lines for a person: why the bundle is not the newest. */
-  remarks: readonly string[] = [];
+  remarks: readonly string[];
 
-  constructor(options: RemoteOptions) {
+  constructor(options: RemoteOptions, { active, failures, told, remarks }: Omit<RemoteState, 'options'> = FRESH) {
     this.#options = options;
+    [this.#active, this.#failures, this.#told, this.remarks] = [active, failures, told, remarks];
     this.#file = path.join(options.cache, 'bundles', createHash('sha256').update(options.server.url).digest('hex').slice(0, 32));
   }
 
@@ -86,6 +98,11 @@ export class RemoteBundle {
         if (!this.#stop.signal.aborted) this.follow(told);
       });
     }, pause).unref();
+  }
+
+  get state(): RemoteState {
+    const { judge: _, ...options } = this.#options;
+    return { options, active: this.#active, failures: this.#failures, told: this.#told, remarks: this.remarks };
   }
 
   close(): void {

@@ -142,6 +142,6 @@ function allowed(from: string, to: string): boolean {
   if (!FOLDERS.some((folder) => folder === target) || home === target) return true;
   if (home === 'catalogs') return false;
   if (home === 'adapters' || home === 'policies') return target === 'catalogs';
-  if (/^facade\/(main|wiring|offline)\.ts$/.test(from) || target === 'catalogs') return true;
+  if (/^facade\/(main|wiring|offline|compile-thread)\.ts$/.test(from) || target === 'catalogs') return true;
   return to === 'adapters/port.ts' || to === 'policies/port.ts' || to === 'policies/authoring.ts' || to.startsWith('adapters/rpc/');
 }

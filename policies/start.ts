@@ -1,0 +1,42 @@
+/** Owns the start of a policy that was compiled: in this thread, or in workers when it holds what others wrote; compiles nothing. */
+import { createHash } from 'node:crypto';
+import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-policy.ts';
+import type { CompiledParts } from './engine.ts';
+import { ENTRYPOINTS } from './library.ts';
+import type { LocatedRule } from './rules.ts';
+import { WorkerEvaluator } from './workers.ts';
+
+/** All that a policy is started with. */
+export interface ReadyParts extends Omit<CompiledParts, 'rules'> {
+  /** SHA-256 over module and data. */
+  readonly revision: string;
+  /** The number of rules in YAML that count. */
+  readonly rules: number;
+  /** Time zones whose clocks the rules read. */
+  readonly zones: readonly string[];
+  /** All rules in YAML. */
+  readonly located: readonly LocatedRule[];
+}
+
+const DEADLINE_MS = 50;
+/** User Rego sees arguments whole, so its input may be larger than that of the library alone. */
+const WORKER_LIMITS = { inputBytes: 2 * 1024 * 1024, memoryBytes: 256 * 1024 * 1024 } as const;
+
+/** What a start needs of the compiled rules. */
+export function readyParts({ rules, ...parts }: CompiledParts): ReadyParts {
+  const revision = createHash('sha256').update(parts.wasm).update(parts.data).digest('hex');
+  return { ...parts, revision, rules: rules.list.length, zones: rules.zones, located: rules.rules };
+}
+
+/** Starts a policy; `deadlineMs` is the time of one decision of user Rego. Throws POLICY_INVALID when the module cannot be loaded. */
+export async function startReady({ wasm, data, foreign, ...parts }: ReadyParts, deadlineMs = DEADLINE_MS): Promise<CompiledPolicy> {
+  const evaluator = foreign ? await startWorkers(wasm, data) : new LibraryEvaluator(wasm, data);
+  return new CompiledPolicy(evaluator, { ...parts, deadlineMs });
+}
+
+/** Evaluates what others wrote. Throws POLICY_INVALID when the module cannot be loaded. */
+export async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> {
+  const workers = new WorkerEvaluator({ wasm, data, entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list], limits: WORKER_LIMITS });
+  await workers.start();
+  return workers;
+}

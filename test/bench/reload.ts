@@ -1,0 +1,79 @@
+/** Owns the measuring of reloads: how long the event loop stands still while rules are edited, by their number. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { loadConfig } from '../../facade/config/load.ts';
+import { assemble } from '../../facade/main.ts';
+
+/** Milliseconds: medians over the reloads of one number of rules. */
+export interface ReloadTiming {
+  readonly rules: number;
+  /** Until the first configuration is in force. */
+  readonly start: number;
+  /** From the edit until the next one is. */
+  readonly reload: number;
+  /** The longest time for which no call could have gone on. */
+  readonly held: number;
+}
+
+/** One file holds as many values as the reader takes. */
+const A_FILE = 1000;
+
+/** Rules for tools of ten servers; `edit` changes the message of the last one. */
+function ruleText(file: number, count: number, edit: number): string {
+  const rules = Array.from({ length: count }, (_, number) => {
+    const message = number === count - 1 ? `Edit ${edit}.` : 'It is so.';
+    return `  - id: r${file}-${number}\n    outcome: ${number % 5 === 0 ? 'allow' : 'deny'}\n    message: ${message}\n    when:\n      tools: [s${number % 10}.t${file}-${number}]\n      paths: ["src/${number}/**", "**/*.pem"]\n`;
+  });
+  return `rules:\n${rules.join('')}`;
+}
+
+async function measureOne(rules: number, rounds: number): Promise<ReloadTiming> {
+  const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bench-'));
+  mkdirSync(path.join(folder, 'work'));
+  const names = Array.from({ length: Math.ceil(rules / A_FILE) }, (_, file) => `rules-${file}.yaml`);
+  const write = (edit: number): void => names.forEach((name, file) => writeFileSync(path.join(folder, name), ruleText(file, Math.min(A_FILE, rules - file * A_FILE), edit)));
+  write(0);
+  const servers = Array.from({ length: 10 }, (_, number) => `s${number}: {command: none, isolation: direct, approved: true}`);
+  const file = path.join(folder, 'tollgate.yaml');
+  writeFileSync(file, `version: 1\nworkspace: ./work\nstate: ./state\nservers: {${servers.join(', ')}}\nprincipals: [{id: bench, role: agent, profiles: [default], stdio: true}]\nprofiles: {default: {servers: []}}\npolicies: [${names.join(', ')}]\n`);
+  const read = () => loadConfig(file, { env: process.env, home: '/nowhere' });
+  const began = performance.now();
+  const assembled = await assemble(read(), {});
+  const start = performance.now() - began;
+  const times: { readonly reload: number; readonly held: number }[] = [];
+  for (let round = 1; round <= rounds; round += 1) {
+    write(round);
+    await sleep(200);
+    const delay = monitorEventLoopDelay({ resolution: 1 });
+    delay.enable();
+    const asked = performance.now();
+    await assembled.reload(read, false);
+    const reload = performance.now() - asked;
+    await sleep(50);
+    delay.disable();
+    times.push({ reload, held: delay.max / 1e6 });
+  }
+  await assembled.gateway.close();
+  rmSync(folder, { recursive: true, force: true });
+  const median = (of: 'reload' | 'held'): number => times.map((one) => one[of]).sort((a, b) => a - b)[Math.floor(rounds / 2)] ?? 0;
+  return { rules, start, reload: median('reload'), held: median('held') };
+}
+
+/** Measures small, large and very large policies. */
+export async function measureReload(rounds = 5): Promise<readonly ReloadTiming[]> {
+  const timings: ReloadTiming[] = [];
+  for (const rules of [20, 1000, 10_000]) timings.push(await measureOne(rules, rounds));
+  return timings;
+}
+
+/** A table. */
+export function formatReloads(timings: readonly ReloadTiming[]): string {
+  const rows = timings.map(({ rules, ...times }) => `| ${[rules, ...[times.start, times.reload, times.held].map((ms) => ms.toFixed(0))].join(' | ')} |\n`);
+  return `| rules | start, ms | reload, ms | calls held, ms |\n|---|---|---|---|\n${rows.join('')}`;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) process.stdout.write(formatReloads(await measureReload()));
