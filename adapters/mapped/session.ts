@@ -11,6 +11,8 @@ const POLL_MS = 150;
 /** Longer than the two seconds between TERM and KILL, and the backend's own second. */
 const KILL_MS = 6000;
 const MARK_MS = 1000;
+/** For the first mark, on a busy machine. */
+const BEGIN_MS = 3000;
 
 type End = NonNullable<Reported['end']>;
 
@@ -76,6 +78,9 @@ export class RemoteSession implements Reported {
     await this.refresh(work);
     if (this.#end !== undefined) return;
     this.#killed = true;
+    // A command that has only just begun has not told its group yet: without it only the shell would end, not its children.
+    await this.waitFor(work, { ms: BEGIN_MS, until: () => this.#group !== undefined });
+    if (this.#end !== undefined) return;
     if (this.#group !== undefined) {
       await endGroup(work, this.#group);
       // The shell around it now prints the last mark.

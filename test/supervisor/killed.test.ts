@@ -66,5 +66,5 @@ rules: [{id: all, outcome: allow, when: {}}]
     } finally {
       project.remove();
     }
-  }, 240_000);
+  }, 600_000);
 });
