@@ -7,7 +7,7 @@ export type Closure = 'hidden' | 'fixed';
 /** A place in the globs: what is left to match. Many globs share their beginnings. */
 class Step {
   readonly names = new Map<string, Step>();
-  readonly patterns = new Map<string, Step>();
+  readonly patterns = new Map<string, { readonly parts: readonly string[]; readonly after: Step }>();
   /** After `**`: any further name leads here again. */
   deep: Step | undefined;
   isDeep = false;
@@ -20,15 +20,44 @@ class Step {
       this.deep.isDeep = true;
       return this.deep;
     }
-    const known = name.includes('*') ? this.patterns : this.names;
-    const next = known.get(name) ?? new Step();
-    known.set(name, next);
+    const next = this.names.get(name) ?? this.patterns.get(name)?.after ?? new Step();
+    if (name.includes('*')) this.patterns.set(name, { parts: name.split('*'), after: next });
+    else this.names.set(name, next);
     return next;
   }
 }
 
-/** Where a walk stands in all globs at once; empty when nothing below can match. */
-export type Standing = ReadonlySet<Step>;
+/** Where a walk stands in all globs at once. */
+export class Standing {
+  readonly #steps: readonly Step[];
+  /** What the globs say of this very path. */
+  readonly closure: Closure | undefined;
+  /** After a name that fits no glob: most names. */
+  #otherwise: Standing | undefined;
+
+  constructor(steps: readonly Step[]) {
+    this.#steps = settle(steps);
+    const closures = new Set(this.#steps.map(({ closure }) => closure));
+    this.closure = closures.has('hidden') ? 'hidden' : closures.has('fixed') ? 'fixed' : undefined;
+  }
+
+  /** Nothing below can match. */
+  get isOver(): boolean {
+    return this.#steps.length === 0;
+  }
+
+  /** One name further down. */
+  descend(name: string): Standing {
+    let next: Step[] | undefined;
+    for (const { names, patterns } of this.#steps) {
+      const exact = names.get(name);
+      if (exact !== undefined) (next ??= []).push(exact);
+      for (const { parts, after } of patterns.values()) if (matchesName(parts, name)) (next ??= []).push(after);
+    }
+    if (next !== undefined) return new Standing([...next, ...this.#steps.filter(({ isDeep }) => isDeep)]);
+    return (this.#otherwise ??= this.#steps.length > 0 && this.#steps.every(({ isDeep }) => isDeep) ? this : new Standing(this.#steps.filter(({ isDeep }) => isDeep)));
+  }
+}
 
 /** Globs of one side, compiled together. */
 export class PathTree {
@@ -43,51 +72,29 @@ export class PathTree {
         last.closure = closure;
       }
     }
-    this.start = settle([root]);
+    this.start = new Standing([root]);
   }
-}
-
-/** One name further down. */
-export function descend(standing: Standing, name: string): Standing {
-  const next: Step[] = [];
-  for (const step of standing) {
-    if (step.isDeep) next.push(step);
-    const exact = step.names.get(name);
-    if (exact !== undefined) next.push(exact);
-    for (const [pattern, after] of step.patterns) if (matchesName(pattern, name)) next.push(after);
-  }
-  return settle(next);
-}
-
-/** What the globs say of this very path. */
-export function closureOf(standing: Standing): Closure | undefined {
-  let found: Closure | undefined;
-  for (const { closure } of standing) {
-    if (closure === 'hidden') return closure;
-    found ??= closure;
-  }
-  return found;
 }
 
 /** `**` may also stand for no name at all. */
-function settle(steps: readonly Step[]): Standing {
+function settle(steps: readonly Step[]): readonly Step[] {
   const all = new Set<Step>();
   for (let step of steps) {
     all.add(step);
     while (step.deep !== undefined) all.add((step = step.deep));
   }
-  return all;
+  return [...all];
 }
 
-/** `*` stands for any characters. Each part is looked for once, from left to right, so no name can make it slow. */
-export function matchesName(pattern: string, name: string): boolean {
-  const parts = pattern.split('*');
-  if (parts.length === 1) return pattern === name;
+/** The text between the stars of a pattern. Each is looked for once, from left to right, so no name can make it slow. */
+export function matchesName(parts: readonly string[], name: string): boolean {
   const [first = '', last = ''] = [parts[0], parts.at(-1)];
+  if (parts.length === 1) return name === first;
   if (name.length < first.length + last.length || !name.startsWith(first) || !name.endsWith(last)) return false;
   const end = name.length - last.length;
   let at = first.length;
-  for (const part of parts.slice(1, -1)) {
+  for (let index = 1; index < parts.length - 1; index += 1) {
+    const part = parts[index] ?? '';
     const found = name.indexOf(part, at);
     if (found < 0 || found + part.length > end) return false;
     at = found + part.length;

@@ -1,10 +1,11 @@
 /** Owns the search for what rules close among the files that a program is given; refuses to start one when it cannot look everywhere. */
-import { readdirSync, statSync, type Dirent } from 'node:fs';
+import { statSync } from 'node:fs';
 import path from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
-import { closureOf, descend, PathTree, type Closure, type Standing } from '../../catalogs/path-globs.ts';
+import { PathTree, type Closure, type Standing } from '../../catalogs/path-globs.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { entriesOf, type Entries } from './entries.ts';
 
 /** What was found: absolute, outermost first. Nothing lies beneath a hidden one. */
 export type Closed = ReadonlyMap<string, Closure>;
@@ -66,8 +67,10 @@ class Walk {
     const waiting = first !== undefined && statSync(root).isDirectory() ? [first] : [];
     for (let count = 1; waiting.length > 0; count += 1) {
       const folder = waiting.pop() as Folder;
-      for (const entry of this.#list(folder.at)) {
-        const next = this.#step(folder, entry);
+      const { folders, files } = this.#list(folder.at);
+      for (const name of files) this.#step(folder, name);
+      for (const name of folders) {
+        const next = this.#step(folder, name);
         if (next !== undefined) waiting.push(next);
       }
       if (count % FOLDERS_A_TURN === 0) await turn();
@@ -78,31 +81,29 @@ class Walk {
   #enter(root: string): { readonly standing: Standing; readonly closure: Closure | undefined } {
     const side = isWithin(root, this.#workspace) ? 'inside' : 'outside';
     let standing = this.#trees[side].start;
-    let closure = closureOf(standing);
+    let { closure } = standing;
     for (const name of path.relative(side === 'inside' ? this.#workspace : '/', root).split('/').filter((part) => part !== '')) {
-      standing = descend(standing, name);
-      const next = closureOf(standing);
-      closure = closure === 'hidden' ? closure : (next ?? closure);
+      standing = standing.descend(name);
+      closure = closure === 'hidden' ? closure : (standing.closure ?? closure);
     }
     return { standing, closure };
   }
 
-  #step(folder: Folder, entry: Dirent): Folder | undefined {
+  /** An entry; what it returns is to be looked into, if it is a folder. */
+  #step(folder: Folder, name: string): Folder | undefined {
     this.#entries += 1;
     if (this.#entries > MAX_ENTRIES) throw refused(`rules on paths would have to look at more than ${MAX_ENTRIES} files`, 'Begin the globs of these rules with a folder instead of **.');
-    if (entry.isSymbolicLink()) return undefined;
-    const at = path.join(folder.at, entry.name);
-    const standing = at === this.#workspace ? this.#trees.inside.start : descend(folder.standing, entry.name);
-    const next = this.#take({ at, standing, isFixed: folder.isFixed }, closureOf(standing));
-    return entry.isDirectory() ? next : undefined;
+    const standing = folder.standing.descend(name);
+    const at = folder.at === '/' ? `/${name}` : `${folder.at}/${name}`;
+    return this.#take({ at, standing: at === this.#workspace ? this.#trees.inside.start : standing, isFixed: folder.isFixed });
   }
 
   /** Notes what is closed; undefined where nothing is left to look for below. */
-  #take(folder: Folder, closure: Closure | undefined): Folder | undefined {
+  #take(folder: Folder, closure = folder.standing.closure): Folder | undefined {
     const isNew = closure === 'hidden' || (closure === 'fixed' && !folder.isFixed);
     if (isNew) this.#close(folder.at, closure);
     if (closure === 'hidden') return undefined;
-    const reaches = folder.standing.size > 0 || isWithin(this.#workspace, folder.at);
+    const reaches = !folder.standing.isOver || isWithin(this.#workspace, folder.at);
     return reaches ? { ...folder, isFixed: folder.isFixed || closure === 'fixed' } : undefined;
   }
 
@@ -111,15 +112,15 @@ class Walk {
     if (this.closed.size > MAX_CLOSED) throw refused(`more than ${MAX_CLOSED} files fall under rules on paths, each to be covered by itself`, 'Write these rules for whole folders (folder/**).');
   }
 
-  #list(folder: string): readonly Dirent[] {
+  #list(folder: string): Entries {
     try {
-      return readdirSync(folder, { withFileTypes: true });
+      return entriesOf(folder);
     } catch (thrown) {
       const { code } = thrown as NodeJS.ErrnoException;
       if (code === 'ENOENT' || code === 'ENOTDIR') throw new Moved();
       // A program that owns it could open it again, and then see what nobody looked at.
       this.#close(folder, 'hidden');
-      return [];
+      return { folders: [], files: [] };
     }
   }
 }
