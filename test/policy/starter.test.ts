@@ -24,7 +24,7 @@ describe('the starter rules', () => {
     ['read .env', read('.env'), 'deny no-secret-files'],
     ['read a nested .env.local', read('app/.env.local'), 'deny no-secret-files'],
     ['write a key', write('certs/server.key'), 'deny no-secret-files'],
-    ['write a hook of git', write('.git/hooks/pre-commit'), 'deny no-git-internals'],
+    ['write a hook of git', write('.git/hooks/pre-commit'), 'deny no-git-by-hand,no-git-internals'],
     ['read below .git', read('.git/HEAD'), 'allow read-workspace'],
     ['read outside', { ...read('a'), inside: [], outside: ['/etc/passwd'] }, 'deny stay-inside'],
     ['read inside and outside at once', { ...read('a'), outside: ['/etc/passwd'] }, 'deny stay-inside'],
