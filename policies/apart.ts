@@ -16,7 +16,7 @@ const LARGE = 16 * 1024;
 
 /**
  * As `loadPolicy`, and throws the same; a large policy is compiled by the thread that runs `file`, which calls `compileApart`.
- * A thread that fails, or takes all of its memory, is POLICY_INVALID.
+ * A thread that fails is POLICY_INVALID.
  */
 export async function loadApart(parts: PolicyParts, file: string): Promise<CompiledPolicy> {
   if (!(await isLarge(parts))) return loadPolicy(parts);

@@ -70,14 +70,10 @@ export class Confinements {
 
   #globsOf(whens: readonly When[]): PathGlobs {
     const { workspace } = this.#confining;
-    const [inside, outside] = [new Set<string>(), new Set<string>()];
-    for (const { paths = [], insideWorkspace } of whens) {
-      for (const glob of paths) {
-        const placed = placePath(glob, { strict: true, workspace });
-        if (insideWorkspace !== false) for (const segments of placed.inside) inside.add(segments.join('/'));
-        if (insideWorkspace !== true) for (const segments of placed.outside) outside.add(segments.join('/'));
-      }
-    }
+    const globs = whens.flatMap(({ paths = [], insideWorkspace }) => paths.map((glob) => ({ insideWorkspace, placed: placePath(glob, { strict: true, workspace }) })));
+    const joined = (all: readonly (readonly string[])[]): readonly string[] => all.map((segments) => segments.join('/'));
+    const inside = new Set(globs.flatMap((one) => (one.insideWorkspace === false ? [] : joined(one.placed.inside))));
+    const outside = new Set(globs.flatMap((one) => (one.insideWorkspace === true ? [] : joined(one.placed.outside))));
     return { inside: [...inside], outside: [...outside] };
   }
 
