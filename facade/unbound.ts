@@ -1,9 +1,7 @@
 /** Owns which programs must keep to rules on paths and hosts by themselves, and so who is told of rules that cannot bind them; refuses to bother where there are none. */
-import { PRIMITIVE_SEMANTICS } from '../catalogs/primitives/semantics.ts';
 import type { Policy, Principal } from '../policies/port.ts';
 import { isIsolated } from './backends.ts';
 import type { Config } from './config/config.ts';
-import { prospectOf } from './effect.ts';
 import { asPrincipal } from './wire/auth.ts';
 
 const WORKSPACE = 'workspace';
@@ -20,11 +18,10 @@ export async function findUnbound(config: Config, policy: Policy): Promise<reado
   return [...bare, ...policy.unbound([...(isJailed && commanders.length > 0 ? [WORKSPACE] : []), ...servers])];
 }
 
-/** Who may run commands of the workspace, as far as a list can tell. */
+/** Who may run commands of the workspace, as far as a list can tell; to look at commands that ran is no command. */
 async function findCommanders(config: Config, policy: Policy, callers: readonly Principal[]): Promise<readonly Principal[]> {
-  const semantics = PRIMITIVE_SEMANTICS.get('bash') ?? { verb: 'execute' };
   const holders = callers.filter((caller) => caller.profiles.some((name) => config.profiles.get(name)?.primitives.bash === WORKSPACE));
-  const verdicts = await Promise.all(holders.map((caller) => policy.list(caller, [{ server: WORKSPACE, tool: 'bash', ...prospectOf(semantics), primitive: 'bash' }])));
+  const verdicts = await Promise.all(holders.map((caller) => policy.list(caller, [{ server: WORKSPACE, tool: 'bash', verb: 'execute', primitive: 'bash' }])));
   return holders.filter((_, index) => verdicts[index]?.[0]?.verdict !== 'never');
 }
 

@@ -7,7 +7,8 @@ export interface Entries {
   readonly files: readonly string[];
 }
 
-interface Kept extends Entries {
+interface Kept {
+  readonly entries: Entries;
   readonly inode: bigint;
   /** Moves with every change of names or rights, and nobody can set it back, as they could the other times. */
   readonly changed: bigint;
@@ -27,12 +28,12 @@ export function entriesOf(folder: string): Entries {
   const { ino, ctimeNs, dev } = found;
   const [inode, now] = [(dev << 64n) | ino, BigInt(Date.now()) * 1_000_000n];
   const known = kept.get(folder);
-  if (known?.inode === inode && known.changed === ctimeNs) return known;
+  if (known?.inode === inode && known.changed === ctimeNs) return known.entries;
   const entries = list(folder);
-  if (known !== undefined) size -= lengthOf(known);
+  if (known !== undefined) size -= lengthOf(known.entries);
   kept.delete(folder);
   if (now - ctimeNs > FRESH_NS && size + lengthOf(entries) <= MAX_KEPT) {
-    kept.set(folder, { ...entries, inode, changed: ctimeNs });
+    kept.set(folder, { entries, inode, changed: ctimeNs });
     size += lengthOf(entries);
   }
   return entries;

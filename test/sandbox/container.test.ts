@@ -53,6 +53,15 @@ describe('the words for the client', () => {
     expect(after(args, '--tmpfs')).toEqual([`/tmp:rw,nosuid,nodev,size=${80 << 20},mode=1777`]);
   });
 
+  it('cover what rules close, and keep the folders above it in their place', () => {
+    mkdirSync(path.join(workspace, 'a/docs'), { recursive: true });
+    for (const file of ['a/.env', 'a/docs/x']) writeFileSync(path.join(workspace, file), '');
+    const one = contained({ closed: new Map([[path.join(workspace, 'a/.env'), 'hidden'], [path.join(workspace, 'a/docs'), 'fixed']]) });
+    const mounts = after(containerArguments(one), '--mount').map((words) => words.replaceAll(workspace, ''));
+    expect(mounts).toEqual(expect.arrayContaining(['type=bind,source=/a,target=/a', 'type=bind,source=/a/docs,target=/a/docs,readonly', 'type=bind,source=/dev/null,target=/a/.env,readonly']));
+    expect(mounts.findIndex((words) => words.includes('target=/a/docs'))).toBeGreaterThan(mounts.findIndex((words) => words.endsWith('target=/a')));
+  });
+
   it.each(['--privileged', '--pid', '--userns', '--cap-add', '--device', '--volume', '--publish', '--uts', '--cgroupns', '--group-add', '--volumes-from', '--env-file', '--tty'])('never hold %s', (flag) => {
     expect(containerArguments(contained())).not.toContain(flag);
   });

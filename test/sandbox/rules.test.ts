@@ -1,10 +1,11 @@
 /** Tests that commands and servers in sandboxes meet the rules that calls meet: a whole facade, real sandboxes, real rules. */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { loadConfig } from '../../facade/config/load.ts';
+import { cli } from '../cli/terminal.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { own, OWNER } from './plants.ts';
@@ -109,6 +110,21 @@ ${ALL}`, { files: { 'config/live/keys/one': SECRET, 'config/.token': SECRET, 'co
     const { bash, workspace } = await start(CLOSED, { files: { '.env': SECRET, x: 'x' } });
     execFileSync('sh', ['-c', 'git init -q . && git add .env x && git -c user.email=a@b -c user.name=a commit -qm 1'], { cwd: workspace, env: { PATH: process.env['PATH'] }, ...(process.getuid?.() === 0 && { uid: OWNER, gid: OWNER }) });
     expect(await bash('git add -A; git ls-files')).toMatch(/fatal[^]*\.env\nx$/);
+  });
+
+  it('is not outrun by a session that moves folders while the next command starts', async () => {
+    const { bash, call } = await start(CLOSED, { files: { 'a/.env': SECRET } });
+    await call('bash', { action: 'start', command: 'while :; do mv a b; mv b a; mkdir c; mv c d; rmdir d; done 2>/dev/null', wait_ms: 100 });
+    for (let tries = 0; tries < 6; tries += 1) expect(await bash('cat */.env')).not.toContain('secret-itself');
+    await call('bash', { action: 'kill', session: 's1' });
+  });
+
+  it('holds in a project that only root may enter', async () => {
+    const { bash, workspace, facade } = await start(CLOSED, { workspace: 'ws', files: { 'a/.env': SECRET, open: 'open', 'secrets/x': SECRET } });
+    chmodSync(facade.folder, 0o700);
+    if (process.getuid?.() === 0) chownSync(facade.folder, 0, 0);
+    expect(await bash('cat open; cat a/.env secrets/x; mv a b')).toMatch(/^exit 1\nopen[^]*denied[^]*denied[^]*busy/);
+    expect(existsSync(path.join(workspace, 'a/.env'))).toBe(true);
   });
 
   it('holds for sessions too', async () => {
@@ -252,5 +268,43 @@ ${ALL}`, { more: servers('{network: {allowedDomains: ["*.evil.example", one.exam
     writeFileSync(config, readFileSync(config, 'utf8').replace('rules:', 'rules:\n  - {id: closed, outcome: deny, when: {paths: [secret]}}'));
     await facade.assembled.reload(() => loadConfig(config, { env: {}, home: '/home/nobody-at-all' }), false);
     expect(await call('x_read', { file })).toMatch(/EACCES/);
+  });
+});
+
+describe('what cannot be held', () => {
+  const LOOSE = `
+  - {id: late, outcome: deny, when: {paths: [x], labels: [secret]}}
+  - {id: mine, outcome: deny, when: {roles: [agent], paths: [y]}}
+`;
+  const notes = (project: Project): readonly string[] => project.facade.assembled.notices.filter((line) => /bind/.test(line));
+
+  it('is told at the start, where a command or a server is open to somebody', async () => {
+    const project = await start(`${LOOSE}${ALL}`, { more: servers('{}'), files: { 'server/index.mjs': SERVER } });
+    expect(notes(project)).toEqual([
+      expect.stringMatching(/^tollgate\.yaml:\d+:\d+: "late" does not bind commands of bash, the program of x: /) as string, expect.stringMatching(/"mine" does not bind the program of x: it is about some callers/) as string,
+    ]);
+  });
+
+  it('is not told of commands and servers that nobody may use', async () => {
+    const closed = await start(`${LOOSE}
+  - {id: none, outcome: deny, when: {verbs: [execute]}}
+  - {id: reads, outcome: allow, when: {verbs: [read]}}`, { more: servers('{}').replace('approved: true', 'approved: false'), files: { 'server/index.mjs': SERVER } });
+    expect(notes(closed)).toEqual([]);
+    expect(notes(await start(`${LOOSE}${ALL}`, { more: 'expose: {primitives: {read: workspace}}' }))).toEqual([]);
+  });
+
+  it('is all, for commands without isolation', async () => {
+    const project = await start(`${LOOSE}${ALL}`, { more: 'bash: {isolation: direct}', files: { '.env': SECRET } });
+    expect(notes(project)).toEqual([expect.stringMatching(/^Commands of bash run without isolation/) as string]);
+    expect(await project.bash('cat .env')).toBe(SECRET);
+  });
+
+  it('is told by check, as text and as data', async () => {
+    const { workspace } = await start(`${LOOSE}${ALL}`);
+    const project = { folder: workspace, home: '/home/nobody-at-all' } as Parameters<typeof cli>[0];
+    const { err } = await cli(project, ['check']);
+    expect(err).toMatch(/"late" does not bind commands of bash/);
+    const { out } = await cli(project, ['check', '--json']);
+    expect(JSON.parse(out)).toMatchObject({ unbound: [expect.stringContaining('"late"') as string] });
   });
 });
