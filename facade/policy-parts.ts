@@ -24,7 +24,7 @@ function serverSettings(server: ServerConfig) {
   return server.mapping === undefined ? server : { ...server, gated: Object.fromEntries(loadMapping(server.mapping).highRisk) };
 }
 
-/** An agent that could write the rules would write its own; a shell can still, until it runs in a sandbox (docs/threat-model.md). */
+/** An agent that could write the rules would write its own. In a sandbox commands and servers are held to it too. */
 export function controlRule(config: Config) {
   const paths = config.controlFiles.map((file) => path.relative(config.workspace, file)).filter((relative) => !relative.startsWith('..')).map((relative) => relative.replace(/[?[\]{}!\\]/g, '*'));
   const message = 'This file decides what is allowed; a person changes it.';
