@@ -6,6 +6,8 @@ import { fileURLToPath } from 'node:url';
 import { openHttp, openStdio, peakOf, type Target } from './client.ts';
 import { formatPolicyTimings, measurePolicy } from './policy.ts';
 import { measureRego } from './rego.ts';
+import { formatReloads, measureReload } from './reload.ts';
+import { formatSpawns, measureSpawns } from './spawn.ts';
 import { measureSequential, measureThroughput } from './measure.ts';
 import { formatStarts, measureStarts } from './start.ts';
 
@@ -132,4 +134,6 @@ if (only === undefined || only === 'stdio') await benchTransport('stdio');
 if (only === undefined || only === 'http') await benchTransport('http');
 if (only === undefined || only === 'growth') await benchGrowth();
 if (only === undefined || only === 'policy') say(`\n## Policy: one decision\n\n${formatPolicyTimings([...measurePolicy(), ...(await measureRego())])}`);
+if (only === undefined || only === 'reload') say(`\n## Reload\n\n${formatReloads(await measureReload(quick ? 2 : 5))}`);
+if (only === undefined || only === 'spawn') say(`\n## What isolation adds to a start\n\n${formatSpawns(await measureSpawns(quick ? 10 : 40))}`);
 if (only === undefined || only === 'start') say(`\n## Start: five real servers until all are listed (ratio to the same five started bare)\n\n${formatStarts(await measureStarts(quick ? 3 : 9))}`);

@@ -1,0 +1,60 @@
+/** Owns the measuring of what isolation adds to the start of a program: to begin and end it, directly and in a sandbox, taking turns. */
+import { chownSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { launch, type LaunchHost } from '../../adapters/launch.ts';
+import type { ServerSettings } from '../../adapters/settings.ts';
+import { quantile } from './measure.ts';
+
+/** Milliseconds from the start of a program to its end. */
+export interface SpawnFigures {
+  readonly what: string;
+  readonly min: number;
+  readonly p50: number;
+}
+
+const PROGRAMS = [['true', []], [process.execPath, ['-e', '0']]] as const;
+const LEVELS = ['direct', 'sandbox'] as const;
+/** An owner that is not root: root's own folders are refused. */
+const OWNER = 1000;
+
+/** A container has no figures here: its time is the daemon's. The proof of isolation at the first sandboxed start is not counted. */
+export async function measureSpawns(rounds: number): Promise<readonly SpawnFigures[]> {
+  const workspace = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-spawn-')));
+  if (process.getuid?.() === 0) chownSync(workspace, OWNER, OWNER);
+  const host: LaunchHost = { workspace, hidden: [], secrets: () => Promise.reject(new Error('no secrets here')) };
+  const cases = PROGRAMS.flatMap(([command, args]) => LEVELS.map((isolation) => ({ what: `${path.basename(command)} ${args.join(' ')} (${isolation})`.replace('  ', ' '), settings: settingsOf(command, args, { isolation, workspace }), times: [] as number[] })));
+  try {
+    for (const { settings } of cases) await runOnce(settings, host);
+    for (let round = 0; round < rounds; round += 1) {
+      for (const one of round % 2 === 0 ? cases : [...cases].reverse()) one.times.push(await runOnce(one.settings, host));
+    }
+    return cases.map(({ what, times }) => ({ what, min: Math.min(...times), p50: quantile(times, 0.5) }));
+  } finally {
+    rmSync(workspace, { recursive: true, force: true });
+  }
+}
+
+function settingsOf(command: string, args: readonly string[], { isolation, workspace }: { isolation: 'direct' | 'sandbox'; workspace: string }): ServerSettings {
+  const sandbox = { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 64 } };
+  return { name: 'spawn', transport: 'stdio', command, args, env: {}, cwd: workspace, headers: {}, isolation, approved: true, connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 1000, ...(isolation === 'sandbox' ? { sandbox } : {}) };
+}
+
+async function runOnce(settings: ServerSettings, host: LaunchHost): Promise<number> {
+  const start = performance.now();
+  const { child, release } = await launch(settings, host);
+  child.stdout.resume();
+  child.stderr.resume();
+  if (child.exitCode === null && child.signalCode === null) await new Promise((resolve) => child.once('exit', resolve));
+  const took = performance.now() - start;
+  await release();
+  return took;
+}
+
+/** A row for each program and level. */
+export function formatSpawns(figures: readonly SpawnFigures[]): string {
+  return ['| program | min ms | p50 ms |', '|---|---|---|', ...figures.map(({ what, min, p50 }) => `| ${what} | ${min.toFixed(1)} | ${p50.toFixed(1)} |`)].join('\n').concat('\n');
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) process.stdout.write(formatSpawns(await measureSpawns(30)));
