@@ -67,7 +67,7 @@ describe('check', () => {
   it('--json gives the same as data', async () => {
     const { code, out } = await cli(project, ['check', '--json']);
     expect(code).toBe(EXIT.ok);
-    expect(dataOf(out)).toEqual({ file: project.file, servers: 1, principals: 2, profiles: 3, policies: 1, rules: 7, revision: expect.stringMatching(/^[0-9a-f]{64}$/), warnings: [], missingSecrets: [] });
+    expect(dataOf(out)).toEqual({ file: project.file, servers: 1, principals: 2, profiles: 3, policies: 1, rules: 7, revision: expect.stringMatching(/^[0-9a-f]{64}$/), warnings: [], unbound: [], missingSecrets: [] });
   });
 
   it('reads a file elsewhere, relative to where it is called', async () => {
