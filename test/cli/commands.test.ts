@@ -136,7 +136,7 @@ describe('try', () => {
     ['a tool that the server may not offer', ['story_hidden'], EXIT.refused, /^UNKNOWN_TOOL: /],
     ['wrong arguments', ['story_echo', '{}'], EXIT.refused, /^ARGS_INVALID: text: is required\n/],
     ['arguments that are no object', ['story_echo', '[1]'], EXIT.refused, /^ARGS_INVALID: arguments: expected an object\n/],
-    ['arguments that are not JSON', ['story_echo', '{'], EXIT.usage, /^USAGE: The arguments are not JSON\.\nQuote it/],
+    ['arguments that are not JSON', ['story_echo', '{'], EXIT.usage, /^USAGE: The arguments are not JSON\.\nWrite and quote them so/],
     ['arguments that name a key twice', ['story_echo', '{"text": "a", "text": "b"}'], EXIT.usage, /^USAGE: An object names the same key twice\.\n/],
     ['nobody', ['story_echo', '{"text": "x"}', '--as', 'nobody'], EXIT.auth, /^IDENTITY: Principal "nobody" is not open to this user over stdio\.\nUse --as with one of: agent\.\n$/],
     ['somebody with a token', ['story_echo', '{"text": "x"}', '--as', 'remote'], EXIT.auth, /^IDENTITY: /],

@@ -135,7 +135,8 @@ describe('a whole run behind a sign-in', () => {
     said = JSON.stringify(refused);
     await login();
     all.push(...tokens());
-    await sleep(150);
+    // The first facade has asked before the sign-in, and asks the server again after a pause.
+    for (let tries = 0; tries < 60 && (await first.ask('tools/list'))?.result?.tools?.some(({ name }) => name.includes('echo')) !== true; tries++) await sleep(250);
     const children = [first, new Child(project, ['run'], { env: { TOLLGATE_LOG: 'debug' } }), new Child(project, ['run'], { env: { TOLLGATE_LOG: 'debug' } })];
     await Promise.all(children.slice(1).map((child) => child.hello()));
     const names = (await children[1]?.ask('tools/list'))?.result?.tools?.map(({ name }) => name) ?? [];
