@@ -1,7 +1,7 @@
 /** Owns what the servers offer, now and last time; refuses to start a server for a list that is known, or to hold up others for a dead one. */
 import { isDeepStrictEqual } from 'node:util';
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
-import { asTollgateError } from '../catalogs/errors.ts';
+import { asTollgateError, type TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, Semantics } from '../catalogs/tool.ts';
 import { ToolEntry } from './tool-entry.ts';
 
@@ -48,7 +48,7 @@ const RETRY_MS = 5_000;
 export class Catalog {
   readonly servers: ReadonlyMap<string, Served>;
   /** Server → one public line why its tools are missing. */
-  readonly problems = new Map<string, string>();
+  readonly problems = new Map<string, TollgateError>();
   revision = 0;
   readonly #parts: CatalogParts;
   readonly #listings = new Map<string, Listing>();
@@ -135,7 +135,7 @@ export class Catalog {
       this.#retryAt.set(name, Date.now() + RETRY_MS);
       if (!this.problems.has(name)) this.revision += 1;
       if (!this.problems.has(name) && this.#listings.has(name)) this.#parts.onChange();
-      this.problems.set(name, asTollgateError(thrown).message);
+      this.problems.set(name, asTollgateError(thrown));
     } finally {
       this.#parts.onListed(name);
     }

@@ -80,7 +80,7 @@ export class Exposures {
     const exposed = findExposed(next.byName, name)?.value;
     if (exposed === undefined) throw new TollgateError('UNKNOWN_TOOL');
     const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
-    if (problem !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: problem });
+    if (problem !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: problem.message, next: problem.next });
     return { table: next, exposed };
   }
 

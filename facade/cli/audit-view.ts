@@ -20,9 +20,10 @@ function rules(found: Found): string {
   return Array.isArray(reasons) ? reasons.map((reason: { id?: unknown }) => String(reason.id ?? '')).join(' ') : '';
 }
 
-/** Where a server wanted to go in vain, and how often. */
-function egress(found: Found): string {
+/** What happened to a server; where it wanted to go in vain, and how often. */
+function happened(found: Found): string {
   const [reason, host, count] = [field(found, 'reason'), field(found, 'host'), field(found, 'count')];
+  if (field(found, 'type') === 'server' && field(found, 'event') !== 'egress-blocked') return field(found, 'event');
   if (field(found, 'event') !== 'egress-blocked') return '';
   return `${reason}${host === '' ? '' : ` ${host}:${field(found, 'port')}`}${count === '1' ? '' : ` (${count} times)`}`;
 }
@@ -50,7 +51,7 @@ export function listTable(io: Tty, records: readonly Found[]): string {
     field(found, 'principal.id'),
     field(found, 'ms') === '' ? '' : `${Math.round(Number(field(found, 'ms')))} ms`,
     field(found, 'sizes.sent') === '' ? '' : `${field(found, 'sizes.sent')} B`,
-    [field(found, 'code'), rules(found), egress(found)].filter((part) => part !== '').join(' '),
+    [field(found, 'code'), rules(found), happened(found)].filter((part) => part !== '').join(' '),
     field(found, 'id'),
   ]);
   return table(io, ['time (UTC)', 'outcome', 'tool', 'principal', 'time', 'sent', 'why', 'id'], rows);

@@ -45,7 +45,7 @@ function includes(included: readonly FoundFile[]): string {
 function approvals(names: readonly string[]): string {
   if (names.length === 0) return '';
   return [
-    '\n# An approved server runs with all of your rights. Uncomment those that you trust, here and under `profiles`.\n# servers:\n',
+    '\n# An approved server runs in a sandbox (docs/sandbox.md), without network unless it lists domains. Uncomment those that you trust, here and under `profiles`.\n# servers:\n',
     ...names.map((name) => `#   ${name}: {approved: true}\n`),
     `# profiles:\n#   default: {servers: [${names.join(', ')}]}\n`,
   ].join('');

@@ -1,11 +1,12 @@
 /** Owns `kill`: stops one server or all in every process of a state folder, shows what is stopped, and lifts it; refuses names that nobody configured. */
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { openAudit } from '../audit/log.ts';
 import { WORKSPACE } from '../config/names.ts';
 import { didYouMean, quote } from '../config/problems.ts';
 import { KillSwitch, type Kill } from '../servers/kill-switch.ts';
-import { openState } from '../state/sqlite.ts';
+import { DATABASE, openState } from '../state/sqlite.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
 import { json, table } from './print.ts';
@@ -74,6 +75,8 @@ async function listKills(killSwitch: KillSwitch, options: KillOptions, io: Io): 
 function placeOf(options: KillOptions, io: Io): Place {
   if (options.state !== undefined) {
     const state = path.resolve(io.cwd, options.state);
+    // A folder made anew would stop nothing, and say that it did.
+    if (!existsSync(path.join(state, DATABASE))) throw new TollgateError('USAGE', { detail: `There is no state of Tollgate in ${quote(options.state)}.`, next: 'Name the folder that `tollgate doctor` shows as the state folder.' });
     return { state, audit: { folder: path.join(state, 'audit'), rotateBytes: ROTATE_BYTES } };
   }
   const config = readConfig(options, io);

@@ -1,5 +1,5 @@
 /** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
-import type { Assemble } from '../assembled.ts';
+import type { Assemble, Assembled } from '../assembled.ts';
 import { EXIT, type Io } from './io.ts';
 import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
 import { table } from './print.ts';
@@ -11,7 +11,7 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
   return askFacade({ config, options, io, assemble }, async ({ deps, catalog, serversOf }) => {
     const view = await deps.exposures.tableFor(principal);
     const rows = view.listed.map((one) => ({ name: one.name, server: one.server.name, tool: one.entry?.tool.name ?? one.primitive ?? '', bytes: Buffer.byteLength(one.text) }));
-    const missing = serversOf(principal).flatMap((name) => (catalog.problems.has(name) ? [{ name, reason: catalog.problems.get(name) ?? '' }] : []));
+    const missing = serversOf(principal).flatMap((name) => reasonOf(catalog, name).map((reason) => ({ name, reason })));
     const data = options.json === true
       ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions, missing })}\n`
       : table(io, ['NAME', 'SERVER', 'TOOL', 'BYTES'], rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)]));
@@ -31,13 +31,19 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
     const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
       const entries = catalog.entries(name);
       const hostile = entries.filter((entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined);
-      return { name, state: adapter.health().state, tools: entries.length, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: catalog.problems.get(name) ?? '', quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
+      return { name, state: adapter.health().state, tools: entries.length, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: reasonOf(catalog, name).join(''), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
     });
     const code = rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
     if (options.json === true) return { data: `${JSON.stringify({ servers: rows })}\n`, remarks: [], code };
     const data = table(io, ['NAME', 'STATE', 'TOOLS', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.state, String(row.tools), String(row.bytes), String(row.quarantined.length), row.version]));
     return { data, remarks: rows.flatMap(remarksOn), code };
   });
+}
+
+/** Why the tools of a server are missing, and what to do; none when they are there. */
+function reasonOf({ problems }: Assembled['catalog'], name: string): readonly string[] {
+  const problem = problems.get(name);
+  return problem === undefined ? [] : [`${problem.message} ${problem.next}`];
 }
 
 function remarksOn(row: { name: string; reason: string; quarantined: readonly { tool: string; reason: string }[] }): readonly string[] {

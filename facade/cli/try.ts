@@ -40,8 +40,10 @@ export async function runTry(options: TryOptions, io: Io, assemble: Assemble): P
 function explainUnknown(thrown: unknown, { principal, assembled }: { principal: Principal; assembled: Assembled }): unknown {
   if (!(thrown instanceof TollgateError) || thrown.code !== 'UNKNOWN_TOOL') return thrown;
   const missing = assembled.serversOf(principal).flatMap((name) => assembled.catalog.problems.get(name) ?? []);
+  const [first] = missing;
   const next = 'Use a name that `tollgate tools` shows; a tool that is never allowed to this principal has none.';
-  return missing.length === 0 ? new TollgateError('UNKNOWN_TOOL', { next }) : new TollgateError('SERVER_UNAVAILABLE', { detail: `There is no tool of this name at present. ${missing.join(' ')}` });
+  if (first === undefined) return new TollgateError('UNKNOWN_TOOL', { next });
+  return new TollgateError('SERVER_UNAVAILABLE', { detail: `There is no tool of this name at present. ${missing.map(({ message }) => message).join(' ')}`, next: first.next });
 }
 
 /** The arguments of a call on the command line. Throws USAGE. */

@@ -23,9 +23,12 @@ const SCHEMA = {
 /** Counters of runs and sessions that nobody ended, and labels of named runs, go when untouched for this long, ms. */
 const STALE_MS = 30 * 86_400_000;
 
+/** Name of the database in a state folder. */
+export const DATABASE = 'state.db';
+
 /** Opens `<folder>/state.db`. Throws STATE_TOO_NEW, STATE_FAILED. */
 export function openState(folder: string, now = Date.now()): State {
-  const database = openDatabase(join(folder, 'state.db'), SCHEMA);
+  const database = openDatabase(join(folder, DATABASE), SCHEMA);
   database.run(`DELETE FROM counter WHERE scope IN ('run', 'session') AND touched < ?`)(now - STALE_MS);
   database.run(`DELETE FROM value WHERE space LIKE 'labels/%' AND CAST(value AS INTEGER) < ?`)(now - STALE_MS);
   return { ...createLedger(database), ...createValues(database), close: () => database.close() };

@@ -55,7 +55,7 @@ rules: [{id: own, outcome: allow, when: {trust: [internal]}}]
   return made;
 }
 
-const problemOf = (one: TestFacade): string => one.assembled.catalog.problems.get('notes') ?? '';
+const problemOf = (one: TestFacade): string => one.assembled.catalog.problems.get('notes')?.message ?? '';
 const shown = async (one: TestFacade, session: Session): Promise<readonly string[]> => (await one.list(session)).map(({ name }) => name).filter((name) => name.startsWith('notes_'));
 
 /** The pin that the refusal of a server without one tells. */
