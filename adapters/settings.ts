@@ -130,10 +130,22 @@ export interface AdapterOptions {
 export function startRefusal(settings: ServerSettings): TollgateError | undefined {
   const { name, unusable } = settings;
   if (unusable !== undefined) return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" cannot be used: ${unusable}`, next: 'Mend its entry; `tollgate check` shows it.' });
-  if (settings.approved) return undefined;
+  if (settings.approved) return fetchRefusal(settings);
   const rights = settings.transport === 'stdio' && settings.isolation === 'direct' ? ' It then runs with all of your rights.' : '';
   return new TollgateError('SERVER_UNAVAILABLE', {
     detail: `Server "${name}" is not started, because nobody has approved it as it would run.`,
     next: `In tollgate.yaml write \`approved: true\` under servers.${name}.${rights}`,
+  });
+}
+
+/** Programs that fetch their package at every start; in a sandbox without a way out they would be waited for in vain. */
+const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
+
+function fetchRefusal({ name, transport, isolation, command = '', sandbox }: ServerSettings): TollgateError | undefined {
+  const program = command.slice(command.lastIndexOf('/') + 1);
+  if (transport !== 'stdio' || isolation !== 'sandbox' || !FETCHERS.test(program) || (sandbox?.network.allowedDomains.length ?? 0) > 0) return undefined;
+  return new TollgateError('SERVER_UNAVAILABLE', {
+    detail: `Server "${name}" is not started: ${program} fetches its package when it starts, and its sandbox has no network.`,
+    next: `Install the package, and write its own program under servers.${name} (command: node, args: [path of its file]); or name the domains that it needs under sandbox.network.`,
   });
 }
