@@ -146,6 +146,7 @@ describe('a contained server', () => {
   it('talks over the pipes of the client, gets its secret by the client alone, and is removed by name' + verifies('HA-31'), async () => {
     const calls = fakeDocker();
     const { child, kill, signal } = await start();
+    await vi.waitFor(() => expect(calls()).toHaveLength(2), { timeout: 5000 });
     const [, run] = calls();
     expect(run?.token).toBe(SECRET);
     expect(run?.args.join(' ')).not.toContain(SECRET);
