@@ -8,13 +8,13 @@ import { Child } from './child.ts';
 /** Mode of the fixture, and the reason that `tollgate servers` gives; none where the server is usable still. */
 const SERVERS: Readonly<Record<string, RegExp | undefined>> = {
   ok: undefined,
-  'crash-at-start': /^Server "crash-at-start" ended with exit code 7 before it had answered\.$/,
-  mute: /^Server "mute" did not answer within 2500 ms\.$/,
+  'crash-at-start': /^Server "crash-at-start" ended with exit code 7 before it had answered\. Read its log/,
+  mute: /^Server "mute" did not answer within 2500 ms\. Read its log/,
   'stderr-flood': undefined,
   noise: undefined,
   refuse: /^Server "refuse" /,
   'wrong-version': /^Server "wrong-version" .*1999-01-01/,
-  'no-list': /is no list\.$/,
+  'no-list': /is no list\. /,
   'close-stdout': undefined,
 };
 
