@@ -1,12 +1,11 @@
 /** Owns one server process and its pipes; refuses a shell, the facade's own environment and more than one line's limit of memory. */
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
-import { WIRE_LIMIT } from './connection.ts';
 import type { Connection, ConnectionEvents } from './connection.ts';
 import { launch } from './launch.ts';
 import type { Launched } from './launch.ts';
+import { messageReader } from './messages.ts';
 import { stopInOrder } from './process-group.ts';
 import { LineReader, oneLine } from './rpc/framing.ts';
-import { readNoisy } from './rpc/noise.ts';
 import type { AdapterOptions, ServerSettings } from './settings.ts';
 import { killMarked, MARK, newMark } from './strays.ts';
 
@@ -99,15 +98,7 @@ export class StdioConnection implements Connection {
   }
 
   private readOutput(child: ChildProcessWithoutNullStreams, events: ConnectionEvents): void {
-    const reader = new LineReader({
-      maxBytes: WIRE_LIMIT,
-      onLine: (line) => {
-        const { message, noisy } = readNoisy(line);
-        if (noisy) events.onBad();
-        if (!noisy || message.kind !== 'invalid') events.onMessage(message);
-      },
-      onBad: (_reason, edges) => events.onTooLarge(edges),
-    });
+    const reader = messageReader(events);
     child.stdout.on('data', (chunk: Buffer) => reader.push(chunk));
     child.stdout.on('end', () => reader.end());
     const log = limitRate((line) => this.options.onStderr(this.settings.name, line));

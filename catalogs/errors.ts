@@ -68,15 +68,12 @@ export const ERRORS = {
   SECRET_MISSING: result('A secret that the server needs is not in the vault.', 'Store it with `tollgate secret set NAME`, then call again.'),
   VAULT_FAILED: local('The vault of secrets cannot be used.', 'Mend what is named; a lost key cannot be replaced, set the secrets again.'),
   LOGIN_FAILED: local('The sign-in to the server did not succeed.', 'Run `tollgate login NAME` again; docs/secrets.md says what it needs.'),
-  RECORDING_MISSING: local('Nothing was recorded that would answer this.', 'Turn recording on in tollgate.yaml; docs/policies.md says what it keeps.'),
-  TEST_FAILED: local('Tests of the policy failed.', 'Read each case that is named.'),
   INIT_FAILED: local('A server could not be initialised.', 'Read its log; `tollgate servers` shows the reason.'),
   CONFIG_INVALID: local('The configuration is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   POLICY_INVALID: local('A policy is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   OPA_MISSING: local('Rego of your own needs `opa`, and none was found.', 'Install opa (the four ways are in docs/policies.md) or ship a built bundle.'),
   STATE_TOO_NEW: local('The state folder was written by a newer Tollgate.', 'Upgrade, or name another state folder.'),
   STATE_FAILED: retryable(rpc(-32009, 'The state database cannot be used.', 'Free the disk or mend the state folder.')),
-  AUDIT_TAMPERED: local('The audit chain is broken.', 'Compare with a copy; the first bad record is named.'),
   USAGE: local('The command line is not understood.', 'Read `tollgate --help`.'),
 } as const satisfies Record<string, ErrorRow>;
 

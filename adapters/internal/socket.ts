@@ -3,9 +3,9 @@ import { lstatSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { WIRE_LIMIT, type Connection, type ConnectionEvents } from '../connection.ts';
-import { LineReader, oneLine } from '../rpc/framing.ts';
-import { readNoisy } from '../rpc/noise.ts';
+import type { Connection, ConnectionEvents } from '../connection.ts';
+import { messageReader } from '../messages.ts';
+import { oneLine } from '../rpc/framing.ts';
 import type { ServerSettings } from '../settings.ts';
 
 const WORLD = 0o022;
@@ -58,15 +58,7 @@ export class SocketConnection implements Connection {
   }
 
   private listen(socket: Socket, events: ConnectionEvents): void {
-    const reader = new LineReader({
-      maxBytes: WIRE_LIMIT,
-      onLine: (line) => {
-        const { message, noisy } = readNoisy(line);
-        if (noisy) events.onBad();
-        if (!noisy || message.kind !== 'invalid') events.onMessage(message);
-      },
-      onBad: (_reason, edges) => events.onTooLarge(edges),
-    });
+    const reader = messageReader(events);
     socket.on('data', (chunk: Buffer) => reader.push(chunk));
     socket.on('end', () => reader.end());
     // What went wrong is told by the close that follows.

@@ -33,7 +33,8 @@ export function listParts(folder: string): ChainPart[] {
   return parts.sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
 }
 
-function namesIn(folder: string): string[] {
+/** Names in a folder; a missing one has none. Throws what node:fs throws. */
+export function namesIn(folder: string): string[] {
   try {
     return readdirSync(folder);
   } catch (error) {

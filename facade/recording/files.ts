@@ -1,6 +1,7 @@
 /** Owns the files of recordings: their names, and when they go; refuses to look into them. */
-import { readdirSync, rmSync, statSync } from 'node:fs';
+import { rmSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { namesIn } from '../audit/lines.ts';
 import type { RecordingConfig } from '../config/recording.ts';
 
 /** How long mode `last` keeps a decision. */
@@ -60,14 +61,5 @@ export function sweep(folder: string, bounds: Bounds, now: number): void {
   for (const file of live.reverse()) {
     bytes += statSync(file.path, { throwIfNoEntry: false })?.size ?? 0;
     if (bytes > bounds.maxBytes) rmSync(file.path, { force: true });
-  }
-}
-
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
-    throw error;
   }
 }

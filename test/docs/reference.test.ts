@@ -22,6 +22,12 @@ const SOURCE_CODES = [
 ];
 
 describe('docs/errors.md', () => {
+  it('lists no code that nothing answers with', () => {
+    const sources = ['adapters', 'catalogs', 'facade', 'policies'].flatMap((folder) => readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts')).map((name) => path.join(folder, name)));
+    const text = sources.filter((file) => file !== path.join('catalogs', 'errors.ts')).map((file) => readFileSync(path.join(ROOT, file), 'utf8')).join('\n');
+    expect(CODES.filter((code) => !new RegExp(`\\b${code}\\b`).test(text))).toEqual([]);
+  });
+
   it('has a section for every code, and no other', () => {
     const headings = [...readPage('docs/errors.md').matchAll(/^### (.*)$/gm)].map((found) => found[1]);
     expect(headings).toEqual(CODES);
