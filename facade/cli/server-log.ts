@@ -1,6 +1,7 @@
 /** Owns `servers --log`: what one server wrote to stderr; refuses names that no log can have. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import { nameFault } from '../config/names.ts';
+import { didYouMean, quote } from '../config/problems.ts';
 import { readServerLog } from '../servers/logs.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
@@ -10,7 +11,10 @@ import { json } from './print.ts';
 export function runServerLog(options: CommonOptions & { readonly log: string }, io: Io): number {
   const fault = nameFault(options.log);
   if (fault !== undefined) throw new TollgateError('USAGE', { detail: `No server is named so: ${fault}`, next: 'See `tollgate servers`.' });
-  const text = readServerLog(readConfig(options, io).state, options.log);
+  const config = readConfig(options, io);
+  const text = readServerLog(config.state, options.log);
+  // A server that was taken out of the configuration may have left a log.
+  if (text === undefined && !config.servers.has(options.log)) throw new TollgateError('USAGE', { detail: `There is no server ${quote(options.log)}.`, next: `Name one of tollgate.yaml; ${didYouMean(options.log, config.servers.keys())}` });
   const lines = (text ?? '').split('\n').filter((line) => line !== '');
   if (options.json === true) io.stdout(json({ server: options.log, lines }));
   else if (text === undefined) io.stderr(`${options.log} has written nothing to stderr.\n`);

@@ -184,6 +184,11 @@ describe('tools', () => {
 });
 
 describe('servers', () => {
+  it('--log refuses a server that nobody configured, and tells of one that has written nothing', async () => {
+    expect(await cli(project, ['servers', '--log', 'stroy'])).toMatchObject({ code: EXIT.usage, out: '', err: 'USAGE: There is no server "stroy".\nName one of tollgate.yaml; did you mean "story"?\n' });
+    expect(await cli(project, ['servers', '--log', 'story'])).toMatchObject({ code: EXIT.ok, out: '' });
+  });
+
   it('shows state, counts and version, as a table and as data', async () => {
     const { code, out, err } = await cli(project, ['servers']);
     expect([code, err]).toEqual([EXIT.ok, '']);
