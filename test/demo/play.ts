@@ -137,7 +137,7 @@ class Teller {
     const result = await client.callTool({ name, arguments: args });
     const items = result.content as { type: string; text?: string }[];
     const answer = { text: items.map((item) => item.text ?? `(${item.type})`).join('\n'), isError: result.isError === true, code: String((result._meta ?? {})['tollgate/code'] ?? '') };
-    this.#say(`  ${styleText('bold', `${name} ${JSON.stringify(args)}`, { stream: process.stdout })}`);
+    this.#say(`  ${paint('bold', `${name} ${JSON.stringify(args)}`)}`);
     this.#say(short(answer.text).replace(/^/gm, answer.code === '' ? '    │ ' : '    ✗ '));
     this.#check(`${name} ${JSON.stringify(args).slice(0, 80)}`, judge(answer));
     return answer;
@@ -154,7 +154,7 @@ class Teller {
   }
 
   #title(text: string): void {
-    this.#say(`\n${styleText(['bold', 'cyan'], text, { stream: process.stdout })}`);
+    this.#say(`\n${paint(['bold', 'cyan'], text)}`);
   }
 
   #say(text: string): void {
@@ -166,4 +166,9 @@ class Teller {
 function short(text: string): string {
   const lines = text.trimEnd().split('\n');
   return lines.length <= 8 ? lines.join('\n') : [...lines.slice(0, 3), `      (… ${lines.length - 6} lines left out of this transcript …)`, ...lines.slice(-3)].join('\n');
+}
+
+/** Colour on a terminal only; styleText of Node 20 does not look by itself. */
+function paint(format: Parameters<typeof styleText>[0], text: string): string {
+  return process.stdout.isTTY ? styleText(format, text) : text;
 }
