@@ -89,6 +89,7 @@ const NOT_RUN: readonly (readonly [RegExp, string])[] = [
   [/^npm link$/, 'it writes to a folder of the whole machine'],
   [/^claude mcp add /, 'a program of somebody else'],
   [/ serve$/, 'it listens on a fixed port until it is stopped: test/wire/http.test.ts'],
+  [/ servers --log (github|tickets)$/, 'it names a server of your own: test/cli/commands.test.ts'],
   [/ audit tail/, 'it goes on until it is stopped: test/audit/'],
 ];
 
