@@ -3,11 +3,12 @@ import { UpstreamError, type JsonDoc } from '../adapters/port.ts';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { ToolResult } from '../catalogs/tool.ts';
 import type { Obligations, Policy, Principal } from '../policies/port.ts';
+import type { Approvals } from './approvals.ts';
 import { bindArgs } from './args.ts';
 import type { AuditLog } from './audit/log.ts';
 import type { Budgets, Gate, Lease } from './budget.ts';
 import type { CapsConfig } from './config/config.ts';
-import { enforce, warningMeta, warningNotes } from './decide.ts';
+import { consent, warningMeta, warningNotes } from './decide.ts';
 import type { Exposures } from './exposure.ts';
 import type { CallRequest, Reply } from './facade.ts';
 import type { RunLabels } from './labels.ts';
@@ -21,7 +22,9 @@ import type { Recorder } from './recording/writer.ts';
 import { refusal } from './refusal.ts';
 import { identify, type OpenSession } from './session.ts';
 import { sightOf } from './sight.ts';
-import { aim, type Target } from './target.ts';
+import { grantedBy, keysOf, limitsOf, send, waiting } from './send.ts';
+import type { Standings } from './standing.ts';
+import { aim } from './target.ts';
 
 /** What a call needs. Made once by facade/main.ts; `policy` is read once per call, so that a call keeps its revision. */
 export interface Deps {
@@ -31,6 +34,8 @@ export interface Deps {
   readonly budgets: Budgets;
   readonly labels: RunLabels;
   readonly plans: Plans;
+  readonly standing: Standings;
+  readonly approvals: Approvals;
   readonly gateOf: (session: OpenSession) => Gate;
   readonly audit: AuditLog;
   /** Keyed digest for records. */
@@ -67,15 +72,17 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     const owner = { principal: caller.principal.id, run: caller.run };
     const place = { workspace: deps.workspace, spills: deps.spills, owner };
     const target = (trace.target = aim(exposed, bound, place));
+    const standing = await deps.standing.judge({ caller, effect: target.effect, args: target.args });
     const input = (trace.input = { principal: caller.principal, run: caller.run, labels: await deps.labels.of(session, caller.run), time: new Date(trace.startedAt).toISOString(), plan: await deps.plans.of(caller.principal, caller.run) });
     const decision = (trace.decision = await policy.call({ ...input, effect: target.effect, argsText: target.argsText })); // 4 decide
-    enforce(decision, target.args, trace.id);
+    trace.consent = await consent({ caller, effect: target.effect, argsText: target.argsText, decision, revision: policy.revision, pin: exposed.pin, ...waiting(request) }, { args: target.args, standing, approvals: deps.approvals });
     const caps = deps.capsOf(caller.principal);
     const limits = limitsOf(caps, target, decision.obligations);
-    release = await deps.gateOf(session).enter({ signal: request.signal, deadline: trace.startedAt + limits.timeoutMs });                // 5 reserve
+    const deadline = deps.now() + limits.timeoutMs;
+    release = await deps.gateOf(session).enter({ signal: request.signal, deadline });                                // 5 reserve
     lease = await deps.budgets.reserve({
-      budgets: decision.obligations.budgets, keys: keysOf(trace, caller.run), argBytes: trace.argBytes,
-      maxOutputBytes: limits.cap.bytes, maxWallMs: limits.hardTimeoutMs, signal: request.signal, deadline: trace.startedAt + limits.timeoutMs,
+      budgets: [...decision.obligations.budgets, ...standing.budgets], keys: keysOf(trace, caller.run), argBytes: trace.argBytes,
+      maxOutputBytes: limits.cap.bytes, maxWallMs: limits.hardTimeoutMs, signal: request.signal, deadline,
     });
     deps.audit.append(intentRecord(trace, deps.digest));
     trace.intended = true;
@@ -123,58 +130,6 @@ function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: Tollgate
 function checkPin(session: OpenSession, name: string, pin: string): void {
   const listed = session.listed.get(name);
   if (listed !== undefined && listed !== pin) throw new TollgateError('PIN_MISMATCH');
-}
-
-interface Limits {
-  readonly cap: Cap;
-  readonly timeoutMs: number;
-  readonly hardTimeoutMs: number;
-}
-
-/** Obligations tighten; they never widen what the configuration allows. */
-function limitsOf(caps: CapsConfig, target: Target, obligations: Obligations): Limits {
-  const cap = { bytes: Math.min(caps.bytes, obligations.caps.bytes ?? caps.bytes), lines: Math.min(caps.lines, obligations.caps.lines ?? caps.lines) };
-  const bound = Math.min(obligations.timeoutMs ?? Infinity, caps.timeoutMs ?? Infinity);
-  return { cap, timeoutMs: Math.min(target.timeoutMs, bound), hardTimeoutMs: Math.min(target.hardTimeoutMs, bound) };
-}
-
-/** A budget that is nearly spent grants less than the cap; the reply keeps to it. */
-function grantedBy(lease: Lease, limits: Limits): Limits {
-  return { ...limits, cap: { ...limits.cap, bytes: Math.min(limits.cap.bytes, lease.outputBytes) }, timeoutMs: Math.min(limits.timeoutMs, lease.wallMs), hardTimeoutMs: Math.min(limits.hardTimeoutMs, lease.wallMs) };
-}
-
-function keysOf(trace: Trace, run: string): Parameters<Budgets['reserve']>[0]['keys'] {
-  const effect = trace.target?.effect;
-  const server = effect?.server ?? '';
-  return { run, session: trace.session, principal: trace.principal.id, server, tool: `${server}.${effect?.tool ?? ''}`, origin: trace.principal.origin };
-}
-
-async function send(deps: Deps, call: { session: OpenSession; request: CallRequest; trace: Trace; target: Target; limits: Limits; sight: ReturnType<typeof sightOf> }): Promise<JsonDoc<ToolResult>> {
-  const { session, request, trace, target, limits, sight } = call;
-  const began = deps.now();
-  trace.executed = 'unknown';
-  try {
-    const raw = await target.send({
-      scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...sight,
-      ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
-    }, limits.cap);
-    trace.executed = 'yes';
-    trace.rawBytes = Buffer.byteLength(raw.text);
-    return raw;
-  } catch (thrown) {
-    if (thrown instanceof UpstreamError) trace.executed = 'yes';
-    if (thrown instanceof TollgateError && NOT_SENT.has(thrown.code)) trace.executed = 'no';
-    throw thrown;
-  } finally {
-    trace.upstreamMs = deps.now() - began;
-  }
-}
-
-/** Refusals of an adapter that say that nothing was sent. */
-const NOT_SENT: ReadonlySet<string> = new Set(['SERVER_UNAVAILABLE', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL']);
-
-function withoutOurs(meta: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
-  return Object.fromEntries(Object.entries(meta).filter(([key]) => !key.startsWith('tollgate/')));
 }
 
 /** HE-06: `warn` counts the faults for `_meta`, `strict` withholds the result. A result that is an error is not judged. */

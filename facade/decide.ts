@@ -1,24 +1,26 @@
-/** Owns what a decision means for a call: only a literal allow goes on, and pins are checked against what will be sent. */
+/** Owns what a decision means for a call: only a literal allow, or an ask that a person has answered, goes on, and pins are checked against what will be sent. */
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../catalogs/errors.ts';
-import type { CallDecision, Reason, ShadowReason } from '../policies/port.ts';
+import type { CallDecision, ShadowReason } from '../policies/port.ts';
+import { explain, publicReasons, type Approvals, type AskedCall } from './approvals.ts';
+import type { Standing } from './standing.ts';
 
-/** Refuses what is not allowed. `approval` is the id that a person will be shown. */
-export function enforce(decision: CallDecision, args: Readonly<Record<string, unknown>>, approval: string): void {
-  if (decision.outcome === 'deny') {
+/**
+ * Refuses what is denied, and lets a person or a grant answer what is asked. Resolves with the id of the approval or grant that
+ * did, undefined when nothing was asked. Throws DENIED, what `approvals` throws, and POLICY_FAILED for a pin that the call does not carry.
+ */
+export async function consent(call: AskedCall, { args, standing, approvals }: { args: Readonly<Record<string, unknown>>; standing: Standing; approvals: Approvals }): Promise<string | undefined> {
+  const { decision } = call;
+  // Anything but the two words that can go on is a deny.
+  if (decision.outcome !== 'allow' && decision.outcome !== 'ask') {
     const remediation = decision.reasons.find((reason) => reason.remediation !== undefined)?.remediation;
     throw new TollgateError('DENIED', { detail: `Refused by ${explain(decision.reasons)}`, ...(remediation === undefined ? {} : { next: remediation }), data: { reasons: publicReasons(decision.reasons) } });
-  }
-  if (decision.outcome !== 'allow') {
-    throw new TollgateError('APPROVAL_REQUIRED', {
-      detail: `A person must approve this call first, so it was not made: ${explain(decision.reasons)} Approval id ${approval}.`,
-      data: { approval, reasons: publicReasons(decision.reasons) },
-    });
   }
   for (const [name, value] of Object.entries(decision.obligations.pins)) {
     if (isDeepStrictEqual(Object.getOwnPropertyDescriptor(args, name)?.value, value)) continue;
     throw new TollgateError('POLICY_FAILED', { detail: `The policy pins argument ${name} to a value that the call does not carry.` });
   }
+  return decision.outcome === 'allow' ? undefined : (standing.grant ?? approvals.obtain(call));
 }
 
 /** Rules in mode warn that would have refused the call or asked a person. A warning that something would be allowed says nothing to its caller. */
@@ -35,13 +37,4 @@ export function warningNotes(decision: CallDecision): readonly string[] {
 export function warningMeta(decision: CallDecision): { readonly 'tollgate/warnings'?: readonly object[] } {
   const found = warnings(decision);
   return found.length === 0 ? {} : { 'tollgate/warnings': found.slice(0, 8).map(({ id, message, would }) => ({ id, message, would })) };
-}
-
-function explain(reasons: readonly Reason[]): string {
-  return reasons.slice(0, 3).map((reason) => `rule ${reason.id}: ${reason.message}`).join('; ') || 'policy.';
-}
-
-/** File names stay with the admin; ids and messages go to the caller. */
-function publicReasons(reasons: readonly Reason[]): readonly { id: string; message: string }[] {
-  return reasons.slice(0, 8).map(({ id, message }) => ({ id, message }));
 }

@@ -7,11 +7,13 @@ import { tighten } from '../catalogs/projection/bounds.ts';
 import { withoutPinned } from '../catalogs/projection/project.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
-import type { Exposure, ListDecision, ListTool, Policy, Principal } from '../policies/port.ts';
+import type { ListDecision, Policy, Principal } from '../policies/port.ts';
 import type { ArgsShape } from './args.ts';
+import { graver, lastOf, named, withoutOurs, type Candidate, type Shown } from './candidates.ts';
 import { Catalog, type Served } from './catalog.ts';
 import { describe } from './describe.ts';
 import { prospectOf } from './effect.ts';
+import type { Standings, View } from './standing.ts';
 import type { ToolEntry } from './tool-entry.ts';
 
 /** One tool as the agent sees it. */
@@ -40,6 +42,9 @@ export interface Table {
   readonly collisions: readonly NameCollision[];
 }
 
+/** What is shown when the facade is switched off. */
+const NOTHING: Table = { byName: new Map(), listed: [], text: '{"tools":[]}', canRead: false, collisions: [] };
+
 /** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs. */
 export class Exposures {
   readonly #catalog: Catalog;
@@ -47,21 +52,26 @@ export class Exposures {
   readonly #primitives: ReadonlyMap<Primitive, { readonly tool: RawTool; readonly validator: Validator }>;
   readonly #serversOf: (principal: Principal) => readonly string[];
   readonly #maxArgBytes: (principal: Principal) => number;
-  readonly #tables = new WeakMap<Principal, { readonly policy: string; readonly catalog: number; readonly table: Table }>();
+  readonly #view: Standings['view'];
+  readonly #tables = new WeakMap<Principal, { readonly policy: string; readonly catalog: number; readonly view: string; readonly table: Table }>();
 
-  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number }) {
+  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number; view: Standings['view'] }) {
     this.#catalog = parts.catalog;
     this.#policy = parts.policy;
     this.#serversOf = parts.serversOf;
     this.#maxArgBytes = parts.maxArgBytes;
+    this.#view = parts.view;
     const known = parts.primitives.flatMap((tool) => PRIMITIVES.filter((name) => name === tool.name).map((name) => [name, { tool, validator: createValidator(tool.inputSchema) }] as const));
     this.#primitives = new Map(known);
   }
 
-  /** The table for a list: every server of the principal is asked first. Throws POLICY_FAILED. */
+  /** The table for a list: every server of the principal is asked first. Throws POLICY_FAILED, and what stands against a list. */
   async tableFor(principal: Principal): Promise<Table> {
+    const view = await this.#view(principal);
+    if (view.unlisted !== undefined) throw view.unlisted;
+    if (view.off !== undefined) return NOTHING;
     await this.#catalog.refresh(this.#serversOf(principal), 'let');
-    return this.#tableNow(principal);
+    return this.#tableNow(principal, view);
   }
 
   /**
@@ -70,13 +80,15 @@ export class Exposures {
    * running. Throws UNKNOWN_TOOL, POLICY_FAILED, and SERVER_UNAVAILABLE for a tool that this principal knows.
    */
   async resolve(principal: Principal, name: string): Promise<{ table: Table; exposed: Exposed }> {
-    const table = await this.#tableNow(principal);
+    const view = await this.#view(principal);
+    if (view.off !== undefined) throw view.off;
+    const table = await this.#tableNow(principal, view);
     const found = findExposed(table.byName, name)?.value;
     const current = found !== undefined && (found.entry === undefined || this.#catalog.isFresh(found.server.name));
     if (current) return { table, exposed: found };
     if (found === undefined) await this.#catalog.refresh(this.#serversOf(principal), 'let');
     else await this.#catalog.refresh([found.server.name], 'wake');
-    const next = await this.#tableNow(principal);
+    const next = await this.#tableNow(principal, view);
     const exposed = findExposed(next.byName, name)?.value;
     if (exposed === undefined) throw new TollgateError('UNKNOWN_TOOL');
     const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
@@ -84,16 +96,16 @@ export class Exposures {
     return { table: next, exposed };
   }
 
-  async #tableNow(principal: Principal): Promise<Table> {
+  async #tableNow(principal: Principal, view: View): Promise<Table> {
     const policy = this.#policy();
     const catalog = this.#catalog.revision;
     const known = this.#tables.get(principal);
-    if (known?.policy === policy.revision && known.catalog === catalog) return known.table;
-    const candidates = this.#candidates(this.#serversOf(principal));
+    if (known?.policy === policy.revision && known.catalog === catalog && known.view === view.revision) return known.table;
+    const candidates = this.#candidates(this.#serversOf(principal)).filter(({ asked }) => !view.hides(asked));
     const decisions = await policy.list(principal, candidates.map((candidate) => candidate.asked));
     if (decisions.length !== candidates.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
     const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal) });
-    this.#tables.set(principal, { policy: policy.revision, catalog, table });
+    this.#tables.set(principal, { policy: policy.revision, catalog, view: view.revision, table });
     return table;
   }
 
@@ -156,39 +168,4 @@ export class Exposures {
     const text = JSON.stringify({ ...known.tool, description, inputSchema: withoutPinned(tighten(known.tool.inputSchema, bounds), Object.keys(pins)) });
     return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text }];
   }
-}
-
-interface Candidate {
-  readonly served: Served;
-  readonly entry?: ToolEntry;
-  readonly primitive?: Primitive;
-  readonly asked: ListTool;
-}
-
-interface Shown {
-  readonly candidate: Candidate;
-  readonly decision: ListDecision;
-  readonly exposure: Exposure;
-}
-
-function named(one: Shown): { server: string; tool: string; wanted?: string } {
-  const { server, tool } = one.candidate.asked;
-  const wanted = one.candidate.primitive ?? one.exposure.name;
-  return { server, tool, ...(wanted === undefined ? {} : { wanted }) };
-}
-
-/** One tool may be shown under several names; under one name the last exposure of it counts. */
-function lastOf(shown: readonly Shown[]): readonly Shown[] {
-  return [...new Map(shown.map((one) => [JSON.stringify(named(one)), one])).values()];
-}
-
-/** A primitive stands for several tools of its backend: it is as uncertain as the least certain of them. */
-function graver(before: Shown | undefined, next: Shown): Shown {
-  return before === undefined || before.decision.verdict === 'always' ? next : before;
-}
-
-/** A server cannot speak for Tollgate: its keys under `tollgate/` are not shown (the fake-approval attack). */
-function withoutOurs(tool: RawTool): RawTool {
-  if (typeof tool._meta !== 'object' || tool._meta === null) return tool;
-  return { ...tool, _meta: Object.fromEntries(Object.entries(tool._meta).filter(([key]) => !key.startsWith('tollgate/'))) };
 }

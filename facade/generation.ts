@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { RawTool } from '../catalogs/tool.ts';
 import type { Policy, Principal } from '../policies/port.ts';
+import { NO_APPROVALS } from './approvals.ts';
 import type { Served } from './catalog.ts';
 import { Catalog } from './catalog.ts';
 import type { Deps } from './call.ts';
@@ -14,6 +15,7 @@ import { openRecorder, type Recorder } from './recording/writer.ts';
 import { openKnownLists } from './servers/known-lists.ts';
 import type { OpenSession } from './session.ts';
 import { appendQuietly, type Shared } from './shared.ts';
+import { joinStanding } from './standing.ts';
 import { createNotices } from './unoffered.ts';
 
 /** What a generation is made of. */
@@ -57,10 +59,11 @@ export class Generation {
     this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: judge, known }, before?.catalog);
     for (const server of this.catalog.servers.keys()) judge(server);
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
-    const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes });
+    const standing = joinStanding([]);
+    const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.deps = {
-      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), standing, approvals: NO_APPROVALS, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {

@@ -22,6 +22,8 @@ export interface Trace {
   /** What the policy is told beside the target. */
   input?: Omit<CallInput, 'effect' | 'argsText'>;
   decision?: CallDecision;
+  /** Id of the approval or grant that answered an ask. */
+  consent?: string | undefined;
   facts?: CallFacts;
   intended?: boolean;
   executed: 'no' | 'yes' | 'unknown';
@@ -45,6 +47,7 @@ function factsOf(trace: Trace, digest: (text: string) => string): CallFacts {
     exposed: trace.exposed?.name ?? trace.asked,
     revision: trace.revision,
     ...(effect === undefined ? {} : { server: effect.server, tool: effect.tool, verb: effect.verb, effectDigest: effectDigest(effect, trace.target?.argsText ?? '', digest) }),
+    ...(trace.consent === undefined ? {} : { consent: trace.consent }),
     ...(trace.decision === undefined ? {} : { reasons: trace.decision.reasons.map(place) }),
     ...(trace.decision === undefined || trace.decision.shadow.length === 0 ? {} : { shadow: trace.decision.shadow.map((reason) => ({ ...place(reason), would: reason.would, mode: reason.mode })) }),
   };

@@ -2,6 +2,7 @@
 import type { ErrorCode } from '../../catalogs/errors.ts';
 import type { Verb } from '../../catalogs/tool.ts';
 import type { ShadowReason } from '../../policies/port.ts';
+import type { ConsentEntry } from './consent-entry.ts';
 
 /** Who called, as frozen at identification. */
 export interface AuditPrincipal {
@@ -35,6 +36,8 @@ export interface CallFacts {
   /** Of the policy that decided. */
   readonly revision?: string;
   readonly reasons?: readonly AuditReason[];
+  /** Id of the approval or grant that answered the policy's ask. */
+  readonly consent?: string;
   /** Rules in mode warn or shadow that fired, and what they would have done. */
   readonly shadow?: readonly (AuditReason & Pick<ShadowReason, 'would' | 'mode'>)[];
   /** The decision id of the call inside which this one was made. */
@@ -163,19 +166,6 @@ export interface SessionEntry {
   readonly principal?: AuditPrincipal;
   readonly transport: 'stdio' | 'http';
   readonly ms?: number;
-}
-
-/** An act of a person: an approval or a grant, given, refused, used or revoked. */
-export interface ConsentEntry {
-  readonly type: 'approval' | 'grant';
-  readonly event: string;
-  readonly id: string;
-  readonly outcome: AuditOutcome;
-  readonly principal: AuditPrincipal;
-  readonly by?: string;
-  readonly server?: string;
-  readonly tool?: string;
-  readonly effectDigest?: string;
 }
 
 /** The half-written end of a dead process's file, put aside; `digest` is the SHA-256 of what was cut. */

@@ -3,13 +3,14 @@ import { describe, expect, it } from 'vitest';
 import { UpstreamError } from '../../adapters/port.ts';
 import { ERRORS, TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
-import { enforce } from '../../facade/decide.ts';
+import { NO_APPROVALS } from '../../facade/approvals.ts';
+import { consent } from '../../facade/decide.ts';
 import { Metrics } from '../../facade/metrics.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import type { Trace } from '../../facade/record.ts';
 import { refusal } from '../../facade/refusal.ts';
 import { identify, openSession } from '../../facade/session.ts';
-import type { CallDecision, Principal } from '../../policies/port.ts';
+import type { CallDecision, Effect, Principal } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 
 const redactor = new Redactor();
@@ -72,40 +73,44 @@ describe('identify', () => {
   });
 });
 
-describe('enforce', () => {
+describe('consent', () => {
   const decision = (outcome: string, pins: Record<string, unknown> = {}): CallDecision => ({
     outcome: outcome as CallDecision['outcome'], reasons: [{ id: 'r1', message: 'because', file: '/home/ann/rules.yaml', line: 3 }], shadow: [],
     obligations: { caps: {}, pins, budgets: [], labels: [] },
   });
+  const session = openSession(principal, 'stdio');
+  const caller = { decision: 'a1', session, principal, run: session.id, startedAt: 0 };
+  const effect: Effect = { verb: 'write', server: 's', tool: 't', paths: [], urls: [] };
+  const ask = (made: CallDecision, { args = {}, grant }: { args?: Record<string, unknown>; grant?: string } = {}): Promise<string | undefined> =>
+    consent({ caller, effect, argsText: '{}', decision: made, revision: 'r', pin: 'p', signal: session.closed }, { args, standing: { budgets: [], ...(grant !== undefined && { grant }) }, approvals: NO_APPROVALS });
 
-  it('lets only a literal allow on' + verifies('CY-16'), () => {
-    expect(() => enforce(decision('allow'), {}, 'a1')).not.toThrow();
-    for (const other of ['deny', 'ask', 'ALLOW', 'yes', '']) expect(() => enforce(decision(other), {}, 'a1')).toThrow(TollgateError);
+  it('lets only a literal allow on' + verifies('CY-16'), async () => {
+    await expect(ask(decision('allow'))).resolves.toBeUndefined();
+    for (const other of ['deny', 'ask', 'ALLOW', 'yes', '']) await expect(ask(decision(other))).rejects.toThrow(TollgateError);
   });
 
-  it('names rule and message, and no file of the owner', () => {
-    const thrown = ((): unknown => {
-      try {
-        enforce(decision('deny'), {}, 'a1');
-        return undefined;
-      } catch (error) {
-        return error;
-      }
-    })() as TollgateError;
+  it('lets a grant answer what is asked, and nothing else', async () => {
+    await expect(ask(decision('ask'), { grant: 'g1' })).resolves.toBe('g1');
+    for (const other of ['deny', 'ASK', 'yes', '']) await expect(ask(decision(other), { grant: 'g1' })).rejects.toMatchObject({ code: 'DENIED' });
+  });
+
+  it('names rule and message, and no file of the owner', async () => {
+    const thrown = (await ask(decision('deny')).catch((error: unknown) => error)) as TollgateError;
     expect(thrown.message).toBe('Refused by rule r1: because');
     expect(JSON.stringify(thrown.data)).not.toContain('rules.yaml');
   });
 
-  it('ends with what the rule says to do instead, where it says so', () => {
+  it('says what the caller can do instead, where the policy says it', async () => {
     const denied = decision('deny');
     const advised = { ...denied, reasons: denied.reasons.map((reason) => ({ ...reason, remediation: 'Push to a branch.' })) };
-    expect(() => enforce(advised, {}, 'a1')).toThrow(expect.objectContaining({ code: 'DENIED', next: 'Push to a branch.' }));
+    await expect(ask(advised)).rejects.toMatchObject({ code: 'DENIED', next: 'Push to a branch.' });
   });
 
-  it('refuses when a pin of the policy is not what will be sent', () => {
-    expect(() => enforce(decision('allow', { repo: ['a'] }), { repo: ['a'] }, 'a1')).not.toThrow();
-    expect(() => enforce(decision('allow', { repo: ['a'] }), { repo: ['b'] }, 'a1')).toThrow(expect.objectContaining({ code: 'POLICY_FAILED' }));
-    expect(() => enforce(decision('allow', { toString: 'x' }), {}, 'a1')).toThrow(expect.objectContaining({ code: 'POLICY_FAILED' }));
+  it('refuses when a pin of the policy is not what will be sent, also where a person could be asked', async () => {
+    await expect(ask(decision('allow', { repo: ['a'] }), { args: { repo: ['a'] } })).resolves.toBeUndefined();
+    await expect(ask(decision('allow', { repo: ['a'] }), { args: { repo: ['b'] } })).rejects.toMatchObject({ code: 'POLICY_FAILED' });
+    await expect(ask(decision('allow', { toString: 'x' }))).rejects.toMatchObject({ code: 'POLICY_FAILED' });
+    await expect(ask(decision('ask', { repo: ['a'] }), { args: { repo: ['b'] }, grant: 'g1' })).rejects.toMatchObject({ code: 'POLICY_FAILED' });
   });
 });
 

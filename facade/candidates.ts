@@ -1,0 +1,44 @@
+/** Owns the candidates of a table and which of several counts; refuses words of a server that pass for ours. */
+import type { Primitive } from '../adapters/port.ts';
+import type { RawTool } from '../catalogs/tool.ts';
+import type { Exposure, ListDecision, ListTool } from '../policies/port.ts';
+import type { Served } from './catalog.ts';
+import type { ToolEntry } from './tool-entry.ts';
+
+/** One way in which a tool could be shown. */
+export interface Candidate {
+  readonly served: Served;
+  readonly entry?: ToolEntry;
+  readonly primitive?: Primitive;
+  readonly asked: ListTool;
+}
+
+/** A candidate that the policy shows. */
+export interface Shown {
+  readonly candidate: Candidate;
+  readonly decision: ListDecision;
+  readonly exposure: Exposure;
+}
+
+/** What its name is made from. */
+export function named(one: Shown): { server: string; tool: string; wanted?: string } {
+  const { server, tool } = one.candidate.asked;
+  const wanted = one.candidate.primitive ?? one.exposure.name;
+  return { server, tool, ...(wanted === undefined ? {} : { wanted }) };
+}
+
+/** One tool may be shown under several names; under one name the last exposure of it counts. */
+export function lastOf(shown: readonly Shown[]): readonly Shown[] {
+  return [...new Map(shown.map((one) => [JSON.stringify(named(one)), one])).values()];
+}
+
+/** A primitive stands for several tools of its backend: it is as uncertain as the least certain of them. */
+export function graver(before: Shown | undefined, next: Shown): Shown {
+  return before === undefined || before.decision.verdict === 'always' ? next : before;
+}
+
+/** A server cannot speak for Tollgate: its keys under `tollgate/` are not shown (the fake-approval attack). */
+export function withoutOurs(tool: RawTool): RawTool {
+  if (typeof tool._meta !== 'object' || tool._meta === null) return tool;
+  return { ...tool, _meta: Object.fromEntries(Object.entries(tool._meta).filter(([key]) => !key.startsWith('tollgate/'))) };
+}

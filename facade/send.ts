@@ -1,0 +1,75 @@
+/** Owns what one call may take and how it goes to its server; refuses to widen what the configuration allows. */
+import { UpstreamError, type JsonDoc } from '../adapters/port.ts';
+import { TollgateError } from '../catalogs/errors.ts';
+import type { ToolResult } from '../catalogs/tool.ts';
+import type { Obligations } from '../policies/port.ts';
+import type { Budgets, Lease } from './budget.ts';
+import type { Deps } from './call.ts';
+import type { CapsConfig } from './config/config.ts';
+import type { CallRequest } from './facade.ts';
+import type { Cap } from './output/cut.ts';
+import type { Trace } from './record.ts';
+import type { OpenSession } from './session.ts';
+import type { sightOf } from './sight.ts';
+import type { Target } from './target.ts';
+
+/** What one call may take. Milliseconds. */
+export interface Limits {
+  readonly cap: Cap;
+  readonly timeoutMs: number;
+  readonly hardTimeoutMs: number;
+}
+
+/** Obligations tighten; they never widen what the configuration allows. */
+export function limitsOf(caps: CapsConfig, target: Target, obligations: Obligations): Limits {
+  const cap = { bytes: Math.min(caps.bytes, obligations.caps.bytes ?? caps.bytes), lines: Math.min(caps.lines, obligations.caps.lines ?? caps.lines) };
+  const bound = Math.min(obligations.timeoutMs ?? Infinity, caps.timeoutMs ?? Infinity);
+  return { cap, timeoutMs: Math.min(target.timeoutMs, bound), hardTimeoutMs: Math.min(target.hardTimeoutMs, bound) };
+}
+
+/** A budget that is nearly spent grants less than the cap; the reply keeps to it. */
+export function grantedBy(lease: Lease, limits: Limits): Limits {
+  return { ...limits, cap: { ...limits.cap, bytes: Math.min(limits.cap.bytes, lease.outputBytes) }, timeoutMs: Math.min(limits.timeoutMs, lease.wallMs), hardTimeoutMs: Math.min(limits.hardTimeoutMs, lease.wallMs) };
+}
+
+/** What budgets count by. */
+export function keysOf(trace: Trace, run: string): Parameters<Budgets['reserve']>[0]['keys'] {
+  const effect = trace.target?.effect;
+  const server = effect?.server ?? '';
+  return { run, session: trace.session, principal: trace.principal.id, server, tool: `${server}.${effect?.tool ?? ''}`, origin: trace.principal.origin };
+}
+
+/** Stage 6: sends the call, and notes whether it has run. Throws what the adapter throws. */
+export async function send(deps: Pick<Deps, 'now'>, call: { session: OpenSession; request: CallRequest; trace: Trace; target: Target; limits: Limits; sight: ReturnType<typeof sightOf> }): Promise<JsonDoc<ToolResult>> {
+  const { session, request, trace, target, limits, sight } = call;
+  const began = deps.now();
+  trace.executed = 'unknown';
+  try {
+    const raw = await target.send({
+      scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...sight,
+      ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
+    }, limits.cap);
+    trace.executed = 'yes';
+    trace.rawBytes = Buffer.byteLength(raw.text);
+    return raw;
+  } catch (thrown) {
+    if (thrown instanceof UpstreamError) trace.executed = 'yes';
+    if (thrown instanceof TollgateError && NOT_SENT.has(thrown.code)) trace.executed = 'no';
+    throw thrown;
+  } finally {
+    trace.upstreamMs = deps.now() - began;
+  }
+}
+
+/** Refusals of an adapter that say that nothing was sent. */
+const NOT_SENT: ReadonlySet<string> = new Set(['SERVER_UNAVAILABLE', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL']);
+
+function withoutOurs(meta: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(Object.entries(meta).filter(([key]) => !key.startsWith('tollgate/')));
+}
+
+
+/** What a wait for a person needs of the request. */
+export function waiting({ signal, onProgress }: CallRequest): Pick<CallRequest, 'signal' | 'onProgress'> {
+  return { signal, ...(onProgress !== undefined && { onProgress }) };
+}

@@ -1,0 +1,59 @@
+/** Owns what people have decided beforehand beside the policy: the master switch, upgrades and grants, asked for each list and each call; refuses to know how each is kept. */
+import type { TollgateError } from '../catalogs/errors.ts';
+import type { BudgetObligation, Effect, ListTool, Principal } from '../policies/port.ts';
+import type { Caller } from './session.ts';
+
+/** What a principal may see before any policy is asked. */
+export interface View {
+  /** Changes whenever the rest of the view does: tables are kept by it. */
+  readonly revision: string;
+  /** Nothing is shown, and calls are refused with this. */
+  readonly off?: TollgateError;
+  /** A list is refused with this. */
+  readonly unlisted?: TollgateError;
+  /** Tools that do not exist for this principal. */
+  readonly hides: (tool: Pick<ListTool, 'server' | 'tool' | 'primitive'>) => boolean;
+}
+
+/** What stands about one call. */
+export interface Standing {
+  /** Id of the grant that answers an ask of the policy; it never lifts a deny. */
+  readonly grant?: string;
+  /** Budgets beside those of the policy. */
+  readonly budgets: readonly BudgetObligation[];
+}
+
+/** A call as one source judges it: `args` are those of the tool that is really called. */
+export interface Standee {
+  readonly caller: Caller;
+  readonly effect: Effect;
+  readonly args: Readonly<Record<string, unknown>>;
+}
+
+/** One thing that people decide beforehand. Each throws STATE_FAILED when it cannot be known. */
+export interface StandingSource {
+  view(principal: Principal): Promise<View> | View;
+  /** Throws the refusal. */
+  judge(call: Standee): Promise<Partial<Standing>> | Partial<Standing>;
+}
+
+/** All sources as one: the first refusal counts, budgets add up, the first grant answers. */
+export function joinStanding(sources: readonly StandingSource[]): { view(principal: Principal): Promise<View>; judge(call: Standee): Promise<Standing> } {
+  return {
+    view: async (principal) => {
+      const views = await Promise.all(sources.map((source) => source.view(principal)));
+      const off = views.find((view) => view.off !== undefined)?.off;
+      const unlisted = views.find((view) => view.unlisted !== undefined)?.unlisted;
+      const revision = JSON.stringify(views.map((view) => view.revision));
+      return { revision, hides: (tool) => views.some((view) => view.hides(tool)), ...(off !== undefined && { off }), ...(unlisted !== undefined && { unlisted }) };
+    },
+    judge: async (call) => {
+      const found = await Promise.all(sources.map((source) => source.judge(call)));
+      const grant = found.find((one) => one.grant !== undefined)?.grant;
+      return { budgets: found.flatMap(({ budgets = [] }) => budgets), ...(grant !== undefined && { grant }) };
+    },
+  };
+}
+
+/** What a call and a list ask. */
+export type Standings = ReturnType<typeof joinStanding>;
