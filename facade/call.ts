@@ -20,6 +20,7 @@ import type { Plans } from './plan.ts';
 import { endRecord, intentRecord, type Trace } from './record.ts';
 import type { Recorder } from './recording/writer.ts';
 import { refusal } from './refusal.ts';
+import type { Runs } from './runs.ts';
 import { identify, type OpenSession } from './session.ts';
 import { sightOf } from './sight.ts';
 import { grantedBy, keysOf, limitsOf, send, waiting } from './send.ts';
@@ -34,6 +35,7 @@ export interface Deps {
   readonly budgets: Budgets;
   readonly labels: RunLabels;
   readonly plans: Plans;
+  readonly runs: Runs;
   readonly standing: Standings;
   readonly approvals: Approvals;
   readonly gateOf: (session: OpenSession) => Gate;

@@ -13,6 +13,7 @@ import { createLabels } from './labels.ts';
 import { createPlans } from './plan.ts';
 import { openRecorder, type Recorder } from './recording/writer.ts';
 import { openKnownLists } from './servers/known-lists.ts';
+import { createRuns } from './runs.ts';
 import type { OpenSession } from './session.ts';
 import { appendQuietly, type Shared } from './shared.ts';
 import { joinStanding } from './standing.ts';
@@ -59,11 +60,12 @@ export class Generation {
     this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: judge, known }, before?.catalog);
     for (const server of this.catalog.servers.keys()) judge(server);
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
-    const standing = joinStanding([]);
+    const runs = createRuns(config, shared.state, Date.now);
+    const standing = joinStanding([runs.standing]);
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.deps = {
-      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), standing, approvals: NO_APPROVALS, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), runs, standing, approvals: NO_APPROVALS, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {

@@ -65,6 +65,8 @@ export interface PrincipalConfig {
   readonly stdio?: boolean;
   /** May approve, and may change grants. */
   readonly owner: boolean;
+  /** What its runs share with those of others; absent: its id. */
+  readonly space?: string;
 }
 
 /** A profile names servers and overrides settings; stacked profiles take the union, later overrides win. */
@@ -82,6 +84,8 @@ export interface ProfileConfig {
   readonly schemaProfile?: string;
   /** Only reading runs until the plan of the run is approved (CY-27); one profile of several suffices. Default false. */
   readonly plan: boolean;
+  /** `required`: nothing without a grant; one profile of several suffices. */
+  readonly grants: 'optional' | 'required';
 }
 
 /** Shows tools other than the primitives. `tool` is `server.tool`, where the tool part may hold `*`. */

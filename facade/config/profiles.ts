@@ -50,7 +50,7 @@ function buildProfile(name: string, written: WrittenProfile, base: WrittenExpose
   const reached = expose.filter(({ tool }) => servers.includes(tool.slice(0, tool.indexOf('.'))));
   const budgets = (written.budgets ?? []).map(buildBudget);
   const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
-  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, lifetimes: written.lifetimes ?? {}, plan: written.plan ?? false, ...schemaProfile };
+  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, lifetimes: written.lifetimes ?? {}, plan: written.plan ?? false, grants: written.grants ?? 'optional', ...schemaProfile };
 }
 
 /**
@@ -74,6 +74,7 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
     lifetimes: Object.assign({}, ...stacked.map(({ lifetimes }) => lifetimes)) as ProfileConfig['lifetimes'],
     ...(schemaProfile !== undefined && { schemaProfile }),
     plan: stacked.some(({ plan }) => plan),
+    grants: stacked.some(({ grants }) => grants === 'required') ? 'required' : 'optional',
   };
 }
 

@@ -89,6 +89,7 @@ export interface WrittenPrincipal {
   readonly client?: string;
   readonly stdio?: boolean;
   readonly owner?: boolean;
+  readonly space?: string;
 }
 
 /** A profile, without its name. */
@@ -100,6 +101,7 @@ export interface WrittenProfile {
   readonly lifetimes?: Readonly<Record<string, Lifetime>>;
   readonly schemaProfile?: string;
   readonly plan?: boolean;
+  readonly grants?: 'optional' | 'required';
 }
 
 /** Who serves the primitives, and which tools are shown beside them. */

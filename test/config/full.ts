@@ -54,7 +54,7 @@ bash:
   limits: {memoryMb: 600, processes: 140, fileMb: 160, cpuSeconds: 180}
 secrets: {a: {env: SOME_VARIABLE}, b: {exec: [op, read, x]}, c: {keychain: service/account}}
 principals:
-  - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor, stdio: true, owner: true}
+  - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor, stdio: true, owner: true, space: team-a}
   - {id: bob, profiles: [harbor]}
 profiles:
   dev:
@@ -70,6 +70,7 @@ profiles:
     lifetimes: {web: ephemeral}
     schemaProfile: flat
     plan: true
+    grants: required
   plain: {servers: [web]}
 policies:
   - rules.yaml

@@ -61,6 +61,7 @@ describe('profiles', () => {
         lifetimes: {},
         schemaProfile: 'flat',
         plan: true,
+        grants: 'optional',
       });
       expect(mergeProfiles(config, [])).toEqual(config.profiles.get('default'));
       expect(() => mergeProfiles(config, ['one', 'toString'])).toThrow('There is no profile "toString"');

@@ -1,0 +1,103 @@
+/** Owns the runs that an embedding host opens: whose they are, for which conversation and turn, how many calls they may make; refuses a run that is another's, or has ended. */
+import { randomBytes } from 'node:crypto';
+import { TollgateError } from '../catalogs/errors.ts';
+import type { BudgetObligation, Principal } from '../policies/port.ts';
+import type { Config } from './config/config.ts';
+import type { StandingSource } from './standing.ts';
+import type { State } from './state/state.ts';
+
+/** Whom and what a run serves, as in-process servers are told. Never read from arguments or `_meta`. */
+export interface RunScope {
+  readonly user: string;
+  readonly space: string;
+  readonly conversation: string;
+  readonly turn: string;
+}
+
+/** A run that a host has opened. `name` is what stands under `_meta["tollgate/run"]`; times in ms since 1970. */
+export interface HostRun {
+  readonly name: string;
+  readonly principal: string;
+  readonly origin: string;
+  readonly conversation?: string;
+  readonly turn?: string;
+  /** Calls that may be made, beside the budgets of policy. */
+  readonly maxCalls?: number;
+  readonly openedAt: number;
+}
+
+/** The runs of all processes. Methods throw STATE_FAILED. */
+export interface Runs {
+  /** Default: user is the principal, space its `space` of tollgate.yaml or its id, conversation and turn are the run. */
+  scopeOf(principal: Principal, run: string): Promise<RunScope>;
+  open(run: Omit<HostRun, 'name' | 'openedAt'>): Promise<HostRun>;
+  /** Undefined for one that never was, has ended, or is another's. */
+  find(principal: Pick<Principal, 'id' | 'origin'>, name: string): Promise<HostRun | undefined>;
+  /** Calls that its own budget has left; undefined without one. */
+  left(run: HostRun): Promise<number | undefined>;
+  end(run: HostRun): Promise<void>;
+  readonly standing: StandingSource;
+}
+
+const SPACE = 'runs';
+/** No other name is looked up, and one of this form that is not open is refused: an ended run does not live on without its budget. */
+const FORM = /\/host_[0-9a-f]{32}$/;
+/** A run that nobody ended, ms. */
+const LIFE_MS = 24 * 3_600_000;
+
+/** The id of a run in records, budgets and labels. Ids of principals hold no slash. */
+export function runKey({ principal, name }: Pick<HostRun, 'principal' | 'name'>): string {
+  return `${principal}/${name}`;
+}
+
+/** Runs over shared state. `now` in ms since 1970. */
+export function createRuns(config: Pick<Config, 'principals'>, state: State, now: () => number): Runs {
+  const read = async (key: string, { id, origin }: Pick<Principal, 'id' | 'origin'>): Promise<HostRun | undefined> => {
+    const text = FORM.test(key) ? await state.get(SPACE, key) : undefined;
+    const run = text === undefined ? undefined : (JSON.parse(text) as HostRun);
+    return run !== undefined && run.principal === id && run.origin === origin && isAlive(run, now()) ? run : undefined;
+  };
+  return {
+    scopeOf: async (principal, key) => {
+      const { id } = principal;
+      const run = await read(key, principal);
+      const space = config.principals.find((one) => one.id === id)?.space ?? id;
+      return { user: id, space, conversation: run?.conversation ?? key, turn: run?.turn ?? key };
+    },
+    open: async (asked) => {
+      for (const [key, text] of await state.list(SPACE)) if (!isAlive(JSON.parse(text) as HostRun, now())) await state.remove(SPACE, key);
+      const run: HostRun = { ...asked, name: `host_${randomBytes(16).toString('hex')}`, openedAt: now() };
+      await state.put(SPACE, runKey(run), JSON.stringify(run));
+      return run;
+    },
+    find: async (principal, name) => read(runKey({ principal: principal.id, name }), principal),
+    left: async (run) => {
+      const [budget] = budgetsOf(run);
+      if (budget?.calls === undefined) return undefined;
+      // Asks for more than there can be: nothing is taken, and the refusal tells what is left.
+      const answer = await state.reserve([{ budget: budget.id, scope: 'run', key: runKey(run), demands: [{ unit: 'calls', limit: budget.calls, most: 0, least: budget.calls + 1 }] }], now());
+      return 'refused' in answer ? answer.refused.left : undefined;
+    },
+    end: async (run) => {
+      await state.remove(SPACE, runKey(run));
+      await state.endScope('run', runKey(run));
+    },
+    standing: {
+      view: () => ({ revision: '', hides: () => false }),
+      judge: async ({ caller }) => {
+        if (!FORM.test(caller.run)) return {};
+        const run = await read(caller.run, caller.principal);
+        if (run === undefined) throw new TollgateError('IDENTITY', { detail: 'There is no such run: it has ended, or belongs to somebody else.', next: 'Open a new run.' });
+        return { budgets: budgetsOf(run) };
+      },
+    },
+  };
+}
+
+function isAlive({ openedAt }: HostRun, now: number): boolean {
+  return now - openedAt < LIFE_MS;
+}
+
+function budgetsOf({ maxCalls }: HostRun): readonly BudgetObligation[] {
+  return maxCalls === undefined ? [] : [{ id: 'host-run-calls', scope: 'run', calls: maxCalls }];
+}
