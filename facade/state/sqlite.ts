@@ -34,15 +34,25 @@ export function openState(folder: string, now = Date.now()): State {
   return { ...createLedger(database), ...createValues(database), close: () => database.close() };
 }
 
-function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' | 'list'> {
+function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' | 'take' | 'swap' | 'list'> {
   const get = database.first<{ value: string }>('SELECT value FROM value WHERE space = ? AND key = ?');
   const put = database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value');
   const remove = database.run('DELETE FROM value WHERE space = ? AND key = ?');
+  const insert = database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING');
+  const replace = database.run('UPDATE value SET value = ? WHERE space = ? AND key = ? AND value = ?');
   const list = database.all<{ key: string; value: string }>('SELECT key, value FROM value WHERE space = ? ORDER BY key');
   return {
     get: (space, key) => get(space, key)?.value,
     put: (space, key, value) => void put(space, key, value),
     remove: (space, key) => void remove(space, key),
+    take: (space, key, only) =>
+      database.transact(() => {
+        const found = get(space, key)?.value;
+        if (found === undefined || (only !== undefined && found !== only)) return undefined;
+        remove(space, key);
+        return found;
+      }),
+    swap: (space, key, { from, to }) => (from === undefined ? insert(space, key, to) : replace(to, space, key, from)) === 1,
     list: (space) => new Map(list(space).map((row) => [row.key, row.value])),
   };
 }

@@ -63,6 +63,10 @@ export interface State {
   get(space: string, key: string): Awaitable<string | undefined>;
   put(space: string, key: string, value: string): Awaitable<void>;
   remove(space: string, key: string): Awaitable<void>;
+  /** Removes a value and answers it, in one step: of all that race for it, in all processes, one has it. `only`: when exactly this stands there. */
+  take(space: string, key: string, only?: string): Awaitable<string | undefined>;
+  /** Puts `to` where exactly `from` stands, or nothing when `from` is absent, in one step; false when something else stands there. */
+  swap(space: string, key: string, change: { readonly from?: string; readonly to: string }): Awaitable<boolean>;
   /** All of a space, by key. */
   list(space: string): Awaitable<ReadonlyMap<string, string>>;
   close(): Awaitable<void>;

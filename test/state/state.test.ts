@@ -78,6 +78,23 @@ describe('the state database', () => {
     void again.close();
   });
 
+  it('takes and swaps a value in one step, and only what was expected', () => {
+    const folder = temporaryFolder();
+    const [one, two] = [openState(folder), openState(folder)];
+    expect(one.swap('approvals', 'k', { to: '1' })).toBe(true);
+    expect(two.swap('approvals', 'k', { to: '2' })).toBe(false);
+    expect(two.swap('approvals', 'k', { from: '2', to: '3' })).toBe(false);
+    expect(two.swap('approvals', 'k', { from: '1', to: '3' })).toBe(true);
+    expect(two.swap('approvals', 'none', { from: '1', to: '3' })).toBe(false);
+    expect(one.take('approvals', 'k', '1')).toBeUndefined();
+    expect(one.take('approvals', 'k', '3')).toBe('3');
+    expect(two.take('approvals', 'k')).toBeUndefined();
+    void one.put('approvals', 'k', 'any');
+    expect([two.take('approvals', 'k'), one.take('approvals', 'k')]).toEqual(['any', undefined]);
+    void one.close();
+    void two.close();
+  });
+
   it('refuses text with a NUL, which libsql would give back cut off', () => {
     const state = openState(temporaryFolder());
     expect(() => state.put('grants', 'a\u0000b', '1')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
