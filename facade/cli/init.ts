@@ -2,14 +2,14 @@
 import { existsSync, lstatSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { readClientFile } from '../config/client-file.ts';
-import type { ClientEntry } from '../config/client-file.ts';
+import type { ClientEntry } from '../clients/entry.ts';
+import { clientPlaces, shownPath } from '../clients/places.ts';
+import { readClientFile } from '../clients/read.ts';
 import { realPath } from '../config/files.ts';
 import { loadConfig } from '../config/load.ts';
 import { workspaceFault } from '../config/places.ts';
 import { formatProblems } from '../config/problems.ts';
 import { SCHEMA_FILE } from '../config/schema.ts';
-import { clientPlaces } from './clients.ts';
 import { EXIT, type Io } from './io.ts';
 import { projectFile } from './init-file.ts';
 import { commandLine } from './print.ts';
@@ -105,20 +105,12 @@ function write(target: string, text: string): void {
 function findClients(folder: string, io: Pick<Io, 'env' | 'home'>, platform: NodeJS.Platform): readonly FoundFile[] {
   return clientPlaces({ cwd: folder, home: io.home, env: io.env, platform })
     .filter(({ file }) => existsSync(file))
-    .map(({ client, file, unread }): FoundFile => {
-      const shown = shownPath(file, folder, io.home);
-      if (unread !== undefined) return { client, path: shown, servers: [], unread };
-      const { entries, warnings } = readClientFile(file, shown, folder);
+    .map(({ client, file }): FoundFile => {
+      const shown = shownPath(file, { cwd: folder, home: io.home });
+      const { entries, warnings } = readClientFile(file, { shown, project: folder });
       const [first] = warnings;
-      return { client, path: shown, servers: entries, ...(entries.length === 0 && { unread: first?.message ?? 'it defines no server' }) };
+      return { client: client.title, path: shown, servers: entries, ...(entries.length === 0 && { unread: first?.message ?? 'it defines no server' }) };
     });
-}
-
-function shownPath(file: string, folder: string, home: string): string {
-  const inProject = path.relative(folder, file);
-  if (!inProject.startsWith('..') && !path.isAbsolute(inProject)) return inProject;
-  const inHome = path.relative(home, file);
-  return inHome.startsWith('..') || path.isAbsolute(inHome) ? file : `~/${inHome}`;
 }
 
 /** Names only: a client's file holds keys in its arguments, variables and headers. */

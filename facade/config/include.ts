@@ -1,6 +1,6 @@
 /** Owns how servers of included client files become servers here; refuses single servers, never the start (design §9). */
-import { readClientFile } from './client-file.ts';
-import type { ClientEntry, ClientFile } from './client-file.ts';
+import type { ClientEntry } from '../clients/entry.ts';
+import { readClientFile, type ClientFile } from '../clients/read.ts';
 import type { Problem, ServerConfig } from './config.ts';
 import { faultsOf, isSecretName, remarksOf } from './definition.ts';
 import type { ServerDefinition } from './definition.ts';
@@ -32,7 +32,7 @@ export interface IncludeContext {
 export function includeServers(files: readonly { readonly file: string; readonly shown: string }[], context: IncludeContext): readonly Problem[] {
   const warnings: Problem[] = [];
   files.forEach(({ file, shown }) => {
-    const client = readClientFile(file, shown, context.project);
+    const client = readClientFile(file, { shown, project: context.project });
     warnings.push(...client.warnings);
     for (const entry of client.entries) addEntry(entry, client, { ...context, warnings });
   });
@@ -55,7 +55,7 @@ function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext)
   const full = existing === undefined && context.servers.size >= context.limit ? `limits.servers (${context.limit}) is reached; raise it, or include fewer` : undefined;
   const unusable = collision ?? server.unusable ?? full;
   if (unusable !== undefined) remark(`cannot be used: ${unusable}`);
-  else if (server.approved) for (const { message } of remarksOf(server)) remark(message);
+  else if (Object.hasOwn(context.written, entry.name)) for (const { message } of remarksOf(server)) remark(message);
   // Past the limit even unusable entries are not kept: a file with a million servers must cost nothing.
   if (full === undefined) context.servers.set(entry.name, { ...server, ...(unusable !== undefined && { unusable }) });
 }

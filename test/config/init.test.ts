@@ -2,9 +2,9 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { clientPlaces } from '../../facade/cli/clients.ts';
 import { runInit } from '../../facade/cli/init.ts';
 import type { InitOptions } from '../../facade/cli/init.ts';
+import { clientPlaces, type ClientPlace } from '../../facade/clients/places.ts';
 import { loadConfig } from '../../facade/config/load.ts';
 import { verifies } from '../verifies.ts';
 import { withProject } from './project.ts';
@@ -67,20 +67,17 @@ describe('in an empty folder', () => {
 });
 
 describe('beside the files of clients' + verifies('HA-01'), () => {
-  const places = (project: Project, platform: NodeJS.Platform): readonly { client: string; file: string }[] =>
-    clientPlaces({ cwd: project.folder, home: project.home, env: {}, platform }).filter(({ unread }) => unread === undefined);
+  const places = (project: Project, platform: NodeJS.Platform): readonly ClientPlace[] => clientPlaces({ cwd: project.folder, home: project.home, env: {}, platform });
 
   it.each(['linux', 'darwin', 'win32'] as const)('includes every client of %s, approves none, shows names only', (platform) => {
     withProject((project) => {
-      places(project, platform).forEach(({ file }, index) => {
-        const key = file.includes(`${path.sep}.vscode`) || file.endsWith(path.join('User', 'mcp.json')) ? 'servers' : 'mcpServers';
-        project.write(file, JSON.stringify({ [key]: { [`Server ${index}`]: server } }));
+      places(project, platform).forEach(({ client, file }, index) => {
+        const toml = `[${client.container}."Server ${index}"]\ncommand = "x"\n[${client.container}."Server ${index}".env]\nAPI_KEY = "${SECRET}"\nB-C = "${SECRET}"\n`;
+        project.write(file, client.syntax === 'toml' ? toml : JSON.stringify({ [client.container]: { [`Server ${index}`]: server } }));
       });
-      project.write('~/.codex/config.toml', '[mcp_servers.x]');
       const { err } = init(project, {}, platform);
       const text = read(project, 'tollgate.yaml');
-      for (const { client } of places(project, platform)) expect(err).toContain(client);
-      expect(err).toContain('Codex (~/.codex/config.toml): its format (TOML) cannot be included');
+      for (const { client } of places(project, platform)) expect(err).toContain(client.title);
       expect(err).toContain('server-0 (sets API_KEY, B-C)');
       expect(text + err).not.toContain(SECRET);
       expect(text).toContain('#   server-0: {approved: true}\n');

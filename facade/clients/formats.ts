@@ -1,0 +1,108 @@
+/** Owns what is known of other clients' files, as one table: places, containers, keys, variables; refuses exceptions that stand elsewhere. */
+
+/** The folders that a client's file can stand in. `settings`: of the platform's applications. `xdg`: as `settings` on Windows, else ~/.config, macOS too. */
+export type Root = 'project' | 'home' | 'settings' | 'xdg' | 'codex';
+
+/** How a client writes a variable of the environment in its file. `none`: it fills in nothing. */
+export type Interpolation = 'none' | 'shell' | 'dollar' | 'vscode' | 'braces';
+
+/** The name under which a client is asked for. */
+export type ClientId = 'claude-desktop' | 'claude-code' | 'vscode' | 'cursor' | 'codex' | 'windsurf' | 'gemini' | 'zed' | 'opencode';
+
+/** One client: how its files are found, read and written. */
+export interface ClientFormat {
+  readonly id: ClientId;
+  readonly title: string;
+  readonly syntax: 'json' | 'toml';
+  /** Each: where it stands, from a root. The first of the project is written by default, else the first. */
+  readonly places: readonly (readonly [Root, ...string[]])[];
+  /** The key that holds the servers. */
+  readonly container: string;
+  /** Key of an address on Streamable HTTP. Absent: the file holds programs only. */
+  readonly address?: string;
+  /** The `type` that is written for a program and for an address, where the client wants one. */
+  readonly types?: { readonly stdio: string; readonly http: string };
+  /** What an address under `url` is, when nothing says so. */
+  readonly plainUrl: 'http' | 'sse';
+  readonly interpolation: Interpolation;
+  /** How a header that carries a token is written, so that the token stands elsewhere. */
+  readonly token?: 'input' | 'variable' | 'named';
+  /** It starts programs without the PATH of a shell. */
+  readonly bare?: true;
+}
+
+/** Sources: reference pages of each client; ecosystem.md §2.1. */
+export const CLIENTS: readonly ClientFormat[] = [
+  {
+    id: 'claude-code', title: 'Claude Code', syntax: 'json', container: 'mcpServers', address: 'url', types: { stdio: 'stdio', http: 'http' }, plainUrl: 'http', interpolation: 'shell', token: 'variable',
+    places: [['project', '.mcp.json'], ['home', '.claude.json']],
+  },
+  {
+    id: 'vscode', title: 'VS Code', syntax: 'json', container: 'servers', address: 'url', types: { stdio: 'stdio', http: 'http' }, plainUrl: 'http', interpolation: 'vscode', token: 'input',
+    places: [['project', '.vscode', 'mcp.json'], ['settings', 'Code', 'User', 'mcp.json']],
+  },
+  {
+    id: 'cursor', title: 'Cursor', syntax: 'json', container: 'mcpServers', address: 'url', plainUrl: 'http', interpolation: 'vscode', token: 'variable',
+    places: [['project', '.cursor', 'mcp.json'], ['home', '.cursor', 'mcp.json']],
+  },
+  {
+    id: 'gemini', title: 'Gemini CLI', syntax: 'json', container: 'mcpServers', address: 'httpUrl', plainUrl: 'sse', interpolation: 'dollar', token: 'variable',
+    places: [['project', '.gemini', 'settings.json'], ['home', '.gemini', 'settings.json']],
+  },
+  {
+    id: 'claude-desktop', title: 'Claude Desktop', syntax: 'json', container: 'mcpServers', plainUrl: 'http', interpolation: 'none', bare: true,
+    places: [['settings', 'Claude', 'claude_desktop_config.json']],
+  },
+  {
+    id: 'windsurf', title: 'Windsurf', syntax: 'json', container: 'mcpServers', address: 'serverUrl', plainUrl: 'http', interpolation: 'vscode', token: 'variable',
+    places: [['home', '.codeium', 'windsurf', 'mcp_config.json'], ['home', '.codeium', 'mcp_config.json']],
+  },
+  {
+    id: 'zed', title: 'Zed', syntax: 'json', container: 'context_servers', plainUrl: 'http', interpolation: 'none', bare: true,
+    places: [['xdg', 'zed', 'settings.json'], ['project', '.zed', 'settings.json']],
+  },
+  {
+    id: 'codex', title: 'Codex', syntax: 'toml', container: 'mcp_servers', address: 'url', plainUrl: 'http', interpolation: 'none', token: 'named',
+    places: [['codex', 'config.toml'], ['project', '.codex', 'config.toml']],
+  },
+  {
+    id: 'opencode', title: 'OpenCode', syntax: 'json', container: 'mcp', address: 'url', types: { stdio: 'local', http: 'remote' }, plainUrl: 'http', interpolation: 'braces', token: 'variable',
+    places: [['project', 'opencode.json'], ['xdg', 'opencode', 'opencode.json']],
+  },
+];
+
+/** Keys that name a server map in some client's file. */
+export const CONTAINERS: ReadonlySet<string> = new Set(CLIENTS.map(({ container }) => container));
+
+/** Keys under which clients write an address, the surest first. */
+export const ADDRESS_KEYS = ['httpUrl', 'serverUrl', 'url'] as const;
+
+/** Every spelling of a transport. */
+export const TRANSPORTS: ReadonlyMap<unknown, 'stdio' | 'http' | 'sse'> = new Map([
+  ['stdio', 'stdio'],
+  ['local', 'stdio'],
+  ['http', 'http'],
+  ['remote', 'http'],
+  ['streamable-http', 'http'],
+  ['streamableHttp', 'http'],
+  ['streamable_http', 'http'],
+  ['sse', 'sse'],
+]);
+
+/** Keys that would let a server do things unasked. A file that others write cannot grant that here. */
+export const TRUST_KEYS: ReadonlySet<string> = new Set(['alwaysAllow', 'autoApprove', 'autoAllow', 'trust', 'approved', 'default_tools_approval_mode']);
+
+/** The client whose place a file has; undefined for a file anywhere else, which is read in all clients' forms. */
+export function formatOf(file: string): ClientFormat | undefined {
+  const parts = file.split(/[/\\]/);
+  const ends = ([root, ...place]: readonly string[]): boolean => {
+    const wanted = root === 'codex' ? ['.codex', ...place] : place;
+    return wanted.every((part, index) => part === parts[parts.length - wanted.length + index]);
+  };
+  return CLIENTS.find(({ places }) => places.some(ends));
+}
+
+/** The client of this id. */
+export function clientOf(id: string): ClientFormat | undefined {
+  return CLIENTS.find((client) => client.id === id);
+}
