@@ -37,6 +37,8 @@ export class Keeper {
   private returning = false;
   private wasUp = false;
   private forbidden: TollgateError | undefined;
+  /** Why the last start was not allowed. */
+  denied: TollgateError | undefined;
   private timer: NodeJS.Timeout | undefined;
 
   constructor(parts: KeeperParts) {
@@ -144,8 +146,8 @@ export class Keeper {
 
   private async connect(): Promise<UpstreamSession> {
     const { settings, options, tell, onRenewed } = this.parts;
-    const refusal = startRefusal(settings) ?? (await options.halted?.(settings.name));
-    if (refusal !== undefined) throw refusal;
+    this.denied = (await options.halted?.(settings.name)) ?? startRefusal(settings) ?? (await options.consent?.(settings));
+    if (this.denied !== undefined) throw this.denied;
     const began = performance.now();
     const session = await this.connector.open(() => this.forbidden);
     const now = performance.now();

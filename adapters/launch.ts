@@ -47,6 +47,8 @@ export const EGRESS_PORT = 3128;
 /** What a start needs to know of the facade around it. Paths absolute and real. */
 export interface LaunchHost {
   readonly workspace: string;
+  /** Where a program starts whose settings name no folder; default: where this process did. */
+  readonly folder?: string;
   /** State folder, vault, configuration: never visible, whatever the settings say. */
   readonly hidden: readonly string[];
   /** The value of `${secret:name}`; its errors stop the start. */
@@ -70,7 +72,7 @@ const NOTHING: SandboxSettings = { filesystem: { allowRead: [], allowWrite: [], 
  */
 export async function launch(settings: ServerSettings, host: LaunchHost): Promise<Launched> {
   const env = await fillSecrets(settings.env, host.secrets, 'env');
-  if (settings.isolation === 'direct') return launchDirect(settings, env);
+  if (settings.isolation === 'direct') return launchDirect(settings, env, host.folder);
   const egress = await openEgress(settings, host);
   const release = releaseOnce(egress);
   try {
@@ -84,8 +86,8 @@ export async function launch(settings: ServerSettings, host: LaunchHost): Promis
   }
 }
 
-async function launchDirect(settings: ServerSettings, env: Readonly<Record<string, string>>): Promise<Launched> {
-  const { command = '', args, cwd } = settings;
+async function launchDirect(settings: ServerSettings, env: Readonly<Record<string, string>>, folder?: string): Promise<Launched> {
+  const { command = '', args, cwd = folder } = settings;
   const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(command, [...args], { cwd, env: { ...inherited(INHERITED), ...env }, detached: true, shell: false, stdio }));
   await started(child, settings.name);
   return { child: child as ChildProcessWithoutNullStreams, signal: (signal) => signalGroup(child, signal), kill: () => void signalGroup(child, 'SIGKILL'), release: () => Promise.resolve() };
@@ -111,7 +113,7 @@ function jailOf(settings: ServerSettings, { host, env, egress }: Given): Jail {
   const { command = '', args, cwd } = settings;
   const { filesystem, limits } = settings.sandbox ?? NOTHING;
   return {
-    command, args, cwd: cwd ?? process.cwd(), workspace: host.workspace, env: { ...inherited(LOCALE), ...env },
+    command, args, cwd: cwd ?? host.folder ?? process.cwd(), workspace: host.workspace, env: { ...inherited(LOCALE), ...env },
     read: cwd === undefined ? filesystem.allowRead : [cwd, ...filesystem.allowRead], write: filesystem.allowWrite, hidden: [...filesystem.denyRead, ...host.hidden],
     limits, input: true, ...(settings.confinement !== undefined && { confinement: settings.confinement }), ...(egress !== undefined && { egress }),
   };

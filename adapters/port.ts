@@ -1,17 +1,48 @@
 /** Owns the port through which the facade reaches any server; knows no policy, no principal and no client. */
 import type { Lifetime } from './settings.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
+import type { ErrorCode } from '../catalogs/errors.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
 export type { OnEvent, ServerEvent } from './events.ts';
+export type { FileFact, Inspect, StartFiles } from './inspect.ts';
 export type { Credentials, CredentialStore, SignedIn, SignInParts, SignIns } from './oauth/credentials.ts';
-export type { Lifetime, OAuthSettings, SharedSlots } from './settings.ts';
+export type { Lifetime, OAuthSettings, ServerSettings, SharedSlots } from './settings.ts';
 
 /** JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds. */
 export interface JsonDoc<T = unknown> {
   readonly text: string;
   readonly value: T;
   readonly exact: boolean;
+}
+
+/** What a server answered. Only a server that runs in this process can say what no wire carries. */
+export interface Answer extends JsonDoc<ToolResult> {
+  /** Labels of what the result holds, beside those of the server. */
+  readonly labels?: readonly string[];
+  /** How many things were found, for the record. */
+  readonly hits?: number;
+}
+
+/** Who calls, as the facade knows it: for servers that run in this process. Nothing of it comes from arguments or `_meta`. */
+export interface Identity {
+  /** Id, role, profiles and origin, as records have them. */
+  readonly principal: { readonly id: string; readonly role: string; readonly profiles: readonly string[]; readonly origin: string };
+  readonly run: string;
+  readonly scope: { readonly user: string; readonly space: string; readonly conversation: string; readonly turn: string };
+  /** The servers of its profiles, as it may see them. */
+  readonly servers: () => readonly SeenServer[];
+  /** Hides a server from this session alone, or shows it again. */
+  readonly putAside: (server: string, aside: boolean) => void;
+}
+
+/** A server as a caller may see it. `fault` is a code of the error table: why its tools are missing. */
+export interface SeenServer {
+  readonly name: string;
+  readonly state: HealthState;
+  readonly fault?: ErrorCode;
+  readonly aside: boolean;
+  readonly tools: readonly { readonly name: string; readonly description: string }[];
 }
 
 /** One call to a server. The adapter sends `args.text` as it stands and makes its own request id and progress token. */
@@ -38,6 +69,8 @@ export interface UpstreamCall {
   readonly mayRead?: (path: string) => Promise<boolean>;
   /** What rules close to programs that are started for this caller. Absent: nothing. */
   readonly confinement?: Confinement;
+  /** Given to servers that run in this process, and to no other. */
+  readonly identity?: Identity;
   /** Given when the client asked for progress; called with the params of the server's notification, less its token. */
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
@@ -77,7 +110,7 @@ export interface ServerAdapter {
   start(signal?: AbortSignal): Promise<ServerInfo>;
   /** All pages; starts the server if needed; cached until the server says list_changed or restarts. */
   listTools(signal?: AbortSignal): Promise<readonly RawTool[]>;
-  call(call: UpstreamCall): Promise<JsonDoc<ToolResult>>;
+  call(call: UpstreamCall): Promise<Answer>;
   health(): Health;
   info(): ServerInfo | undefined;
   /**

@@ -93,7 +93,7 @@ export class UpstreamServer implements ServerAdapter {
     const { count, reason, end } = restarts;
     const isDisabled = end !== undefined && this.usage.lifetime === 'keep-alive';
     return judgeHealth({
-      refusal: startRefusal(this.settings) ?? this.halted ?? (isDisabled ? end : undefined), connected: connector.current !== undefined, restarts: count,
+      refusal: startRefusal(this.settings) ?? this.halted ?? this.keeper.denied ?? (isDisabled ? end : undefined), connected: connector.current !== undefined, restarts: count,
       badLines: connector.badLines, loss: refusal === undefined ? end?.message ?? reason : undefined, reconnecting: this.settings.transport !== 'stdio' && isComing,
     });
   }
@@ -137,11 +137,11 @@ export class UpstreamServer implements ServerAdapter {
     this.keeper.kill(unavailable(this.name, 'was stopped'), 'was stopped');
   }
 
-  /** The kill switch: ends it at once, and refuses starts with this until `lift`. */
+  /** Kill switch, or consent that is not there: ends it at once, and refuses starts with this until `lift`. */
   halt(refusal: TollgateError): void {
     if (this.halted !== undefined) return;
     this.halted = refusal;
-    const id = this.keeper.kill(refusal, 'was ended by the kill switch');
+    const id = this.keeper.kill(refusal, refusal.data['killed'] === true ? 'was ended by the kill switch' : 'was ended, because it may not run any more');
     if (id !== undefined) this.tell({ event: 'killed' }, id);
     this.forgetTools();
   }
@@ -159,9 +159,9 @@ export class UpstreamServer implements ServerAdapter {
     if (this.settings.start === 'eager') void this.keeper.bring();
   }
 
-  /** The kill switch holds from the next call on, whoever threw it. */
+  /** What people decide holds from the next call on, whoever decided it. */
   private obey(refusal: TollgateError | undefined): void {
-    if (refusal === undefined) return;
+    if (refusal === undefined) return this.lift();
     this.halt(refusal);
     throw refusal;
   }

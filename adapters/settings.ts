@@ -1,4 +1,4 @@
-/** Owns what an adapter must be told of a server; refuses servers that nobody has approved as they would run. */
+/** Owns what an adapter must be told of a server; refuses settings that cannot start whatever anybody says. */
 import type { Confinement } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { OnEvent } from './events.ts';
@@ -27,7 +27,6 @@ export interface ServerSettings {
   readonly sandbox?: SandboxSettings;
   /** What rules close to its program, of all that its isolation gives it. Absent: nothing. */
   readonly confinement?: Confinement;
-  readonly approved: boolean;
   /** `eager` starts with the facade; default `lazy`: with the first use. */
   readonly start?: 'lazy' | 'eager';
   /** Default `on-demand`. */
@@ -112,8 +111,10 @@ export interface AdapterOptions {
   /** One line of a server's stderr, for its log only: it may hold anything. At most 8 KiB a line and 200 lines a second. */
   readonly onStderr: (name: string, line: string) => void;
   readonly onEvent?: OnEvent;
-  /** Why this server may not run now (the kill switch), asked before each start. */
+  /** Why this server may not run now (kill switch, consent that was taken back), asked before each start and each call. */
   readonly halted?: (name: string) => Promise<TollgateError | undefined>;
+  /** Why exactly these settings may not start: asked last before each start, with the very object that is then started. */
+  readonly consent?: (settings: ServerSettings) => Promise<TollgateError | undefined>;
   /** Absent: the cap holds for this process alone. */
   readonly shared?: SharedSlots;
   /** Names the facade's process in the environment of direct servers, so that a later one finds what it left behind. No `/`. */
@@ -126,16 +127,11 @@ export interface AdapterOptions {
   readonly livenessMs?: number;
 }
 
-/** Why a server may not start, or undefined. That somebody has looked at it must stand in tollgate.yaml, whatever its isolation. */
+/** Why a server cannot start as it is set, or undefined. */
 export function startRefusal(settings: ServerSettings): TollgateError | undefined {
   const { name, unusable } = settings;
   if (unusable !== undefined) return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" cannot be used: ${unusable}`, next: 'Mend its entry; `tollgate check` shows it.' });
-  if (settings.approved) return fetchRefusal(settings);
-  const rights = settings.transport === 'stdio' && settings.isolation === 'direct' ? ' It then runs with all of your rights.' : '';
-  return new TollgateError('SERVER_UNAVAILABLE', {
-    detail: `Server "${name}" is not started, because nobody has approved it as it would run.`,
-    next: `In tollgate.yaml write \`approved: true\` under servers.${name}.${rights}`,
-  });
+  return fetchRefusal(settings);
 }
 
 /** Programs that fetch their package at every start; in a sandbox without a way out they would be waited for in vain. */

@@ -11,12 +11,12 @@ export const PIN = /^sha256:[0-9a-f]{64}$/;
  */
 export function pinOf(tools: readonly RawTool[]): string {
   const sorted = [...tools].sort((one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
-  return `sha256:${createHash('sha256').update(`tollgate-tools\0${1}\0${canonical(sorted)}`).digest('hex')}`;
+  return `sha256:${createHash('sha256').update(`tollgate-tools\0${1}\0${canonicalJson(sorted)}`).digest('hex')}`;
 }
 
-/** JSON with keys in order. */
-function canonical(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
+/** JSON with keys in order; for values that came from JSON. */
+export function canonicalJson(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join()}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
-  return `{${Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1)).map(([key, inner]) => `${JSON.stringify(key)}:${canonical(inner)}`).join()}}`;
+  return `{${Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1)).map(([key, inner]) => `${JSON.stringify(key)}:${canonicalJson(inner)}`).join()}}`;
 }

@@ -128,7 +128,7 @@ function refuseMoved(before: Config, after: Config, listening: boolean): void {
 
 /** What a person should know of a configuration and its policy. */
 function noticesOf({ config, policy, unbound }: Generation): readonly string[] {
-  const direct = [...config.servers.values()].filter((server) => server.approved && server.isolation === 'direct' && server.transport === 'stdio').map(({ name }) => name);
+  const direct = [...config.servers.values()].filter((server) => server.isolation === 'direct' && server.transport === 'stdio').map(({ name }) => name);
   const rights = direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
   const kept = config.recording.mode === 'off' ? [] : [`Recording is ${config.recording.mode}: the arguments of calls are kept, encrypted, in the state folder.`];
   return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights, ...kept, ...unbound, ...(policy.remarks ?? [])];

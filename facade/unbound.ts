@@ -12,7 +12,7 @@ export async function findUnbound(config: Config, policy: Policy): Promise<reado
   const commanders = await findCommanders(config, policy, callers);
   const profiles = callers.flatMap((caller) => caller.profiles.flatMap((name) => config.profiles.get(name) ?? []));
   const reached = new Set(profiles.flatMap((profile) => [...profile.servers, ...Object.values(profile.primitives)]));
-  const servers = [...config.servers.values()].filter((server) => server.approved && isIsolated(server) && reached.has(server.name)).map(({ name }) => name);
+  const servers = [...config.servers.values()].filter((server) => isIsolated(server) && reached.has(server.name)).map(({ name }) => name);
   const isJailed = config.bash.isolation === 'sandbox';
   const bare = !isJailed && commanders.some((caller) => closesAny(policy, caller)) ? ['Commands of bash run without isolation: no rule on paths or hosts binds them.'] : [];
   return [...bare, ...policy.unbound([...(isJailed && commanders.length > 0 ? [WORKSPACE] : []), ...servers])];

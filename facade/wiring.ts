@@ -1,6 +1,7 @@
 /** Owns the wiring of a facade: which implementations stand behind its ports; loaded by facade/main.ts when a command needs servers. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
+import { inspectStart } from '../adapters/inspect.ts';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
 import { openEgress } from '../adapters/egress/open.ts';
 import { haltable, type Haltable } from '../adapters/haltable.ts';
@@ -18,11 +19,12 @@ import { createAssemble } from './assemble.ts';
 import type { Assemble } from './assembled.ts';
 import type { BackendMakers } from './backends.ts';
 import type { Config } from './config/config.ts';
+import { Consents } from './consent/consents.ts';
 import { policyParts } from './policy-parts.ts';
 import { makersOver } from './offline.ts';
 import { openPlaces, openSecrets } from './secrets/secrets.ts';
 import { keepSignIns } from './secrets/sign-ins.ts';
-import { Supervision } from './servers/supervision.ts';
+import { Supervision, type Supervised } from './servers/supervision.ts';
 import { appendQuietly, type Shared } from './shared.ts';
 
 /** Servers whose processes must not outlive this one, however it ends. */
@@ -33,10 +35,12 @@ process.once('exit', () => pools.forEach((pool) => pool.killNow()));
 export const assemble: Assemble = createAssemble({
   loadPolicy: (config, { busy, ...options }) => (busy ? loadApart(policyParts(config, options), compileThread()) : loadPolicy(policyParts(config, options))),
   openBackends: (shared, current) => {
-    const supervision = new Supervision(shared, { state: current().state, connections: current().limits.connections });
+    const { state, folder, limits } = current();
+    const consents = new Consents(shared.state, { folder, inspect: inspectStart, digest: shared.digest });
+    const supervision = new Supervision(shared, { state, connections: limits.connections, consents });
     // What a killed facade of this folder has left behind ends now.
     killMarked((mark) => supervision.isOrphan(mark));
-    const pool = new ServerPool(current().limits, { host: launchHost(current, shared), ...supervision.options() });
+    const pool = new ServerPool(limits, { host: launchHost(current, shared), ...supervision.options() });
     pools.add(pool);
     return supervised(pool, { supervision, shell: shellFor(current, { ...shared, owner: supervision.owner }) });
   },
@@ -51,9 +55,9 @@ function compileThread(): string {
 /** The kill switch reaches the workspaces too, which are no processes of the pool. */
 function supervised(pool: ServerPool, { supervision, shell }: { readonly supervision: Supervision; readonly shell: StartCommand }): BackendMakers {
   const workspaces = new Set<Haltable>();
-  const halt = (refusalOf: (name: string) => TollgateError | undefined): void => {
-    pool.halt(refusalOf);
-    for (const workspace of workspaces) workspace.halt(refusalOf(workspace.name));
+  const halt: Supervised['halt'] = ({ any, killed }) => {
+    pool.halt(any);
+    for (const workspace of workspaces) workspace.halt(killed(workspace.name));
   };
   supervision.watch({ halt, yieldOne: () => pool.yieldOne() });
   return {
@@ -75,6 +79,7 @@ function launchHost(current: () => Config, { redactor, audit, state }: Pick<Shar
   const places = openPlaces({ state: current().state, env: process.env });
   return {
     get workspace() { return current().workspace; },
+    get folder() { return current().folder; },
     get hidden() { return [current().state, current().audit.folder, ...current().controlFiles, ...socketFolders(current())]; },
     secrets: openSecrets(current, { places, redactor }),
     credentials: keepSignIns({ vault: places.vault, redactor, state }),

@@ -65,7 +65,8 @@ function tryConfig(options: CommonOptions, io: Io): { readonly config?: Config; 
 
 function needsOf(config: Config | undefined): Needs {
   if (config === undefined) return { sandbox: true, egress: false, container: false, rego: false };
-  const programs = [...config.servers.values()].filter(({ transport, approved }) => transport === 'stdio' && approved);
+  const reached = new Set([...config.profiles.values()].flatMap(({ servers }) => servers));
+  const programs = [...config.servers.values()].filter(({ name, transport }) => transport === 'stdio' && reached.has(name));
   const sandboxed = [...programs.filter(({ isolation = 'sandbox' }) => isolation === 'sandbox').map(({ sandbox }) => sandbox), ...(config.bash.isolation === 'sandbox' ? [config.bash.sandbox] : [])];
   return {
     workspace: config.workspace,

@@ -1,4 +1,4 @@
-/** Owns the text of a new tollgate.yaml; refuses to approve anything by itself: that is left to the reader, as comments. */
+/** Owns the text of a new tollgate.yaml; refuses to approve or to reach anything by itself: that is left to the reader. */
 import { stringify } from 'yaml';
 import type { FoundFile } from './init.ts';
 
@@ -6,18 +6,17 @@ const EXAMPLE = 'tracker';
 
 /** For whoever has no client file to include: uncommented, it loads. */
 const EXAMPLE_SERVER = `
-# A server of your own. It starts in a sandbox, once it is approved. Uncomment this, and \`tools\` under \`expose\`.
+# A server of your own. It starts in a sandbox. Uncomment this, and \`tools\` under \`expose\`; then run: tollgate approve ${EXAMPLE}
 # servers:
 #   ${EXAMPLE}:
 #     command: node
 #     args: [path/to/server.js]
-#     approved: true
 #     semantics: {"get_*": read, create_issue: write}
 # profiles:
 #   default: {servers: [${EXAMPLE}]}
 `;
 
-/** The file, with what was found included and every server's approval ready to be uncommented. */
+/** The file, with what was found included and a profile that reaches it ready to be uncommented. */
 export function projectFile(schema: string, found: readonly FoundFile[]): string {
   const included = found.filter(({ servers }) => servers.length > 0);
   const names = [...new Set(included.flatMap(({ servers }) => servers.filter(({ unusable }) => unusable === undefined).map(({ name }) => name)))];
@@ -27,7 +26,7 @@ export function projectFile(schema: string, found: readonly FoundFile[]): string
     'version: 1\n',
     '\n# The folder that read, write, edit and bash work in.\nworkspace: .\n',
     includes(included),
-    names.length === 0 ? EXAMPLE_SERVER : approvals(names),
+    names.length === 0 ? EXAMPLE_SERVER : profiles(names),
     '\npolicies:\n  - policies/rules.yaml\n',
     '\nexpose:\n  primitives: workspace\n',
     `  # tools: [${(names.length === 0 ? [EXAMPLE] : names).map((name) => `${name}.*`).join(', ')}]\n`,
@@ -41,12 +40,12 @@ function includes(included: readonly FoundFile[]): string {
   return `\n# Servers of other clients. Their files stay as they are, and grant nothing here.\ninclude:\n${lines.join('')}`;
 }
 
-/** Approving is two steps on purpose: the server may start, and the profile reaches it. */
-function approvals(names: readonly string[]): string {
+/** Being reached is one step, being approved another. */
+function profiles(names: readonly string[]): string {
   if (names.length === 0) return '';
   return [
-    '\n# An approved server runs in a sandbox (docs/sandbox.md), without network unless it lists domains. Uncomment those that you trust, here and under `profiles`.\n# servers:\n',
-    ...names.map((name) => `#   ${name}: {approved: true}\n`),
+    '\n# A server starts when it is approved (tollgate approve NAME), in a sandbox (docs/sandbox.md), without network unless it lists domains.\n# Uncomment both, and keep those that you want.\n# servers:\n',
+    ...names.map((name) => `#   ${name}: {}\n`),
     `# profiles:\n#   default: {servers: [${names.join(', ')}]}\n`,
   ].join('');
 }

@@ -2,8 +2,10 @@
 import { spawn } from 'node:child_process';
 import type { SignedIn, SignIns, SignInParts } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { createDigest, readAuditKey } from '../audit/key.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean } from '../config/problems.ts';
+import { Consents } from '../consent/consents.ts';
 import { Redactor } from '../output/redact.ts';
 import { openPlaces, openSecrets } from '../secrets/secrets.ts';
 import { keepSignIns } from '../secrets/sign-ins.ts';
@@ -15,7 +17,7 @@ import { json, printable } from './print.ts';
 import { askHidden, isInteractive } from './prompt.ts';
 
 type Named = LoginOptions & { readonly server: string };
-type Opened = Pick<SignInParts, 'settings' | 'store' | 'secrets'>;
+type Opened = Pick<SignInParts, 'settings' | 'store' | 'secrets'> & { readonly consents: Consents };
 
 /** Signs in and stores what came. Throws USAGE, CONFIG_INVALID, and as SignIns.signIn. */
 export async function runLogin(options: Named & { readonly browser: boolean }, io: Io, signIns: SignIns): Promise<number> {
@@ -28,7 +30,10 @@ export async function runLogin(options: Named & { readonly browser: boolean }, i
       io.stderr(`Consent at ${new URL(issuer).host} within five minutes, in a browser of this machine:\n\n  ${address.href}\n\n${rights}`);
       if (opens) openBrowser(address, io);
     };
-    const signedIn = await signIns.signIn({ ...opened, show, signal: stop.signal });
+    const { consents, ...parts } = opened;
+    const refusal = await consents.refuseLook(parts.settings);
+    if (refusal !== undefined) throw refusal;
+    const signedIn = await signIns.signIn({ ...parts, show, signal: stop.signal });
     if (options.json === true) io.stdout(json({ server: options.server, ...signedIn, ...(signedIn.expiresAt !== undefined && { expiresAt: new Date(signedIn.expiresAt).toISOString() }) }));
     else io.stderr(`${printable(lineOf(options.server, signedIn))}\n`);
     return EXIT.ok;
@@ -53,7 +58,9 @@ async function withStore(options: Named, io: Io, work: (opened: Opened) => Promi
   const places = openPlaces({ state: config.state, env: io.env, ...(isInteractive(io) && { ask: () => askHidden(io, 'Passphrase of the vault: ') }) });
   const state = openState(config.state);
   try {
-    return await work({ settings, store: keepSignIns({ vault: places.vault, redactor, state }), secrets: openSecrets(() => config, { places, redactor }) });
+    // Servers that are signed in to are remote: there are no files to look at.
+    const consents = new Consents(state, { folder: config.folder, inspect: () => Promise.resolve({ folder: config.folder, scripts: [] }), digest: createDigest(readAuditKey(config.state)) });
+    return await work({ settings, consents, store: keepSignIns({ vault: places.vault, redactor, state }), secrets: openSecrets(() => config, { places, redactor }) });
   } finally {
     await state.close();
   }

@@ -9,6 +9,7 @@ import type { RecordingConfig } from './recording.ts';
 /** One server behind the facade; the workspace, which runs in this process, is none of them. */
 export interface ServerConfig {
   readonly name: string;
+  readonly description?: string;
   readonly transport: 'stdio' | 'http' | 'sse' | 'unix';
   readonly command?: string;
   readonly args: readonly string[];
@@ -27,8 +28,6 @@ export interface ServerConfig {
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   /** Absent: it is given nothing. Paths absolute and real. */
   readonly sandbox?: SandboxConfig;
-  /** True only when tollgate.yaml itself says so. */
-  readonly approved: boolean;
   readonly tools: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
   /** Tool name or pattern → what a call does; unclassified tools count as `destructive`. First match in order. */
   readonly semantics: readonly { readonly pattern: string; readonly semantics: Semantics }[];

@@ -1,5 +1,6 @@
 /** Owns the names by which parts of tollgate.yaml point at each other; refuses names that point nowhere and rules that can never match. */
 import { readdirSync } from 'node:fs';
+import { SHIPPED } from '../../catalogs/shipped.ts';
 import type { PrincipalConfig } from './config.ts';
 import { splitToolId, WORKSPACE } from './names.ts';
 import { didYouMean, quote } from './problems.ts';
@@ -32,6 +33,7 @@ export function checkReferences(written: Written, context: ReferenceContext): vo
   checker.principals();
   checker.policies();
   checker.profiles();
+  checker.joining();
   checker.budgets(written.budgets, ['budgets']);
   if (written.expose !== undefined) checker.expose(written.expose, ['expose']);
   checker.sharedExpose();
@@ -82,6 +84,22 @@ class ReferenceChecker {
     }
   }
 
+  /** Servers that name their profiles themselves. */
+  joining(): void {
+    for (const [server, profiles] of this.#joining()) {
+      profiles.forEach((name, at) => {
+        const path = ['servers', server, 'profiles', at];
+        this.#profile(name, path);
+        const { expose = this.#written.expose ?? {} } = this.#written.profiles?.[name] ?? {};
+        if (backendsOf(expose).includes(server)) this.#report.refuse(path, `server ${quote(server)} serves the primitives of profile ${quote(name)}, so its tools cannot stand beside them: ${TWICE}; remove the line`);
+      });
+    }
+  }
+
+  #joining(): readonly (readonly [string, readonly string[]])[] {
+    return Object.entries(this.#written.servers ?? {}).flatMap(([name, { profiles = [] }]) => (profiles.length === 0 ? [] : [[name, profiles] as const]));
+  }
+
   budgets(budgets: readonly WrittenBudget[] | undefined, path: Path): void {
     const ids = new Set<string>();
     budgets?.forEach((budget, index) => {
@@ -125,7 +143,7 @@ class ReferenceChecker {
   sharedExpose(): void {
     const { expose = {}, profiles = {} } = this.#written;
     const inheriting = Object.values(profiles).filter((profile) => profile.expose === undefined);
-    const reached = new Set([...backendsOf(expose), ...inheriting.flatMap(({ servers = [] }) => servers)]);
+    const reached = new Set([...backendsOf(expose), ...inheriting.flatMap(({ servers = [] }) => servers), ...this.#joining().map(([server]) => server)]);
     (expose.tools ?? []).forEach((entry, index) => {
       const server = splitToolId(typeof entry === 'string' ? entry : entry.tool)?.server;
       if (server === undefined || reached.has(server) || Object.keys(profiles).length < Object.keys(this.#context.profileKeys).length) return;
@@ -149,6 +167,7 @@ class ReferenceChecker {
 
   #backend(name: string, path: Path): void {
     if (name === WORKSPACE) return;
+    if (SHIPPED.has(name)) return this.#report.refuse(path, `server ${quote(name)} has tools of its own and no primitives; write workspace`);
     this.#server(name, path);
     const server = this.#written.servers?.[name];
     if (server !== undefined && server.mapping === undefined) this.#report.refuse(path, `server ${quote(name)} has no mapping, so it cannot serve primitives; add mapping to it, or write workspace`);
@@ -156,10 +175,10 @@ class ReferenceChecker {
 
   #server(name: string, path: Path): void {
     const { serverNames, included } = this.#context;
-    if (serverNames.has(name)) return;
+    if (serverNames.has(name) || SHIPPED.has(name)) return;
     const file = included.get(name);
     // A client's file must not decide whether this one loads: its servers are named here before they are used here.
-    const todo = file === undefined ? didYouMean(name, serverNames) : `only ${file} has it, which grants nothing; add servers: {${name}: {approved: true}}`;
+    const todo = file === undefined ? didYouMean(name, serverNames) : `only ${file} has it, which grants nothing; add servers: {${name}: {}}`;
     this.#report.refuse(path, `server ${quote(name)} is not under servers; ${todo}`);
   }
 

@@ -101,6 +101,7 @@ function explain(error: ErrorObject, { path, raw, report }: Fault): void {
 
 function unknownKey(path: Path, node: SchemaNode): string {
   const key = String(path.at(-1));
+  if (key === 'approved' && path[0] === 'servers') return `${showPath(path)} is not read any more: words in a file are bound to nothing, and come with a cloned project; remove it, and approve the server with \`tollgate approve ${String(path[1])}\``;
   const known = Object.keys(node.properties ?? {});
   const synonym = SYNONYMS.get(key);
   const meant = synonym !== undefined && known.includes(synonym) ? synonym : nearest(key, known);

@@ -58,11 +58,11 @@ export function settingsOf(written: WrittenServer, base: SandboxBase): Omit<Serv
   return {
     ...(trust !== undefined && { trust }),
     ...(pin !== undefined && { pin }),
+    ...(written.description !== undefined && { description: written.description }),
     ...(isolation !== undefined && { isolation }),
     sandbox: sandboxOf(written.sandbox, base, mapping !== undefined),
     ...(mapping !== undefined && { mapping }),
     ...(validateOutput !== undefined && { validateOutput }),
-    approved: written.approved ?? false,
     trustHints: written.trustHints ?? false,
     start: written.start ?? SERVER_DEFAULTS.start,
     lifetime: written.lifetime ?? SERVER_DEFAULTS.lifetime,
@@ -98,7 +98,7 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
   for (const remark of remarksOf(definition)) context.report.warn(at(remark), `server ${quote(name)}: ${remark.message}`);
   noteLiterals(name, definition, context);
   const oauth = buildOAuth(name, written, { ...context, definition });
-  return { name, ...definition, ...(oauth !== undefined && { oauth }), ...settingsOf(written, context.base), source: context.file };
+  return { name, ...definition, ...(oauth !== undefined && { oauth }), ...settingsOf(written, context.base), source: context.report.fileOf(['servers', name]) };
 }
 
 /** Secrets that stand in the file itself are hidden like the others, and said to be there. */

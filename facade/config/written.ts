@@ -29,6 +29,9 @@ export interface Written {
 
 /** A server; without `command` and `url` it adds settings to a server of an included file. */
 export interface WrittenServer {
+  readonly description?: string;
+  /** Profiles that reach the server and show all of its tools. */
+  readonly profiles?: readonly string[];
   readonly transport?: 'stdio' | 'http' | 'sse';
   readonly command?: string;
   readonly args?: readonly string[];
@@ -42,7 +45,6 @@ export interface WrittenServer {
   readonly oauth?: WrittenOAuth;
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: WrittenSandbox;
-  readonly approved?: boolean;
   readonly tools?: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
   readonly semantics?: Readonly<Record<string, Verb | Semantics>>;
   readonly mapping?: string;

@@ -1,7 +1,9 @@
-/** Owns what the facade gives the supervisor of servers, and the watch over what other processes want of it; starts no server itself. */
+/** Owns what the facade gives the supervisor of servers, and the watch over what people and other processes decide of them; starts no server itself. */
 import { createHash } from 'node:crypto';
 import type { OnEvent, SharedSlots } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
+import type { Consents } from '../consent/consents.ts';
+import type { StartSettings } from '../consent/facts.ts';
 import { appendQuietly, type Shared } from '../shared.ts';
 import { isAlive, OWN_MARK } from '../state/process.ts';
 import { SharedConnections } from './connections.ts';
@@ -14,8 +16,8 @@ const WATCH_MS = 500;
 
 /** What a supervisor must be able to do at their word. */
 export interface Supervised {
-  /** Those with a refusal end at once and refuse starts, the others may start again. */
-  halt(refusalOf: (server: string) => TollgateError | undefined): void;
+  /** Those with a refusal end at once and refuse starts, the others may start again. Consent is no matter of what runs in this process: it ships with Tollgate. */
+  halt(refusalOf: Record<'killed' | 'any', (server: string) => TollgateError | undefined>): void;
   /** Gives up an idle connection, if there is one. */
   yieldOne(): Promise<void>;
 }
@@ -25,6 +27,7 @@ export interface SupervisorOptions {
   readonly onStderr: (server: string, line: string) => void;
   readonly onEvent: OnEvent;
   readonly halted: (server: string) => Promise<TollgateError | undefined>;
+  readonly consent: (settings: StartSettings) => Promise<TollgateError | undefined>;
   readonly shared: SharedSlots;
   readonly owner: string;
 }
@@ -36,12 +39,15 @@ export class Supervision {
   readonly #connections: SharedConnections;
   readonly #logs: ServerLogs;
   readonly #tag: string;
-  #killed: ReadonlySet<string> = new Set();
+  readonly #consents: Consents;
+  /** What was decided when it was last looked at. */
+  #decided = '';
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(shared: Shared, { state, connections }: { state: string; connections: number }) {
+  constructor(shared: Shared, { state, connections, consents }: { state: string; connections: number; consents: Consents }) {
     const onFault = (thrown: unknown): void => shared.log.error({ err: thrown }, 'supervision');
     this.#shared = shared;
+    this.#consents = consents;
     this.killSwitch = new KillSwitch(shared.state);
     this.#connections = new SharedConnections(shared.state, { limit: connections, onFault });
     this.#logs = new ServerLogs({ state, redactor: shared.redactor, onFault });
@@ -56,7 +62,8 @@ export class Supervision {
         this.#shared.log.debug({ server }, line);
       },
       onEvent: this.#onEvent,
-      halted: (server) => this.killSwitch.refusalOf(server),
+      halted: async (server) => (await this.killSwitch.refusalOf(server)) ?? this.#consents.refusalOf(server),
+      consent: (settings) => this.#consents.refuseStart(settings),
       shared: this.#connections,
       owner: this.owner,
     };
@@ -84,9 +91,11 @@ export class Supervision {
 
   async #look(supervised: Supervised): Promise<void> {
     const killed = await this.killSwitch.names();
-    if (killed.size !== this.#killed.size || [...killed].some((name) => !this.#killed.has(name))) {
-      this.#killed = killed;
-      supervised.halt((server) => refusalIn(killed, server));
+    const { signature, refusalOf } = await this.#consents.snapshot();
+    const decided = JSON.stringify([[...killed], signature]);
+    if (decided !== this.#decided) {
+      this.#decided = decided;
+      supervised.halt({ killed: (server) => refusalIn(killed, server), any: (server) => refusalIn(killed, server) ?? refusalOf(server) });
     }
     if (await this.#connections.isAsked()) await supervised.yieldOne();
   }

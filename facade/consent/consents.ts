@@ -1,0 +1,164 @@
+/** Owns people's consent to servers: who may start, as what, and with which tools; refuses whatever differs from what was shown. */
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { State } from '../state/state.ts';
+import { differences, startFacts, startHash, type FactSources, type StartFacts, type StartSettings } from './facts.ts';
+import { ConsentStore, damagedRefusal, type Act, type Consent, type Kept, type ToolConsent } from './store.ts';
+
+/** What is known of the consent to a server, without looking at what it would run now. */
+export interface ConsentStatus {
+  readonly state: 'unapproved' | 'start-only' | 'approved' | 'any-tools' | 'damaged';
+  readonly consent?: Consent;
+  /** Who has taken it out of use. */
+  readonly disabled?: Act;
+}
+
+/** What a person agreed to start. */
+export interface StartApproval extends Act {
+  readonly facts: StartFacts;
+}
+
+/** Who is refused, from what was read at one moment; `signature` changes whenever an answer may. */
+export interface ConsentSnapshot {
+  readonly signature: string;
+  readonly refusalOf: (server: string) => TollgateError | undefined;
+}
+
+/** Reads the state at every question: what another process decided holds from the next call on. Throws STATE_FAILED. */
+export class Consents {
+  readonly store: ConsentStore;
+  readonly #sources: FactSources;
+  /** Under which consent this process has started what runs: other consent is for another program. */
+  readonly #started = new Map<string, string>();
+
+  constructor(state: State, sources: FactSources) {
+    this.store = new ConsentStore(state, sources.digest);
+    this.#sources = sources;
+  }
+
+  /** What a start with these settings would run now. */
+  factsOf(settings: StartSettings): Promise<StartFacts> {
+    return startFacts(settings, this.#sources);
+  }
+
+  async statusOf(server: string): Promise<ConsentStatus> {
+    const kept = await this.store.get(server);
+    const disabled = (await this.store.disabled()).get(server);
+    return { state: stateOf(kept), ...(kept.consent !== undefined && { consent: kept.consent }), ...(disabled !== undefined && { disabled }) };
+  }
+
+  /** Consent to start, and so to one look at its tools. What was agreed to before of its tools is void. */
+  async approveStart({ facts, by, at }: StartApproval): Promise<void> {
+    await this.store.put(facts.server, { hash: startHash(facts), facts, by, at });
+  }
+
+  /** Consent to one set of tools. Throws APPROVAL_REQUIRED where nobody agreed to the start. */
+  async approveTools(server: string, tools: ToolConsent & { readonly set: string }): Promise<void> {
+    await this.#add(server, tools);
+  }
+
+  /** Consent to whatever tools it lists, now and later: for a server of one's own that changes all the time. */
+  async approveAnyTools(server: string, tools: Omit<ToolConsent, 'set'>): Promise<void> {
+    await this.#add(server, tools);
+  }
+
+  /** Takes all consent back: no call reaches it from now on, in any process. True when there was some. */
+  async revoke(server: string): Promise<boolean> {
+    const kept = await this.store.get(server);
+    await this.store.remove(server);
+    return kept.consent !== undefined || kept.damaged === true;
+  }
+
+  async disable(server: string, act: Act): Promise<void> {
+    await this.store.disable(server, act);
+  }
+
+  /** True when it was disabled. */
+  enable(server: string): Promise<boolean> {
+    return this.store.enable(server);
+  }
+
+  /** Before a call: what stands against the server now, without a look at its files. */
+  async refusalOf(server: string): Promise<TollgateError | undefined> {
+    const { refusalOf } = await this.snapshot([server]);
+    const refusal = refusalOf(server);
+    if (refusal !== undefined) this.#started.delete(server);
+    return refusal;
+  }
+
+  /** What stands against servers now; all that are kept, or those named. */
+  async snapshot(servers?: readonly string[]): Promise<ConsentSnapshot> {
+    const kept = servers === undefined ? await this.store.all() : new Map(await Promise.all(servers.map(async (server) => [server, await this.store.get(server)] as const)));
+    const disabled = await this.store.disabled();
+    const marks = [...kept].map(([server, { consent, damaged }]) => [server, damaged ?? [consent?.hash, consent?.tools]]);
+    return {
+      signature: JSON.stringify([marks, [...disabled.keys()]]),
+      refusalOf: (server) => {
+        const act = disabled.get(server);
+        return act === undefined ? this.#refusalIn(server, kept.get(server) ?? {}) : disabledRefusal(server, act);
+      },
+    };
+  }
+
+  /** Before a start: whether exactly this was agreed to, and tools of it. */
+  async refuseStart(settings: StartSettings): Promise<TollgateError | undefined> {
+    const { name } = settings;
+    this.#started.delete(name);
+    const refusal = (await this.refusalOf(name)) ?? (await this.refuseLook(settings));
+    const { consent } = await this.store.get(name);
+    if (refusal === undefined && consent !== undefined) this.#started.set(name, consent.hash);
+    return refusal;
+  }
+
+  /** Before a look at its tools, or a sign-in: whether exactly this was agreed to. Its files are looked at last, right before they run. */
+  async refuseLook(settings: StartSettings): Promise<TollgateError | undefined> {
+    const { name } = settings;
+    const { state, consent, disabled } = await this.statusOf(name);
+    if (disabled !== undefined) return disabledRefusal(name, disabled);
+    if (consent === undefined) return state === 'damaged' ? damagedRefusal(name) : unapproved(name);
+    const facts = await this.factsOf(settings);
+    return startHash(facts) === consent.hash ? undefined : changedRefusal(name, differences(consent.facts, facts));
+  }
+
+  async #add(server: string, tools: ToolConsent): Promise<void> {
+    const { consent } = await this.store.get(server);
+    if (consent === undefined) throw new TollgateError('APPROVAL_REQUIRED', { detail: `Nobody has approved that server "${server}" starts.`, next: `Run \`tollgate approve ${server}\`.` });
+    await this.store.put(server, { ...consent, tools });
+  }
+
+  #refusalIn(server: string, { consent, damaged }: Kept): TollgateError | undefined {
+    if (damaged === true) return damagedRefusal(server);
+    if (consent === undefined) return unapproved(server);
+    if (consent.tools === undefined) return toolsUnapproved(server);
+    const started = this.#started.get(server);
+    return started === undefined || started === consent.hash ? undefined : changedRefusal(server, []);
+  }
+}
+
+function stateOf({ consent, damaged }: Kept): ConsentStatus['state'] {
+  if (damaged === true) return 'damaged';
+  if (consent === undefined) return 'unapproved';
+  if (consent.tools === undefined) return 'start-only';
+  return consent.tools.set === undefined ? 'any-tools' : 'approved';
+}
+
+function unapproved(server: string): TollgateError {
+  return refusal(server, 'is not started, because nobody has approved it as it would run.', `The owner looks at it and approves it with \`tollgate approve ${server}\`.`);
+}
+
+function toolsUnapproved(server: string): TollgateError {
+  return refusal(server, 'is not used: it may start, but nobody has approved its tools.', `The owner looks at them and approves them with \`tollgate approve ${server}\`.`);
+}
+
+/** Names of fields only: values may be secrets, and the text of a field may be anything. */
+function changedRefusal(server: string, fields: readonly string[]): TollgateError {
+  const what = fields.length === 0 ? 'it has been approved anew as something else' : `${fields.slice(0, 5).join(', ')}${fields.length > 5 ? ` and ${fields.length - 5} more` : ''} ${fields.length === 1 ? 'differs' : 'differ'} from what was approved`;
+  return refusal(server, `is not started: ${what}.`, `The owner looks at the change and approves it with \`tollgate approve ${server}\`.`);
+}
+
+function disabledRefusal(server: string, { by, at }: Act): TollgateError {
+  return refusal(server, `was disabled by ${by} (${at}).`, `Go on without it. The owner enables it with \`tollgate servers enable ${server}\`.`);
+}
+
+function refusal(server: string, what: string, next: string): TollgateError {
+  return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${server}" ${what}`, next, data: { consent: true } });
+}

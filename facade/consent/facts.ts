@@ -1,0 +1,68 @@
+/** Owns what decides what a server runs, as facts that can be hashed, kept and compared; refuses to hold a value of its environment or headers. */
+import { createHash } from 'node:crypto';
+import type { Inspect, ServerSettings, StartFiles } from '../../adapters/port.ts';
+import { canonicalJson } from '../../catalogs/pin.ts';
+
+/** The settings that decide what runs; those of the facade alone (times, labels, semantics) are none of it. */
+export type StartSettings = Pick<ServerSettings, 'name' | 'transport' | 'command' | 'args' | 'env' | 'cwd' | 'url' | 'socket' | 'trust' | 'pin' | 'headers' | 'oauth' | 'isolation' | 'sandbox'>;
+
+/** What facts are made with. */
+export interface FactSources {
+  /** Where programs start whose settings name no folder. */
+  readonly folder: string;
+  readonly inspect: Inspect;
+  /** Keyed: a short value could be guessed from its plain hash. */
+  readonly digest: (text: string) => string;
+}
+
+/** Everything that decides what a server runs. Values of `env` and `headers` are keyed digests; absent parts are absent. */
+export interface StartFacts extends Partial<StartFiles> {
+  readonly server: string;
+  readonly transport: ServerSettings['transport'];
+  readonly command?: string;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly url?: string;
+  readonly socket?: string;
+  readonly trust?: string;
+  readonly pin?: string;
+  readonly oauth?: Readonly<Record<string, unknown>>;
+  readonly isolation?: string;
+  readonly sandbox?: ServerSettings['sandbox'];
+}
+
+/** Looks at what a start would run now. A `${secret:NAME}` stands for itself: another value of it is no other server. */
+export async function startFacts(settings: StartSettings, { folder, inspect, digest }: FactSources): Promise<StartFacts> {
+  const { name, transport, command, args, env, url, socket, trust, pin, headers, oauth, isolation = 'sandbox', sandbox } = settings;
+  const masked = (part: string, values: Readonly<Record<string, string>>): Record<string, string> =>
+    Object.fromEntries(Object.entries(values).map(([key, value]) => [key, digest(`${part}\0${key}\0${value}`)]));
+  const facts = {
+    server: name, transport, command, args, env: masked('env', env), headers: masked('headers', headers), url, socket, trust, pin,
+    ...(oauth !== undefined && { oauth: { ...oauth, ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }) } }),
+    ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder)) }),
+  };
+  // What is absent must not be told from what is undefined.
+  return JSON.parse(JSON.stringify(facts)) as StartFacts;
+}
+
+/** SHA-256, hex; whatever the order of keys. The number rises when the form does, and then everything is asked anew. */
+export function startHash(facts: StartFacts): string {
+  return createHash('sha256').update(`tollgate-start\0${1}\0${canonicalJson(facts)}`).digest('hex');
+}
+
+/** Where two facts differ, as a person finds it in tollgate.yaml: `args[2]`, `env.TOKEN`, `program.sha256`. Never a value. */
+export function differences(before: unknown, after: unknown, at = ''): readonly string[] {
+  if (canonicalOf(before) === canonicalOf(after)) return [];
+  if (!isNode(before) || !isNode(after) || Array.isArray(before) !== Array.isArray(after)) return [at];
+  const keys = [...new Set([...Object.keys(before), ...Object.keys(after)])];
+  return keys.flatMap((key) => differences((before as Record<string, unknown>)[key], (after as Record<string, unknown>)[key], Array.isArray(after) ? `${at}[${key}]` : at === '' ? key : `${at}.${key}`));
+}
+
+function canonicalOf(value: unknown): string | undefined {
+  return value === undefined ? undefined : canonicalJson(value);
+}
+
+function isNode(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}

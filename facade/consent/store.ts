@@ -1,0 +1,113 @@
+/** Owns how consent is kept in the shared state: each entry sealed to its server by a keyed digest; refuses entries that something else wrote, and never mends them. */
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { State } from '../state/state.ts';
+import type { StartFacts } from './facts.ts';
+
+const SPACE = 'consent';
+const DISABLED = 'disabled';
+const VERSION = 1;
+
+/** Who decided, and when (ISO 8601, UTC). */
+export interface Act {
+  readonly by: string;
+  readonly at: string;
+}
+
+/** Consent to the tools of a server: to one exact set of them, or to whatever it lists. */
+export interface ToolConsent extends Act {
+  /** Hash of the set; absent: any tools. */
+  readonly set?: string;
+  /** The owner lets count what the server says its tools do (PF-05). */
+  readonly hints: boolean;
+}
+
+/** Consent to one server as it would run. Without `tools` it may only be looked at. */
+export interface Consent extends Act {
+  readonly hash: string;
+  readonly facts: StartFacts;
+  readonly tools?: ToolConsent;
+}
+
+/** What is kept of one server: nothing, consent, or an entry that must not be used. */
+export type Kept = { readonly consent?: Consent; readonly damaged?: true };
+
+/** The entries of one state folder. */
+export class ConsentStore {
+  readonly #state: State;
+  readonly #digest: (text: string) => string;
+  /** The entry that was read last, so that a call that finds the same text pays for no digest. */
+  readonly #read = new Map<string, { readonly text: string; readonly kept: Kept }>();
+
+  /** `digest` is keyed: who can write the database but not read the key can move no consent to another server. */
+  constructor(state: State, digest: (text: string) => string) {
+    this.#state = state;
+    this.#digest = digest;
+  }
+
+  /** Throws STATE_FAILED. */
+  async get(server: string): Promise<Kept> {
+    return this.#open(server, await this.#state.get(SPACE, server));
+  }
+
+  async put(server: string, consent: Consent): Promise<void> {
+    const body = JSON.stringify(consent);
+    await this.#state.put(SPACE, server, JSON.stringify({ v: VERSION, seal: this.#seal(server, body), body }));
+  }
+
+  async remove(server: string): Promise<void> {
+    await this.#state.remove(SPACE, server);
+  }
+
+  /** All entries by server. */
+  async all(): Promise<ReadonlyMap<string, Kept>> {
+    const texts = await this.#state.list(SPACE);
+    return new Map([...texts].map(([server, text]) => [server, this.#open(server, text)]));
+  }
+
+  /** Who has taken which servers out of use. */
+  async disabled(): Promise<ReadonlyMap<string, Act>> {
+    return new Map([...(await this.#state.list(DISABLED))].map(([server, text]) => [server, JSON.parse(text) as Act]));
+  }
+
+  async disable(server: string, act: Act): Promise<void> {
+    await this.#state.put(DISABLED, server, JSON.stringify(act));
+  }
+
+  /** True when it was disabled. */
+  async enable(server: string): Promise<boolean> {
+    const was = (await this.#state.get(DISABLED, server)) !== undefined;
+    await this.#state.remove(DISABLED, server);
+    return was;
+  }
+
+  #open(server: string, text: string | undefined): Kept {
+    if (text === undefined) return {};
+    const known = this.#read.get(server);
+    if (known?.text === text) return known.kept;
+    const kept = this.#unseal(server, text);
+    this.#read.set(server, { text, kept });
+    return kept;
+  }
+
+  #unseal(server: string, text: string): Kept {
+    try {
+      const { v, seal, body } = JSON.parse(text) as { v?: unknown; seal?: unknown; body?: unknown };
+      if (v !== VERSION || typeof body !== 'string' || seal !== this.#seal(server, body)) return { damaged: true };
+      return { consent: JSON.parse(body) as Consent };
+    } catch {
+      return { damaged: true };
+    }
+  }
+
+  #seal(server: string, body: string): string {
+    return this.#digest(`tollgate-consent\0${VERSION}\0${server}\0${body}`);
+  }
+}
+
+/** What stands against a server whose entry must not be used. */
+export function damagedRefusal(server: string): TollgateError {
+  return new TollgateError('SERVER_UNAVAILABLE', {
+    detail: `The approval of server "${server}" is damaged, or something other than Tollgate has written it; it does not count.`,
+    next: `The owner finds out what happened to the state folder, then takes it back with \`tollgate revoke ${server}\` and approves anew.`,
+  });
+}

@@ -1,0 +1,23 @@
+/** Approves servers in a state folder as `tollgate approve NAME --any-tools` would, for tests of what comes after consent; starts nothing. */
+import { inspectStart } from '../adapters/inspect.ts';
+import { createDigest, readAuditKey } from '../facade/audit/key.ts';
+import type { Config } from '../facade/config/config.ts';
+import { Consents } from '../facade/consent/consents.ts';
+import { openState } from '../facade/state/sqlite.ts';
+
+/** Call it after the configuration is written and before the facade, or a command in a process of its own, is asked for anything. */
+export async function approveAll(config: Config, names: readonly string[] = [...config.servers.keys()]): Promise<void> {
+  const state = openState(config.state);
+  try {
+    const consents = new Consents(state, { folder: config.folder, inspect: inspectStart, digest: createDigest(readAuditKey(config.state)) });
+    const act = { by: 'test', at: new Date().toISOString() };
+    for (const name of names) {
+      const server = config.servers.get(name);
+      if (server === undefined) throw new Error(`There is no server ${name} to approve.`);
+      await consents.approveStart({ facts: await consents.factsOf(server), ...act });
+      await consents.approveAnyTools(name, { hints: server.trustHints, ...act });
+    }
+  } finally {
+    await state.close();
+  }
+}
