@@ -1,7 +1,7 @@
 /** Owns the reading of what wasm answered; refuses every answer that is not exactly a decision: only a literal `allow` allows. */
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Bound } from '../catalogs/projection/bounds.ts';
-import type { BudgetObligation, CallDecision, Exposure, ListDecision, Obligations, Reason, ShadowReason } from './port.ts';
+import { APPROVAL_SCOPES, type BudgetObligation, type CallDecision, type Exposure, type ListDecision, type Obligations, type Reason, type ShadowReason } from './port.ts';
 
 type Record_ = Readonly<Record<string, unknown>>;
 
@@ -78,7 +78,7 @@ function readBound(value: unknown): Bound {
 }
 
 function readReason(value: unknown): Reason {
-  const { id, message, file, line, severity, remediation } = record(value, 'reasons');
+  const { id, message, file, line, severity, remediation, approval } = record(value, 'reasons');
   return {
     id: text(id, 'id'),
     message: text(message, 'message'),
@@ -86,6 +86,7 @@ function readReason(value: unknown): Reason {
     ...(typeof line === 'number' ? { line } : {}),
     ...(typeof severity === 'string' ? { severity } : {}),
     ...(typeof remediation === 'string' ? { remediation } : {}),
+    ...(approval === undefined ? {} : { approval: oneOf(APPROVAL_SCOPES, approval, 'approval') }),
   };
 }
 

@@ -86,7 +86,18 @@ export interface Reason {
   readonly severity?: string;
   /** From METADATA of Rego: what the caller can do instead. */
   readonly remediation?: string;
+  /** Of a reason to ask: the most that one approval may cover; absent: `call`. */
+  readonly approval?: ApprovalScope;
 }
+
+/**
+ * What one approval covers (CY-26): this very call once, or for a principal and run until it expires `group`, every tool of the
+ * server that the same rules ask about, or `server`, all of its tools that rules with this word ask about.
+ */
+export const APPROVAL_SCOPES = ['call', 'group', 'server'] as const;
+
+/** One of them, the narrowest first. */
+export type ApprovalScope = (typeof APPROVAL_SCOPES)[number];
 
 /** What a rule in mode warn or shadow would have said. */
 export interface ShadowReason extends Reason {

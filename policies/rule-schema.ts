@@ -5,7 +5,7 @@ import type { ErrorObject, ValidateFunction } from 'ajv';
 import { surelyFits } from '../catalogs/schema-code.ts';
 import { suggest } from './problems.ts';
 import type { Outcome, When } from './conditions.ts';
-import type { MODE_NAMES } from './port.ts';
+import type { ApprovalScope, MODE_NAMES } from './port.ts';
 
 const require = createRequire(import.meta.url);
 
@@ -15,6 +15,7 @@ export interface YamlRule {
   readonly outcome: Outcome;
   readonly message?: string;
   readonly mode?: keyof typeof MODE_NAMES;
+  readonly approval?: ApprovalScope;
   readonly when: When;
   readonly obligations?: { readonly caps?: { readonly bytes?: number; readonly lines?: number }; readonly timeoutMs?: number; readonly labels?: readonly string[] };
 }

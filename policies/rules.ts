@@ -5,7 +5,7 @@ import type { Problem } from './problems.ts';
 import { nullMap } from './patterns.ts';
 import { showsOf, type Shows } from './shows.ts';
 import { compileMode, type ModeData } from './modes.ts';
-import type { ModeSettings } from './port.ts';
+import type { ApprovalScope, ModeSettings } from './port.ts';
 import { findSchemaFaults, type YamlRule } from './rule-schema.ts';
 
 /** A document of YAML rules that has been read: `{rules: [...]}`, and where its values stand. */
@@ -22,7 +22,7 @@ export interface RuleDocument extends ModeSettings {
 export interface RuleData {
   readonly outcome: string;
   readonly mode: ModeData;
-  readonly reason: { readonly id: string; readonly message: string; readonly file: string; readonly line: number };
+  readonly reason: { readonly id: string; readonly message: string; readonly file: string; readonly line: number; readonly approval?: ApprovalScope };
   readonly principal: readonly Condition[];
   readonly target: readonly Condition[];
   readonly call: readonly Condition[];
@@ -106,13 +106,14 @@ class Compiler implements CompiledRules {
     if (before !== undefined) refuse(['id'], `the id "${rule.id}" stands at ${before.file}:${before.line} already; ids are unique`);
     if (RESERVED.has(rule.id)) refuse(['id'], `"${rule.id}" is the id of a reason of Tollgate itself; choose another`);
     if (rule.outcome === 'deny' && rule.obligations !== undefined) refuse(['obligations'], 'a rule that denies leaves nothing to obey; remove the obligations');
+    if (rule.outcome !== 'ask' && rule.approval !== undefined) refuse(['approval'], `a rule that says ${rule.outcome} asks nobody; remove \`approval\`, or write outcome: ask`);
     this.#places.set(rule.id, { ...at(['id']), message: '' });
     const mode = compileMode(document, rule.mode);
     const { file, line } = at([]);
     const data: RuleData = {
       outcome: rule.outcome,
       mode,
-      reason: { id: rule.id, message: rule.message ?? `Rule ${rule.id} says ${rule.outcome}.`, file, line },
+      reason: { id: rule.id, message: rule.message ?? `Rule ${rule.id} says ${rule.outcome}.`, file, line, ...(rule.approval === undefined || rule.approval === 'call' ? {} : { approval: rule.approval }) },
       ...compileWhen(rule.when, { outcome: rule.outcome, workspace: this.#workspace, refuse: (path, message) => refuse(['when', ...path], message) }),
       obligations: rule.obligations ?? {},
       ...showsOf(rule.when, rule.outcome),

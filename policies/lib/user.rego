@@ -28,7 +28,7 @@ faults := sort({object.union(place(pair[0]), {"id": "policy-shape", "message": m
 	mode(set.name) == "enforce"
 	some pair in set.members
 	not readable(set.name, pair)
-	message := concat("", ["`", set.outcome, "` of package policy.", set.name, " is not a set of texts or of {id, message}."])
+	message := concat("", ["`", set.outcome, "` of package policy.", set.name, " is not a set of texts or of {id, message}; `approval` is call, group or server."])
 })
 
 mode(name) := data.tollgate.modes.of(object.get(data.config.modes, name, data.config.mode))
@@ -36,10 +36,15 @@ mode(name) := data.tollgate.modes.of(object.get(data.config.modes, name, data.co
 # A text has the id of its rule's METADATA, else of its package's, else the package's name.
 readable(name, pair) := object.union({"id": concat(".", ["policy", name])}, object.union(place(pair[0]), {"message": pair[1]})) if is_string(pair[1])
 
-readable(_, pair) := object.union(known(pair), {"id": pair[1].id, "message": pair[1].message}) if {
+readable(_, pair) := object.union_n([known(pair), {"id": pair[1].id, "message": pair[1].message}, reach(pair[1])]) if {
 	is_string(pair[1].id)
 	is_string(pair[1].message)
 }
+
+# How much one approval may cover. Undefined for another word, and so a fault: it must not be taken for a wider one.
+reach(member) := {} if not member.approval
+
+reach(member) := {"approval": member.approval} if member.approval in {"call", "group", "server"}
 
 known(pair) := place(pair[0]) if pair[0] != ""
 
