@@ -1,6 +1,7 @@
 /** Owns the way from a file to a frozen configuration; refuses it whole, with all its problems at once. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { buildApprovals } from './approvals.ts';
 import type { CapsConfig, Config, ListenConfig, Problem, ServerConfig } from './config.ts';
 import { readYaml } from './document.ts';
 import type { YamlFile } from './document.ts';
@@ -8,7 +9,7 @@ import { readText, realPath } from './files.ts';
 import { fill } from './fill.ts';
 import { freezeDeep, FrozenMap } from './freeze.ts';
 import { addAbsent, includeServers } from './include.ts';
-import { placeState, placeWorkspace, resolver } from './places.ts';
+import { placeState, placeWorkspace, PROGRAM, resolver, stateFolder } from './places.ts';
 import { controlFilesOf, placePolicies } from './policies.ts';
 import type { World } from './places.ts';
 import { buildPrincipals } from './principals.ts';
@@ -20,6 +21,7 @@ import { checkReferences } from './references.ts';
 import { bashOf, checkSandboxes } from './sandbox.ts';
 import type { SandboxBase } from './sandbox.ts';
 import { checkShape } from './schema.ts';
+import { joinServerFiles, SERVER_FOLDER } from './server-files.ts';
 import { buildSecretSources } from './secret-sources.ts';
 import { buildServers } from './servers.ts';
 import type { Variables } from './substitute.ts';
@@ -42,7 +44,7 @@ export function loadConfig(file: string, world: World): Config {
   const absolute = path.resolve(file);
   const read = readText(absolute, MAX_BYTES);
   if (!read.ok) throw refusal(shown, [{ file: shown, line: 1, column: 1, message: `the configuration cannot be read: ${read.reason}; write one with: tollgate init` }]);
-  const yaml = readYaml(shown, read.text);
+  const yaml = joinServerFiles(readYaml(shown, read.text), path.dirname(absolute));
   if (yaml.problems.length > 0) throw refusal(shown, yaml.problems);
   return new Loader(yaml, path.join(realPath(path.dirname(absolute)), shown), world).run();
 }
@@ -100,14 +102,15 @@ class Loader {
       bash: bashOf(written.bash, base),
       secretSources: new FrozenMap(secretSources),
       principals,
-      profiles: new FrozenMap(buildProfiles(written.profiles ?? {}, written.expose)),
+      profiles: new FrozenMap(buildProfiles(written)),
       policies,
       rules,
       ruleDocument: { file: this.#yaml.file, value: { rules }, placeOf: this.#yaml.placeOf },
-      controlFiles: [this.#file, ...(written.include ?? []).map(this.#resolve), ...policies.flatMap(controlFilesOf)],
+      controlFiles: [this.#file, path.join(this.#folder, SERVER_FOLDER), ...(written.include ?? []).map(this.#resolve), ...policies.flatMap(controlFilesOf)],
       budgets: (written.budgets ?? []).map(buildBudget),
       caps: { ...CAPS, ...written.caps },
       audit: { folder: places.auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },
+      approvals: buildApprovals(written.approvals),
       recording: buildRecording(written.recording),
       listen,
       limits: { ...LIMITS, ...written.limits },
@@ -119,12 +122,15 @@ class Loader {
 
   /** The workspace comes first, because every other text may name it. */
   #variables(): Variables {
-    const folders = new Map([['userHome', this.#world.home], ['configDir', this.#folder]]);
+    const folders = new Map([['userHome', this.#world.home], ['configDir', this.#folder], ['tollgateFolder', PROGRAM]]);
     const variables = { env: this.#world.env, folders };
     const written: unknown = (this.#raw as { workspace?: unknown } | null)?.workspace;
     const filled = this.#fill(typeof written === 'string' && written !== '' ? written : '.', ['workspace'], variables);
     const workspace = filled === '' ? undefined : placeWorkspace(String(filled), { resolve: this.#resolve, home: this.#world.home, report: this.#report });
     if (workspace !== undefined) folders.set('workspaceFolder', workspace);
+    const state: unknown = (this.#raw as { state?: unknown } | null)?.state;
+    const filledState = typeof state === 'string' ? String(this.#fill(state, ['state'], variables)) : undefined;
+    folders.set('stateFolder', stateFolder(filledState, { ...this.#world, folder: this.#folder, resolve: this.#resolve }));
     return variables;
   }
 

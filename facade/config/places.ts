@@ -15,6 +15,10 @@ export interface World {
   readonly home: string;
 }
 
+const HERE = path.join(import.meta.dirname, '..', '..');
+/** The folder of Tollgate's own programs: the built one, also where the sources run. */
+export const PROGRAM = path.basename(HERE) === 'dist' ? HERE : path.join(HERE, 'dist');
+
 /** Makes a path of the file absolute: `~/` is the home folder, everything else is relative to the file. */
 export function resolver(folder: string, home: string): (written: string) => string {
   return (written) => (written === '~' || written.startsWith('~/') ? path.join(home, written.slice(1)) : path.resolve(folder, written));
@@ -48,7 +52,7 @@ export interface StateContext extends World {
 
 /** The state and audit folders, absolute; made on use. By default one a project under the user's state folder (XDG base directories). */
 export function placeState(written: Pick<Written, 'state' | 'audit'>, context: StateContext): Pick<Config, 'state'> & { readonly auditFolder: string } {
-  const state = realPath(written.state === undefined ? defaultState(context) : context.resolve(written.state));
+  const state = stateFolder(written.state, context);
   const auditFolder = realPath(written.audit?.folder === undefined ? path.join(state, 'audit') : context.resolve(written.audit.folder));
   const { workspace } = context;
   const exposed = (folder: string): boolean => workspace !== undefined && (isWithin(folder, workspace) || isWithin(workspace, folder));
@@ -57,7 +61,12 @@ export function placeState(written: Pick<Written, 'state' | 'audit'>, context: S
   return { state, auditFolder };
 }
 
-function defaultState({ env, home, folder }: StateContext): string {
+/** The state folder as it is written, or the default one; absolute and real. */
+export function stateFolder(written: string | undefined, context: Pick<StateContext, 'env' | 'home' | 'folder' | 'resolve'>): string {
+  return realPath(written === undefined || written === '' ? defaultState(context) : context.resolve(written));
+}
+
+function defaultState({ env, home, folder }: Pick<StateContext, 'env' | 'home' | 'folder'>): string {
   const wanted = env['XDG_STATE_HOME'] ?? '';
   // The XDG specification has relative values ignored.
   const base = path.isAbsolute(wanted) ? wanted : path.join(home, '.local', 'state');

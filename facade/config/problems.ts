@@ -20,6 +20,8 @@ export interface Located {
   readonly file: string;
   /** The place of a value, or of its key; of the nearest parent when it stands nowhere itself. */
   readonly placeOf: (path: Path, part: 'key' | 'value') => Place;
+  /** The file of a value, where several were joined into one; absent: `file`. */
+  readonly fileOf?: (path: Path) => string;
 }
 
 /** Faults and remarks of one load. The first fault of a place stands: later ones mostly follow from it. */
@@ -43,16 +45,21 @@ export class Report {
     this.#add(path, 'key', message);
   }
 
+  /** The file in which the value at `path` stands. */
+  fileOf(path: Path): string {
+    return this.#located.fileOf?.(path) ?? this.#located.file;
+  }
+
   /** A remark on the value at `path`. */
   warn(path: Path, message: string): void {
-    this.warnings.push({ file: this.#located.file, ...this.#located.placeOf(path, 'value'), message });
+    this.warnings.push({ file: this.fileOf(path), ...this.#located.placeOf(path, 'value'), message });
   }
 
   #add(path: Path, part: 'key' | 'value', message: string): void {
     const id = pathId(path);
     if (this.#taken.has(id)) return;
     this.#taken.add(id);
-    this.problems.push({ file: this.#located.file, ...this.#located.placeOf(path, part), message });
+    this.problems.push({ file: this.fileOf(path), ...this.#located.placeOf(path, part), message });
   }
 }
 

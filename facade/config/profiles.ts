@@ -3,7 +3,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { BudgetConfig, Config, ExposeRule, ProfileConfig } from './config.ts';
 import { WORKSPACE } from './names.ts';
 import { quote } from './problems.ts';
-import type { WrittenBudget, WrittenExpose, WrittenProfile } from './written.ts';
+import type { Written, WrittenBudget, WrittenExpose, WrittenProfile } from './written.ts';
 
 /** Profiles that exist without being written; a written one of the same name replaces it. */
 const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
@@ -26,9 +26,10 @@ export function profileNames(written: Readonly<Record<string, unknown>>): Readon
   return new Set([...Object.keys(BUILT_IN), ...Object.keys(written)]);
 }
 
-/** All profiles, complete. Those without an `expose` take the file's (`base`), less the tools of servers that they do not reach. */
-export function buildProfiles(written: Readonly<Record<string, WrittenProfile>>, base: WrittenExpose | undefined): Map<string, ProfileConfig> {
-  return new Map(Object.entries({ ...BUILT_IN, ...written }).map(([name, profile]) => [name, buildProfile(name, profile, base)]));
+/** All profiles, complete. Those without an `expose` take the file's, less the tools of servers that they do not reach. */
+export function buildProfiles({ profiles = {}, servers = {}, expose }: Pick<Written, 'profiles' | 'servers' | 'expose'>): Map<string, ProfileConfig> {
+  const joining = (profile: string): readonly string[] => Object.entries(servers).filter(([, server]) => server.profiles?.includes(profile)).map(([server]) => server);
+  return new Map(Object.entries({ ...BUILT_IN, ...profiles }).map(([name, profile]) => [name, buildProfile(name, profile, { base: expose, joining: joining(name) })]));
 }
 
 /** The file's or a profile's `expose` with its short forms written out. */
@@ -43,11 +44,14 @@ export function buildBudget(written: WrittenBudget): BudgetConfig {
   return { ...written, when: written.when ?? {} };
 }
 
-function buildProfile(name: string, written: WrittenProfile, base: WrittenExpose | undefined): ProfileConfig {
+/** `joining`: servers that name this profile themselves; all of their tools are shown, unless `expose` chooses among them. */
+function buildProfile(name: string, written: WrittenProfile, { base, joining }: { readonly base: WrittenExpose | undefined; readonly joining: readonly string[] }): ProfileConfig {
   const { primitives, expose } = buildExpose(written.expose ?? base);
   const backends = Object.values(primitives).filter((backend) => backend !== WORKSPACE);
-  const servers = [...new Set([...(written.servers ?? []), ...backends])];
-  const reached = expose.filter(({ tool }) => servers.includes(tool.slice(0, tool.indexOf('.'))));
+  const servers = [...new Set([...(written.servers ?? []), ...joining, ...backends])];
+  const chosen = expose.filter(({ tool }) => servers.includes(serverOf(tool)));
+  const whole = joining.filter((server) => !chosen.some(({ tool }) => serverOf(tool) === server)).map((server): ExposeRule => ({ tool: `${server}.*`, pins: {} }));
+  const reached = [...chosen, ...whole];
   const budgets = (written.budgets ?? []).map(buildBudget);
   const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
   return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, lifetimes: written.lifetimes ?? {}, plan: written.plan ?? false, grants: written.grants ?? 'optional', ...schemaProfile };
@@ -76,6 +80,10 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
     plan: stacked.some(({ plan }) => plan),
     grants: stacked.some(({ grants }) => grants === 'required') ? 'required' : 'optional',
   };
+}
+
+function serverOf(tool: string): string {
+  return tool.slice(0, tool.indexOf('.'));
 }
 
 function exposedName({ tool, name }: ExposeRule): string {

@@ -3,7 +3,7 @@
 /** What may stand in `${…}`. `inputs` is given for clients' files only. */
 export interface Variables {
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** workspaceFolder, userHome, configDir. */
+  /** workspaceFolder, userHome, configDir, stateFolder, tollgateFolder. */
   readonly folders: ReadonlyMap<string, string>;
   readonly inputs?: ReadonlyMap<string, InputVariable>;
   /** True where `${secret:NAME}` may stand: it stays as it is, and is filled in when the server is started or reached. */

@@ -1,0 +1,92 @@
+/** Owns the files under `servers/` beside tollgate.yaml, one server each, named by its file; refuses a name that stands twice. */
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
+import type { Problem } from './config.ts';
+import { readYaml } from './document.ts';
+import type { YamlFile } from './document.ts';
+import { readText } from './files.ts';
+import { quote } from './problems.ts';
+import type { Path } from './problems.ts';
+
+/** The folder, beside tollgate.yaml. */
+export const SERVER_FOLDER = 'servers';
+
+const MAX_BYTES = 64 * 1024;
+
+type Plain = Readonly<Record<string, unknown>>;
+
+/** The file of a server in a project. `folder`: that of tollgate.yaml. */
+export function serverFileOf(folder: string, name: string): string {
+  return path.join(folder, SERVER_FOLDER, `${name}.yaml`);
+}
+
+/**
+ * tollgate.yaml with every file of the folder as an entry under `servers`: from here on nothing tells the two apart, except
+ * where a fault is shown. Each file holds one entry; `name`, if it stands there, is that of the file. Never throws.
+ */
+export function joinServerFiles(yaml: YamlFile, folder: string): YamlFile {
+  const found = readFiles(folder);
+  if (found.length === 0) return yaml;
+  const root = isMap(yaml.value) ? yaml.value : {};
+  const own = isMap(root['servers']) ? root['servers'] : {};
+  const taken = new Set(Object.keys(own));
+  const files = new Map<string, YamlFile>();
+  const problems: Problem[] = [...yaml.problems];
+  for (const { name, file } of found) {
+    problems.push(...file.problems, ...faultsOf(name, file, taken));
+    taken.add(name);
+    files.set(name, file);
+  }
+  const entries = [...files].map(([name, { value }]) => [name, entryOf(value)] as const);
+  // A section of the wrong kind stays as it is, to be refused as such.
+  const servers = root['servers'] === undefined || isMap(root['servers']) ? { servers: { ...Object.fromEntries(entries), ...own } } : {};
+  const fileAt = (at: Path): YamlFile | undefined => (at[0] === 'servers' && !Object.hasOwn(own, String(at[1])) ? files.get(String(at[1])) : undefined);
+  return {
+    file: yaml.file,
+    value: { ...root, ...servers },
+    problems,
+    placeOf: (at, part) => fileAt(at)?.placeOf(at.slice(2), part) ?? yaml.placeOf(at, part),
+    fileOf: (at) => fileAt(at)?.file ?? yaml.file,
+  };
+}
+
+function readFiles(folder: string): readonly { readonly name: string; readonly file: YamlFile }[] {
+  return listFiles(path.join(folder, SERVER_FOLDER)).map((base) => {
+    const shown = `${SERVER_FOLDER}/${base}`;
+    const read = readText(path.join(folder, SERVER_FOLDER, base), MAX_BYTES);
+    const file = read.ok ? readYaml(shown, read.text) : unread(shown, read.reason);
+    return { name: base.replace(/\.ya?ml$/, ''), file };
+  });
+}
+
+function listFiles(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder).filter((base) => /^[^.].*\.ya?ml$/.test(base)).sort();
+  } catch {
+    // There is no such folder, or it is a file: then there are no servers in it.
+    return [];
+  }
+}
+
+function unread(file: string, reason: string): YamlFile {
+  return { file, value: {}, problems: [{ file, line: 1, column: 1, message: `the server's file cannot be read: ${reason}; mend it, or remove it` }], placeOf: () => ({ line: 1, column: 1 }) };
+}
+
+function faultsOf(name: string, { file, value, placeOf, problems }: YamlFile, taken: ReadonlySet<string>): readonly Problem[] {
+  const fault = (at: Path, message: string): readonly Problem[] => [{ file, ...placeOf(at, 'value'), message }];
+  if (problems.length > 0) return [];
+  if (!isMap(value)) return fault([], 'the file holds no server: write its keys as under `servers` in tollgate.yaml, such as command and args');
+  if (taken.has(name)) return fault([], `server ${quote(name)} is defined elsewhere too, in tollgate.yaml or in a file of the same name; keep one of them`);
+  if (value['name'] !== undefined && value['name'] !== name) return fault(['name'], `the server is called ${quote(name)}, after its file; write that, or rename the file`);
+  return [];
+}
+
+function entryOf(value: unknown): unknown {
+  if (!isMap(value)) return {};
+  const { name: _name, ...entry } = value;
+  return entry;
+}
+
+function isMap(value: unknown): value is Plain {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
