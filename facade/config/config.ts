@@ -2,6 +2,7 @@
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
+import type { ApprovalsConfig } from './approvals.ts';
 import type { BashConfig, SandboxConfig } from './isolation.ts';
 import type { SecretSource } from './secret-sources.ts';
 import type { RecordingConfig } from './recording.ts';
@@ -186,6 +187,7 @@ export interface Config {
   readonly budgets: readonly BudgetConfig[];
   readonly caps: CapsConfig;
   readonly audit: AuditConfig;
+  readonly approvals: ApprovalsConfig;
   readonly recording: RecordingConfig;
   readonly listen: ListenConfig;
   readonly limits: { readonly servers: number; readonly connections: number };

@@ -21,6 +21,7 @@ export interface Written {
   readonly budgets?: readonly WrittenBudget[];
   readonly caps?: Partial<CapsConfig>;
   readonly audit?: { readonly folder?: string; readonly rotateBytes?: number };
+  readonly approvals?: { readonly waitMs?: number; readonly expireMs?: number };
   readonly recording?: { readonly mode?: 'off' | 'last' | 'on'; readonly keep?: string; readonly maxBytes?: number };
   readonly listen?: Partial<ListenConfig>;
   readonly limits?: { readonly servers?: number; readonly connections?: number };

@@ -86,6 +86,7 @@ budgets:
   - {id: everything, scope: principal, window: 60, calls: 5, argBytes: 6, outputBytes: 7, wallMs: 8, concurrent: 9, when: {server: files, tool: read_*, verb: read, role: developer, profile: dev}}
 caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, validateOutput: strict, concurrent: 4, timeoutMs: 9000}
 audit: {folder: ~/audit, rotateBytes: 8192}
+approvals: {waitMs: 0, expireMs: 60000}
 recording: {mode: last, keep: 12h, maxBytes: 2097152}
 listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none, maxBodyBytes: 2048, maxSessions: 3, idleMs: 5000}
 limits: {servers: 7, connections: 2}

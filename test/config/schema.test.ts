@@ -108,6 +108,7 @@ describe('the published schema', () => {
         ...prefixed('caps', config.caps), ...prefixed('listen', config.listen), ...prefixed('limits', config.limits), ...prefixed('audit', config.audit),
         ...prefixed('servers.*', server), ...prefixed('policies.*', policy), ...prefixed('principals.*', principal),
         'policies.*.poll': `${(project.config('policies: [{url: "https://policies.example/b"}]').policies[0]?.server?.pollMs ?? 0) / 1000}s`,
+        'approvals.waitMs': config.approvals.waitMs, 'approvals.expireMs': config.approvals.expireMs,
         'recording.mode': config.recording.mode, 'recording.keep': `${config.recording.keepMs / 86_400_000}d`, 'recording.maxBytes': config.recording.maxBytes,
         version: 1, workspace: '.', schemaProfile: config.schemaProfile, 'expose.primitives': config.profiles.get('default')?.primitives.read, 'profiles.*.expose.primitives': 'workspace', 'profiles.*.plan': config.profiles.get('default')?.plan, 'profiles.*.grants': config.profiles.get('default')?.grants,
       };
