@@ -93,6 +93,7 @@ class ClientReader {
     const doubles = new Set(twice);
     return [...fields].slice(0, MAX_ENTRIES).map(([original, node]) => {
       const entry = readEntry({ original, node, format: this.#format, place: this.#place(node), remark: (at, message) => this.#warn(at, message) });
+      if (entry.name !== original) this.#warn(node, `server ${quote(original)} is called ${entry.name} here: names are lower-case letters, digits and hyphens`);
       return { ...entry, ...(doubles.has(original) && { unusable: 'two servers of this file have this name' }) };
     });
   }
