@@ -10,6 +10,8 @@ state: ~/state
 include: [mcp.json]
 servers:
   files:
+    description: Files of the team.
+    profiles: [harbor]
     transport: stdio
     command: npx
     args: [-y, files@1.2.3]
@@ -21,7 +23,6 @@ servers:
       network: {allowedDomains: [api.example.org]}
       limits: {memoryMb: 300, processes: 70, fileMb: 80, cpuSeconds: 90}
       image: mcp/files@sha256:0123
-    approved: true
     tools: {allow: [read_*, write_*], deny: [write_all]}
     semantics:
       read_*: read

@@ -166,7 +166,7 @@ servers:
         { path: at('p/rego/x.rego'), kind: 'rego', mode: 'enforce' },
         { path: at('p/bundle.tar.gz'), kind: 'bundle', mode: 'enforce' },
       ]);
-      expect(config.controlFiles).toEqual([project.file, at('mcp.json'), ...config.policies.map((policy) => policy.path)]);
+      expect(config.controlFiles).toEqual([project.file, at('servers'), at('mcp.json'), ...config.policies.map((policy) => policy.path)]);
     });
   });
 });
