@@ -11,7 +11,9 @@ import type { CapsConfig } from './config/config.ts';
 import { consent, warningMeta, warningNotes } from './decide.ts';
 import type { Exposures } from './exposure.ts';
 import type { CallRequest, Reply } from './facade.ts';
+import type { Grants } from './grants/grants.ts';
 import type { RunLabels } from './labels.ts';
+import type { Identify } from './manage/identity.ts';
 import type { Cap } from './output/cut.ts';
 import type { Redactor } from './output/redact.ts';
 import { shape } from './output/shape.ts';
@@ -36,6 +38,8 @@ export interface Deps {
   readonly labels: RunLabels;
   readonly plans: Plans;
   readonly runs: Runs;
+  readonly grants: Grants;
+  readonly identify: Identify;
   readonly standing: Standings;
   readonly approvals: Approvals;
   readonly gateOf: (session: OpenSession) => Gate;
@@ -67,7 +71,7 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
   let failure: TollgateError | undefined;
   try {
     const caller = (trace.caller = identify(session, request, { decision: trace.id, now: trace.startedAt }));       // 1 identify
-    const { table, exposed } = await deps.exposures.resolve(caller.principal, request.name);                         // 2 resolve
+    const { table, exposed } = await deps.exposures.resolve(caller.principal, request.name, session);                         // 2 resolve
     trace.exposed = exposed;
     checkPin(session, exposed.name, exposed.pin);
     const bound = bindArgs(request.args, exposed.args);                                                             // 3 validate
@@ -90,9 +94,10 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     trace.intended = true;
     const granted = grantedBy(lease, limits);
     const sight = sightOf({ policy, exposed, bound, place, input });
-    const labels = joinLabels(target.labels, decision.obligations.labels);
-    await deps.labels.join(session, caller.run, labels);
-    const raw = await send(deps, { session, request, trace, target, limits: granted, sight });                    // 6 call
+    const known = joinLabels(target.labels, decision.obligations.labels);
+    await deps.labels.join(session, caller.run, known);
+    const raw = await send(deps, { session, request, trace, target, table, limits: granted, sight });             // 6 call
+    const labels = joinLabels(known, raw.labels ?? []);
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
     const faults = outputFaults(raw, exposed.entry?.output, validateOutput);
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape

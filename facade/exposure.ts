@@ -13,7 +13,7 @@ import { graver, lastOf, named, withoutOurs, type Candidate, type Shown } from '
 import { Catalog, type Served } from './catalog.ts';
 import { describe } from './describe.ts';
 import { prospectOf } from './effect.ts';
-import type { Standings, View } from './standing.ts';
+import type { From, Standings, View } from './standing.ts';
 import type { ToolEntry } from './tool-entry.ts';
 
 /** One tool as the agent sees it. */
@@ -66,11 +66,11 @@ export class Exposures {
   }
 
   /** The table for a list: every server of the principal is asked first. Throws POLICY_FAILED, and what stands against a list. */
-  async tableFor(principal: Principal): Promise<Table> {
-    const view = await this.#view(principal);
+  async tableFor(principal: Principal, from?: From): Promise<Table> {
+    const view = await this.#view(principal, from);
     if (view.unlisted !== undefined) throw view.unlisted;
     if (view.off !== undefined) return NOTHING;
-    await this.#catalog.refresh(this.#serversOf(principal), 'let');
+    await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let');
     return this.#tableNow(principal, view);
   }
 
@@ -79,21 +79,26 @@ export class Exposures {
    * servers are asked only when the name is not known yet, or when the tool's own server has changed its list or is not
    * running. Throws UNKNOWN_TOOL, POLICY_FAILED, and SERVER_UNAVAILABLE for a tool that this principal knows.
    */
-  async resolve(principal: Principal, name: string): Promise<{ table: Table; exposed: Exposed }> {
-    const view = await this.#view(principal);
+  async resolve(principal: Principal, name: string, from?: From): Promise<{ table: Table; exposed: Exposed }> {
+    const view = await this.#view(principal, from);
     if (view.off !== undefined) throw view.off;
     const table = await this.#tableNow(principal, view);
     const found = findExposed(table.byName, name)?.value;
     const current = found !== undefined && (found.entry === undefined || this.#catalog.isFresh(found.server.name));
     if (current) return { table, exposed: found };
-    if (found === undefined) await this.#catalog.refresh(this.#serversOf(principal), 'let');
-    else await this.#catalog.refresh([found.server.name], 'wake');
+    if (found === undefined) await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let');
+    else await this.#catalog.refresh(this.#startable([found.server.name], view), 'wake');
     const next = await this.#tableNow(principal, view);
     const exposed = findExposed(next.byName, name)?.value;
     if (exposed === undefined) throw new TollgateError('UNKNOWN_TOOL');
     const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
     if (problem !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: problem.message, next: problem.next });
     return { table: next, exposed };
+  }
+
+  /** Those that may be started, and those that run already. */
+  #startable(names: readonly string[], { mayStart }: View): readonly string[] {
+    return mayStart === undefined ? names : names.filter((name) => mayStart(name) || this.#catalog.servers.get(name)?.adapter.isAsleep?.() !== true);
   }
 
   async #tableNow(principal: Principal, view: View): Promise<Table> {
@@ -104,7 +109,7 @@ export class Exposures {
     const candidates = this.#candidates(this.#serversOf(principal)).filter(({ asked }) => !view.hides(asked));
     const decisions = await policy.list(principal, candidates.map((candidate) => candidate.asked));
     if (decisions.length !== candidates.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
-    const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal) });
+    const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal), view });
     this.#tables.set(principal, { policy: policy.revision, catalog, view: view.revision, table });
     return table;
   }
@@ -121,7 +126,7 @@ export class Exposures {
     });
   }
 
-  #build(candidates: readonly Candidate[], { decisions, maxBytes }: { decisions: readonly ListDecision[]; maxBytes: number }): Table {
+  #build(candidates: readonly Candidate[], { decisions, maxBytes, view }: { decisions: readonly ListDecision[]; maxBytes: number; view: View }): Table {
     const shown: Shown[] = [];
     const primitives = new Map<string, Shown>();
     for (const [index, candidate] of candidates.entries()) {
@@ -137,7 +142,10 @@ export class Exposures {
     const { names, collisions } = exposedNames(all.map(named));
     const exposed = all.flatMap((one) => this.#expose(one, { name: shownName(named(one)), maxBytes })).filter((one) => names.has(one.name));
     const byName = new Map(exposed.map((one) => [one.name, one]));
-    const listed = [...byName.values()].filter(({ entry, server }) => entry === undefined || !this.#catalog.problems.has(server.name));
+    // A primitive stands for several tools: it is shown while one of them may be called.
+    const isOpen = ({ primitive, server, entry }: Exposed): boolean =>
+      primitive === undefined ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true : candidates.some(({ asked }) => asked.primitive === primitive && view.withholds?.(asked) !== true);
+    const listed = [...byName.values()].filter((one) => isOpen(one) && (one.entry === undefined || !this.#catalog.problems.has(one.server.name)));
     return { byName, listed, collisions, canRead: byName.get('read')?.primitive === 'read', text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
   }
 

@@ -10,6 +10,8 @@ export interface Session {
   readonly transport: 'stdio' | 'http';
   /** Aborted when the session ends. */
   readonly closed: AbortSignal;
+  /** The tab that a host speaks for in it. */
+  readonly tab?: string;
 }
 
 /** A `tools/call` as it left the wire. */
@@ -32,7 +34,7 @@ export type Reply =
 
 /** The facade, as stdio and HTTP drive it. `listTools` and `callTool` never throw. */
 export interface Facade {
-  openSession(principal: Principal, transport: 'stdio' | 'http'): Session;
+  openSession(principal: Principal, transport: 'stdio' | 'http', tab?: string): Session;
   closeSession(session: Session): Promise<void>;
   /** Text for the `instructions` field of initialize, at most 1 kB. */
   instructions(session: Session): string;

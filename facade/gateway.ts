@@ -43,11 +43,11 @@ export class Gateway implements Facade {
   }
 
   /** Throws IDENTITY when the principal is gone: it may have been judged by a configuration before this one. */
-  openSession(principal: Principal, transport: 'stdio' | 'http'): Session {
+  openSession(principal: Principal, transport: 'stdio' | 'http', tab?: string): Session {
     const { config } = this.#generation;
     const known = principalAfter(principal, { before: config, after: config });
     if (known === undefined) throw gone();
-    const session = openSession(isDeepStrictEqual(known, principal) ? principal : known, transport);
+    const session = openSession(isDeepStrictEqual(known, principal) ? principal : known, transport, tab);
     this.#shared.audit.append({ type: 'session', event: 'opened', outcome: 'allow', session: session.id, transport, principal: shown(session.principal) });
     this.#sessions.add(session);
     this.#generation.demand(session);
@@ -64,7 +64,7 @@ export class Gateway implements Facade {
     // A server that cannot be asked any more has nothing left of the session either.
     await Promise.allSettled([...catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)));
     await endAll([
-      () => deps.plans.end(open.principal, open.id), () => budgets.end('run', open.id), () => budgets.end('session', open.id),
+      () => deps.plans.end(open.principal, open.id), () => budgets.end('run', open.id), () => budgets.end('session', open.id), () => deps.grants.expire({ session: open.id }),
       () => audit.append({ type: 'session', event: 'closed', outcome: 'allow', session: open.id, transport: open.transport, principal: shown(open.principal) }),
     ]);
   }
@@ -162,7 +162,7 @@ export class Gateway implements Facade {
   async #announce(): Promise<void> {
     for (const session of this.#sessions) {
       if (session.shown === undefined || session.closed.aborted) continue;
-      const text = await this.#generation.within(({ exposures }) => exposures.tableFor(session.principal)).then((table) => table.text, () => undefined);
+      const text = await this.#generation.within(({ exposures }) => exposures.tableFor(session.principal, session)).then((table) => table.text, () => undefined);
       if (text !== session.shown) this.#listener?.(session);
     }
   }

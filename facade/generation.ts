@@ -10,8 +10,11 @@ import type { CapsConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
 import { Exposures } from './exposure.ts';
 import { createLabels } from './labels.ts';
+import { createIdentify } from './manage/identity.ts';
 import { createPlans } from './plan.ts';
 import { openRecorder, type Recorder } from './recording/writer.ts';
+import { Grants } from './grants/grants.ts';
+import { grantStanding } from './grants/standing.ts';
 import { openKnownLists } from './servers/known-lists.ts';
 import { createRuns } from './runs.ts';
 import type { OpenSession } from './session.ts';
@@ -61,11 +64,14 @@ export class Generation {
     for (const server of this.catalog.servers.keys()) judge(server);
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
     const runs = createRuns(config, shared.state, Date.now);
-    const standing = joinStanding([runs.standing]);
+    const grants = new Grants({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
+    const isAsleep = (server: string): boolean => this.catalog.servers.get(server)?.adapter.isAsleep?.() === true;
+    const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
+    const standing = joinStanding([runs.standing, byGrants, shared.aside]);
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.deps = {
-      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), runs, standing, approvals: NO_APPROVALS, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), runs, grants, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: NO_APPROVALS, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {

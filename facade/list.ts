@@ -10,13 +10,13 @@ import { requireOpen, type OpenSession } from './session.ts';
 export async function listTools(exposures: Exposures, session: OpenSession, how: { redactor: Redactor; newId: () => string }): Promise<Reply> {
   try {
     requireOpen(session);
-    const table = await exposures.tableFor(session.principal);
+    const table = await exposures.tableFor(session.principal, session);
     session.listed.clear();
     for (const exposed of table.listed) session.listed.set(exposed.name, exposed.pin);
     session.shown = table.text;
     return { kind: 'result', text: withoutSecrets(table.text, how.redactor) };
   } catch (thrown) {
-    return refusal(thrown, { id: how.newId(), redactor: how.redactor });
+    return refusal(thrown, { id: how.newId(), redactor: how.redactor, of: 'list' });
   }
 }
 

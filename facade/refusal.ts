@@ -10,20 +10,23 @@ import type { Redactor } from './output/redact.ts';
 const ERROR_BYTES = 30_000;
 const MESSAGE_CHARS = 2_000;
 
-/** The reply for anything thrown. A server's own JSON-RPC error passes as it came, cleaned as a result is. */
-export function refusal(thrown: unknown, call: { id: string; redactor: Redactor }): Reply {
+/** The number of a refusal that has none of its own, where a result is no answer: a list. */
+const NO_LIST = -32011;
+
+/** The reply for anything thrown; `of` is what was asked for. A server's own JSON-RPC error passes as it came, cleaned as a result is. */
+export function refusal(thrown: unknown, call: { id: string; redactor: Redactor; of?: 'list' }): Reply {
   const clean = <T>(value: T): T => (call.redactor.touches(JSON.stringify(value) ?? '') ? (mapStrings(value, (text) => call.redactor.redact(text).value) as T) : value);
   if (thrown instanceof UpstreamError) return { kind: 'error', error: cleanUpstream(thrown.rpc, call.redactor) };
   const error = asTollgateError(thrown);
   const { row, code, data } = error;
-  if (row.wire === 'result') {
+  if (row.wire === 'result' && call.of !== 'list') {
     const meta = { ...prefixed(data), 'tollgate/code': code, 'tollgate/decision': call.id, 'tollgate/retryable': row.retryable };
     const text = `${error.message}\n${error.next}`;
     return { kind: 'result', text: JSON.stringify(clean({ content: [{ type: 'text', text }], isError: true, _meta: meta })) };
   }
   // Many clients show the message alone, so what to do next stands in it.
   const message = `${code === 'INTERNAL' ? row.what : error.message} ${error.next}`;
-  return { kind: 'error', error: clean({ code: row.rpc ?? -32603, message, data: { ...data, code, next: error.next, retryable: row.retryable, decision: call.id } }) };
+  return { kind: 'error', error: clean({ code: row.rpc ?? (row.wire === 'result' ? NO_LIST : -32603), message, data: { ...data, code, next: error.next, retryable: row.retryable, decision: call.id } }) };
 }
 
 function cleanUpstream(rpc: UpstreamError['rpc'], redactor: Redactor): UpstreamError['rpc'] {

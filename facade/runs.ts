@@ -31,8 +31,8 @@ export interface Runs {
   /** Default: user is the principal, space its `space` of tollgate.yaml or its id, conversation and turn are the run. */
   scopeOf(principal: Principal, run: string): Promise<RunScope>;
   open(run: Omit<HostRun, 'name' | 'openedAt'>): Promise<HostRun>;
-  /** Undefined for one that never was, has ended, or is another's. */
-  find(principal: Pick<Principal, 'id' | 'origin'>, name: string): Promise<HostRun | undefined>;
+  /** Whosever it is; undefined for one that never was, or has ended. */
+  find(name: string): Promise<HostRun | undefined>;
   /** Calls that its own budget has left; undefined without one. */
   left(run: HostRun): Promise<number | undefined>;
   end(run: HostRun): Promise<void>;
@@ -41,7 +41,7 @@ export interface Runs {
 
 const SPACE = 'runs';
 /** No other name is looked up, and one of this form that is not open is refused: an ended run does not live on without its budget. */
-const FORM = /\/host_[0-9a-f]{32}$/;
+const FORM = /^host_[0-9a-f]{32}$/;
 /** A run that nobody ended, ms. */
 const LIFE_MS = 24 * 3_600_000;
 
@@ -52,25 +52,29 @@ export function runKey({ principal, name }: Pick<HostRun, 'principal' | 'name'>)
 
 /** Runs over shared state. `now` in ms since 1970. */
 export function createRuns(config: Pick<Config, 'principals'>, state: State, now: () => number): Runs {
-  const read = async (key: string, { id, origin }: Pick<Principal, 'id' | 'origin'>): Promise<HostRun | undefined> => {
-    const text = FORM.test(key) ? await state.get(SPACE, key) : undefined;
+  const read = async (name: string): Promise<HostRun | undefined> => {
+    const text = FORM.test(name) ? await state.get(SPACE, name) : undefined;
     const run = text === undefined ? undefined : (JSON.parse(text) as HostRun);
-    return run !== undefined && run.principal === id && run.origin === origin && isAlive(run, now()) ? run : undefined;
+    return run !== undefined && isAlive(run, now()) ? run : undefined;
+  };
+  const owned = async ({ id, origin }: Principal, key: string): Promise<HostRun | undefined> => {
+    const run = await read(nameOf(key));
+    return run !== undefined && runKey(run) === key && run.principal === id && run.origin === origin ? run : undefined;
   };
   return {
     scopeOf: async (principal, key) => {
       const { id } = principal;
-      const run = await read(key, principal);
+      const run = await owned(principal, key);
       const space = config.principals.find((one) => one.id === id)?.space ?? id;
       return { user: id, space, conversation: run?.conversation ?? key, turn: run?.turn ?? key };
     },
     open: async (asked) => {
       for (const [key, text] of await state.list(SPACE)) if (!isAlive(JSON.parse(text) as HostRun, now())) await state.remove(SPACE, key);
       const run: HostRun = { ...asked, name: `host_${randomBytes(16).toString('hex')}`, openedAt: now() };
-      await state.put(SPACE, runKey(run), JSON.stringify(run));
+      await state.put(SPACE, run.name, JSON.stringify(run));
       return run;
     },
-    find: async (principal, name) => read(runKey({ principal: principal.id, name }), principal),
+    find: read,
     left: async (run) => {
       const [budget] = budgetsOf(run);
       if (budget?.calls === undefined) return undefined;
@@ -79,19 +83,24 @@ export function createRuns(config: Pick<Config, 'principals'>, state: State, now
       return 'refused' in answer ? answer.refused.left : undefined;
     },
     end: async (run) => {
-      await state.remove(SPACE, runKey(run));
+      await state.remove(SPACE, run.name);
       await state.endScope('run', runKey(run));
     },
     standing: {
       view: () => ({ revision: '', hides: () => false }),
       judge: async ({ caller }) => {
-        if (!FORM.test(caller.run)) return {};
-        const run = await read(caller.run, caller.principal);
+        if (!FORM.test(nameOf(caller.run))) return {};
+        const run = await owned(caller.principal, caller.run);
         if (run === undefined) throw new TollgateError('IDENTITY', { detail: 'There is no such run: it has ended, or belongs to somebody else.', next: 'Open a new run.' });
         return { budgets: budgetsOf(run) };
       },
     },
   };
+}
+
+/** The name in the id of a run. */
+function nameOf(key: string): string {
+  return key.slice(key.indexOf('/') + 1);
 }
 
 function isAlive({ openedAt }: HostRun, now: number): boolean {

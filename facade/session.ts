@@ -31,9 +31,9 @@ export interface Caller {
 }
 
 /** Opens a session; its id is 128 random bits. */
-export function openSession(principal: Principal, transport: 'stdio' | 'http'): OpenSession {
+export function openSession(principal: Principal, transport: 'stdio' | 'http', tab?: string): OpenSession {
   const end = new AbortController();
-  return { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal, end, listed: new Map(), labels: new Set() };
+  return { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal, end, listed: new Map(), labels: new Set(), ...(tab !== undefined && { tab }) };
 }
 
 /** Throws IDENTITY when the session has ended, with the reason where there is one. */

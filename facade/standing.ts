@@ -1,7 +1,7 @@
 /** Owns what people have decided beforehand beside the policy: the master switch, upgrades and grants, asked for each list and each call; refuses to know how each is kept. */
 import type { TollgateError } from '../catalogs/errors.ts';
 import type { BudgetObligation, Effect, ListTool, Principal } from '../policies/port.ts';
-import type { Caller } from './session.ts';
+import type { Caller, OpenSession } from './session.ts';
 
 /** What a principal may see before any policy is asked. */
 export interface View {
@@ -13,7 +13,14 @@ export interface View {
   readonly unlisted?: TollgateError;
   /** Tools that do not exist for this principal. */
   readonly hides: (tool: Pick<ListTool, 'server' | 'tool' | 'primitive'>) => boolean;
+  /** Tools that are not shown, while a call of one is refused with its reason by `judge`. Absent: none. */
+  readonly withholds?: (tool: Pick<ListTool, 'server' | 'tool'>) => boolean;
+  /** Servers that may be started for this principal. Absent: all. */
+  readonly mayStart?: (server: string) => boolean;
 }
+
+/** Which session asks; absent where nobody is connected. */
+export type From = Pick<OpenSession, 'id' | 'tab'>;
 
 /** What stands about one call. */
 export interface Standing {
@@ -32,20 +39,23 @@ export interface Standee {
 
 /** One thing that people decide beforehand. Each throws STATE_FAILED when it cannot be known. */
 export interface StandingSource {
-  view(principal: Principal): Promise<View> | View;
+  view(principal: Principal, from?: From): Promise<View> | View;
   /** Throws the refusal. */
   judge(call: Standee): Promise<Partial<Standing>> | Partial<Standing>;
 }
 
 /** All sources as one: the first refusal counts, budgets add up, the first grant answers. */
-export function joinStanding(sources: readonly StandingSource[]): { view(principal: Principal): Promise<View>; judge(call: Standee): Promise<Standing> } {
+export function joinStanding(sources: readonly StandingSource[]): { view(principal: Principal, from?: From): Promise<View>; judge(call: Standee): Promise<Standing> } {
   return {
-    view: async (principal) => {
-      const views = await Promise.all(sources.map((source) => source.view(principal)));
+    view: async (principal, from) => {
+      const views = await Promise.all(sources.map((source) => source.view(principal, from)));
       const off = views.find((view) => view.off !== undefined)?.off;
       const unlisted = views.find((view) => view.unlisted !== undefined)?.unlisted;
       const revision = JSON.stringify(views.map((view) => view.revision));
-      return { revision, hides: (tool) => views.some((view) => view.hides(tool)), ...(off !== undefined && { off }), ...(unlisted !== undefined && { unlisted }) };
+      return {
+        revision, hides: (tool) => views.some((view) => view.hides(tool)), withholds: (tool) => views.some((view) => view.withholds?.(tool) === true), mayStart: (server) => views.every((view) => view.mayStart?.(server) !== false),
+        ...(off !== undefined && { off }), ...(unlisted !== undefined && { unlisted }),
+      };
     },
     judge: async (call) => {
       const found = await Promise.all(sources.map((source) => source.judge(call)));

@@ -12,4 +12,7 @@ export interface ConsentEntry {
   readonly server?: string;
   readonly tool?: string;
   readonly effectDigest?: string;
+  /** Of a grant. */
+  readonly scope?: string;
+  readonly kind?: string;
 }

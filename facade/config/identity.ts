@@ -34,7 +34,8 @@ export function principalAfter(principal: Principal, { before, after }: { readon
   const [old, next] = [before, after].map(({ principals }) => principals.find(({ id }) => id === principal.id));
   if (next === undefined || (old !== undefined && (old.tokenHash !== next.tokenHash || old.stdio !== next.stdio))) return undefined;
   const renewed = asPrincipal(next);
-  return principal.origin === old?.client ? renewed : Object.freeze({ ...renewed, origin: principal.origin });
+  // For a page, or for a host that speaks for one, nobody becomes an owner.
+  return principal.origin === old?.client ? renewed : Object.freeze({ ...renewed, origin: principal.origin, owner: renewed.owner === true && principal.owner === true });
 }
 
 /** A principal with a token belongs to the token's holder, unless the OS user has its name or it says `stdio`. */

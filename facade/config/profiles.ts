@@ -8,13 +8,14 @@ import type { Written, WrittenBudget, WrittenExpose, WrittenProfile } from './wr
 /** Profiles that exist without being written; a written one of the same name replaces it. */
 const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
   default: {},
-  // Harbor's limits (HB-05): 5 calls a run, 2 at once an origin, 30 s a call.
+  // Harbor's limits (HB-05): 5 calls a run, 2 at once an origin, 30 s a call; and its permissions by origin (HB-02).
   harbor: {
     budgets: [
       { id: 'harbor-run-calls', scope: 'run', calls: 5 },
       { id: 'harbor-origin-concurrent', scope: 'origin', concurrent: 2 },
     ],
     caps: { timeoutMs: 30_000 },
+    grants: 'required',
   },
 };
 

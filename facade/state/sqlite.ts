@@ -23,6 +23,9 @@ const SCHEMA = {
 /** Counters of runs and sessions that nobody ended, and labels of named runs, go when untouched for this long, ms. */
 const STALE_MS = 30 * 86_400_000;
 
+/** Sorts behind all that stands in keys. */
+const LAST = '\u{10ffff}';
+
 /** Name of the database in a state folder. */
 export const DATABASE = 'state.db';
 
@@ -40,7 +43,7 @@ function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' 
   const remove = database.run('DELETE FROM value WHERE space = ? AND key = ?');
   const insert = database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING');
   const replace = database.run('UPDATE value SET value = ? WHERE space = ? AND key = ? AND value = ?');
-  const list = database.all<{ key: string; value: string }>('SELECT key, value FROM value WHERE space = ? ORDER BY key');
+  const list = database.all<{ key: string; value: string }>('SELECT key, value FROM value WHERE space = ? AND key >= ? AND key < ? ORDER BY key');
   return {
     get: (space, key) => get(space, key)?.value,
     put: (space, key, value) => void put(space, key, value),
@@ -53,7 +56,7 @@ function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' 
         return found;
       }),
     swap: (space, key, { from, to }) => (from === undefined ? insert(space, key, to) : replace(to, space, key, from)) === 1,
-    list: (space) => new Map(list(space).map((row) => [row.key, row.value])),
+    list: (space, prefix = '') => new Map(list(space, prefix, `${prefix}${LAST}`).map((row) => [row.key, row.value])),
   };
 }
 

@@ -67,7 +67,7 @@ export interface State {
   take(space: string, key: string, only?: string): Awaitable<string | undefined>;
   /** Puts `to` where exactly `from` stands, or nothing when `from` is absent, in one step; false when something else stands there. */
   swap(space: string, key: string, change: { readonly from?: string; readonly to: string }): Awaitable<boolean>;
-  /** All of a space, by key. */
-  list(space: string): Awaitable<ReadonlyMap<string, string>>;
+  /** All of a space whose keys begin with `prefix` (default: all), by key. */
+  list(space: string, prefix?: string): Awaitable<ReadonlyMap<string, string>>;
   close(): Awaitable<void>;
 }

@@ -150,6 +150,8 @@ describe('budgets of a profile', () => {
       principals: '[{ id: a, profiles: [p, harbor], stdio: true }]',
       profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }', rules: ALLOW,
     }));
+    // The profile wants grants too.
+    for (const scope of ['mcp:tools.call', 'mcp:server.connect']) await facade.assembled.deps.grants.add({ origin: 'a', profile: 'harbor', scope, kind: 'always' }, 'a');
     const session = facade.open('a');
     const codes: string[] = [];
     for (let index = 0; index < 6; index += 1) codes.push((await facade.call(session, 'everything_echo', { message: String(index) })).code);
