@@ -11,7 +11,6 @@ include: [mcp.json]
 servers:
   files:
     description: Files of the team.
-    profiles: [harbor]
     transport: stdio
     command: npx
     args: [-y, files@1.2.3]
@@ -44,6 +43,7 @@ servers:
     pin: sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
     tools: {allow: [find]}
   web:
+    profiles: [harbor]
     transport: sse
     url: https://web.example/mcp
     headers: {X-Team: blue}
@@ -89,6 +89,7 @@ caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, validateOutpu
 audit: {folder: ~/audit, rotateBytes: 8192}
 approvals: {waitMs: 0, expireMs: 60000}
 recording: {mode: last, keep: 12h, maxBytes: 2097152}
+knowledge: {requests: 3, bytes: 4096, candidates: 9}
 listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none, maxBodyBytes: 2048, maxSessions: 3, idleMs: 5000}
 limits: {servers: 7, connections: 2}
 schemaProfile: openai
