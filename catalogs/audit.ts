@@ -1,14 +1,16 @@
 /** Owns the check of a tool's definition before it is listed: hostile bytes and structure quarantine that tool alone; prose never does. */
+import { lintTool, lintValue, type LintNote } from './lint.ts';
+import type { KnownNames } from './lint-names.ts';
 import { canonicalize } from './projection/canonical.ts';
 import { copyJson } from './projection/copy.ts';
 import { isObject, LIMITS } from './projection/schema.ts';
 import { findHostile } from './text.ts';
 import type { RawTool } from './tool.ts';
 
-/** What the check found. `quarantine`: the tool is neither listed nor callable, for this reason; `notes` are for people only. */
+/** What the check found. `quarantine`: the tool is neither listed nor callable, for this reason; `notes` are for people only (see docs/description-audit.md). */
 export interface AuditFinding {
   readonly quarantine?: string;
-  readonly notes: readonly string[];
+  readonly notes: readonly LintNote[];
 }
 
 /** Characters that belong into no definition, though ordinary results may hold them: soft hyphen, fillers, marks of order, line separators, lone CR. */
@@ -17,27 +19,50 @@ const BIDI = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
 const TERMINAL = /[\u0000-\u001f\u007f-\u009f]/u;
 /** More blanks or empty lines than any real description has push text off the screen of whoever approves it (security 10). */
 const PADDING = /[ \t\u00a0\u2000-\u200a\u3000]{200}|(?:\n[ \t]*){30}/u;
-/** Latin words that hold single letters of other scripts, or styled letters. */
-const CONFUSABLE = /[a-z][\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff][a-z]|[\u{1d400}-\u{1d7ff}\u{1f130}-\u{1f189}\uff21-\uff5a]/iu;
 const NAME = /^[\u0021-\u007e]{1,128}$/;
 const RESERVED_NAMES = ['__proto__', 'constructor', 'prototype', 'toString', 'hasOwnProperty'];
 
-/** Judges one definition as a server listed it (security A 5 to 14 and 22). Deterministic; never throws; runs no regex of the server. */
-export function auditTool(tool: RawTool): AuditFinding {
-  const name = nameFault(tool.name);
-  if (name !== undefined) return { quarantine: `TOOL_NAME_INVALID: ${name}`, notes: [] };
-  const copy = copyJson(tool);
+/**
+ * Judges one definition as a server listed it (security A 1 to 15 and 22 to 24), with the notes that a person sees when approving.
+ * `names` are the tools of this server and of the others, for what only a set can show. Deterministic; never throws; runs no regex of the server.
+ */
+export function auditTool(tool: RawTool, names?: KnownNames): AuditFinding {
+  const { quarantine, isReadable } = judge(tool);
+  return { ...(quarantine !== undefined && { quarantine }), notes: isReadable ? lintTool(tool, names) : [] };
+}
+
+/** Judges what else a server says to a model: instructions, prompts, resources (security A 23). Text that is quarantined is not passed on. */
+export function auditValue(value: unknown, where: string, names?: KnownNames): AuditFinding {
+  const copy = copyJson(value);
   if ('quarantined' in copy) return { quarantine: copy.quarantined.replace('SCHEMA_LIMIT', 'TOOL_OVERSIZE'), notes: [] };
-  const size = Buffer.byteLength(JSON.stringify(copy.value));
-  if (size > LIMITS.bytes) return { quarantine: `TOOL_OVERSIZE: ${size} bytes, more than ${LIMITS.bytes / 1024} KiB`, notes: [] };
-  const notes = new Set<string>();
-  for (const [path, text] of textsOf(copy.value)) {
+  const quarantine = bytesFault(copy.value, where);
+  return { ...(quarantine !== undefined && { quarantine }), notes: lintValue(copy.value, where, names) };
+}
+
+/** The part of the check that blocks: why this tool is neither listed nor callable. */
+export function quarantineOf(tool: RawTool): string | undefined {
+  return judge(tool).quarantine;
+}
+
+/** `isReadable` is false for what is too deep or too large to be walked again. */
+function judge(tool: RawTool): { readonly quarantine?: string; readonly isReadable: boolean } {
+  const name = nameFault(tool.name);
+  const copy = copyJson(tool);
+  const isReadable = 'value' in copy;
+  if (name !== undefined) return { quarantine: `TOOL_NAME_INVALID: ${name}`, isReadable };
+  if (!isReadable) return { quarantine: copy.quarantined.replace('SCHEMA_LIMIT', 'TOOL_OVERSIZE'), isReadable };
+  const quarantine = bytesFault(copy.value, '') ?? schemaFault(tool);
+  return { ...(quarantine !== undefined && { quarantine }), isReadable };
+}
+
+function bytesFault(value: unknown, where: string): string | undefined {
+  const size = Buffer.byteLength(JSON.stringify(value));
+  if (size > LIMITS.bytes) return `TOOL_OVERSIZE: ${size} bytes, more than ${LIMITS.bytes / 1024} KiB`;
+  for (const [path, text] of textsOf(value, where)) {
     const fault = textFault(text);
-    if (fault !== undefined) return { quarantine: `${fault} in ${path}`, notes: [] };
-    if (CONFUSABLE.test(text)) notes.add(`TOOL_CONFUSABLE: letters that look like others in ${path}`);
+    if (fault !== undefined) return `${fault} in ${path}`;
   }
-  const schema = schemaFault(tool);
-  return schema === undefined ? { notes: [...notes] } : { quarantine: schema, notes: [...notes] };
+  return undefined;
 }
 
 function nameFault(name: unknown): string | undefined {
@@ -49,8 +74,8 @@ function nameFault(name: unknown): string | undefined {
 }
 
 /** Every string and every key of the definition: poison hides in titles, defaults, enums and metadata too (security 2 and 4). */
-function* textsOf(root: unknown): Generator<readonly [string, string]> {
-  const stack: (readonly [string, unknown])[] = [['', root]];
+function* textsOf(root: unknown, where: string): Generator<readonly [string, string]> {
+  const stack: (readonly [string, unknown])[] = [[where, root]];
   for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
     const [path, value] = next;
     if (typeof value === 'string') yield [path, value];

@@ -1,33 +1,35 @@
 /** Owns one tool of one server as the facade knows it: judged, pinned, projected when asked; refuses a hostile definition alone. */
-import { createHash } from 'node:crypto';
-import { auditTool } from '../catalogs/audit.ts';
+import { quarantineOf } from '../catalogs/audit.ts';
 import { tighten, type Bound } from '../catalogs/projection/bounds.ts';
 import { loadSchemaProfile, project, type Projection } from '../catalogs/projection/project.ts';
+import { pinOf } from '../catalogs/pin.ts';
 import type { RawTool, Semantics } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
 import type { Served } from './catalog.ts';
+import type { Pending } from './consent/tool-set.ts';
 
 /** One tool of one server. Projections and validators are made on first use and kept with the entry. */
 export class ToolEntry {
   readonly server: Served;
   readonly tool: RawTool;
   readonly semantics: Semantics;
-  /** SHA-256 of the whole raw definition: what was listed is what is called. */
+  /** Hash of the whole raw definition: what was listed is what is called. */
   readonly pin: string;
-  readonly notes: readonly string[];
+  /** Why an owner must look at it first: it is not shown, and not called. */
+  readonly pending: Pending | undefined;
   quarantine: string | undefined;
   #input: Validator | undefined;
   #output: Validator | undefined;
   readonly #projections = new Map<string, Projection>();
 
-  constructor(server: Served, tool: RawTool) {
-    const audit = auditTool(tool);
+  /** `hints`: an owner has confirmed what the server says of its tools. */
+  constructor(server: Served, tool: RawTool, { hints, pending }: { hints: boolean; pending: Pending | undefined }) {
     this.server = server;
     this.tool = tool;
-    this.semantics = server.semanticsOf(tool.name, tool.annotations);
-    this.pin = createHash('sha256').update(JSON.stringify(tool)).digest('hex');
-    this.quarantine = audit.quarantine;
-    this.notes = audit.notes;
+    this.pending = pending;
+    this.semantics = server.semanticsOf(tool.name, hints ? tool.annotations : undefined);
+    this.pin = pinOf([tool]);
+    this.quarantine = quarantineOf(tool);
   }
 
   get input(): Validator {
