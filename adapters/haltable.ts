@@ -1,15 +1,15 @@
-/** Owns the kill switch of a backend that runs in this process; refuses its calls and ends what it has running. */
+/** Owns the kill switch of a server that runs in this process; refuses its calls and ends what it has running. */
 import type { TollgateError } from '../catalogs/errors.ts';
-import type { Health, PrimitiveBackend } from './port.ts';
+import type { Health, ServerAdapter } from './port.ts';
 
-/** A backend that can be halted like a server. */
-export interface Haltable extends PrimitiveBackend {
+/** A server that can be halted like one with a process. */
+export interface Haltable extends ServerAdapter {
   /** With a refusal: ends what runs, and refuses calls until it is called without one. */
   halt(refusal: TollgateError | undefined): void;
 }
 
-/** `halted` is asked before each call, as by a server (see AdapterOptions). */
-export function haltable(inner: PrimitiveBackend, halted: (name: string) => Promise<TollgateError | undefined>): Haltable {
+/** `halted` is asked before each call, as by a server (see AdapterOptions). What a backend has beyond a server is not here. */
+export function haltable(inner: ServerAdapter, halted: (name: string) => Promise<TollgateError | undefined>): Haltable {
   let refusal: TollgateError | undefined;
   const halt = (now: TollgateError | undefined): void => {
     // Ending a session that has ended already throws nothing; the rest is told by the next call.
@@ -34,8 +34,6 @@ export function haltable(inner: PrimitiveBackend, halted: (name: string) => Prom
     onToolsChanged: (listener) => inner.onToolsChanged(listener),
     stop: () => inner.stop(),
     endScope: async (scope) => inner.endScope?.(scope),
-    serves: () => inner.serves(),
-    lower: (primitive, args) => inner.lower(primitive, args),
     halt,
   };
 }

@@ -24,6 +24,9 @@ export interface Answer extends JsonDoc<ToolResult> {
   readonly hits?: number;
 }
 
+/** An answer of a server that runs in this process: a text, and what Tollgate is told beside it. */
+export type Spoken = { readonly text: string } & Pick<Answer, 'labels' | 'hits'>;
+
 /** Who calls, as the facade knows it: for servers that run in this process. Nothing of it comes from arguments or `_meta`. */
 export interface Identity {
   /** Id, role, profiles and origin, as records have them. */

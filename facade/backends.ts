@@ -3,13 +3,14 @@ import { isDeepStrictEqual } from 'node:util';
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
 import { loadMapping, type Mapping } from '../catalogs/primitives/mapping.ts';
+import { SHIPPED } from '../catalogs/shipped.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import type { Served } from './catalog.ts';
 import type { Config, ServerConfig } from './config/config.ts';
-import { serveExternal, serveInternal } from './served.ts';
+import { serveExternal, serveInternal, serveShipped } from './served.ts';
 
 /** What the facade alone reads of a server's entry: a change of it is none of its process. */
-const FACADE_ONLY = ['tools', 'semantics', 'labels', 'validateOutput', 'mapping', 'timeoutMs', 'hardTimeoutMs', 'trustHints', 'source'] as const;
+const FACADE_ONLY = ['tools', 'semantics', 'labels', 'validateOutput', 'mapping', 'timeoutMs', 'hardTimeoutMs', 'trustHints', 'description', 'source'] as const;
 
 /** What an adapter is told of a server. */
 export type AdapterSettings = Omit<ServerConfig, (typeof FACADE_ONLY)[number]> & { readonly confinement?: Confinement };
@@ -19,6 +20,8 @@ export interface BackendMakers {
   /** Adapters of exactly these servers; those whose settings are the same keep running. Throws CONFIG_INVALID. */
   readonly sync: (settings: readonly AdapterSettings[]) => ReadonlyMap<string, ServerAdapter>;
   readonly workspace: (root: string) => PrimitiveBackend;
+  /** A server of catalogs/shipped.ts. */
+  readonly shipped: (name: string) => ServerAdapter;
   readonly mapped: (parts: { inner: ServerAdapter; mapping: Mapping; root: string }) => PrimitiveBackend;
   /** Starts those that are to start with the facade, and waits for none. */
   readonly warmUp: () => void;
@@ -41,6 +44,7 @@ export class Backends {
   #workspace: KeptWorkspace | undefined;
   /** Made for a configuration that is not in force yet. */
   #next: KeptWorkspace | undefined;
+  readonly #shipped = new Map<string, Served>();
   /** Workspaces of configurations that are gone. */
   readonly #left = new Set<Served>();
   #isWarm = false;
@@ -57,7 +61,7 @@ export class Backends {
     this.#kept = kept;
     if (this.#isWarm) this.#make.warmUp();
     const workspace = this.#serveWorkspace(config.workspace);
-    return new Map([workspace, ...[...kept.values()].map(({ served }) => served)].map((served) => [served.name, served]));
+    return new Map([workspace, ...this.#serveShipped(config), ...[...kept.values()].map(({ served }) => served)].map((served) => [served.name, served]));
   }
 
   /** Definitions of the primitives. */
@@ -82,7 +86,7 @@ export class Backends {
 
   /** Ends everything. */
   async stop(): Promise<void> {
-    await Promise.all([this.#workspace?.served.adapter.stop(), this.dropLeft(), this.#make.stop()]);
+    await Promise.all([this.#workspace?.served.adapter.stop(), ...[...this.#shipped.values()].map(({ adapter }) => adapter.stop()), this.dropLeft(), this.#make.stop()]);
   }
 
   #keepOrMake(config: ServerConfig, adapter: ServerAdapter, root: string): Kept {
@@ -94,6 +98,16 @@ export class Backends {
     const backend = mapping === undefined ? undefined : same ? before.served.backend : this.#make.mapped({ inner: adapter, mapping, root });
     const served = serveExternal(config, { adapter, ...(backend === undefined ? {} : { backend }), known: mapping?.tools ?? new Map() });
     return { config, root, served };
+  }
+
+  /** Those that a profile lists, and no other: whoever asks for none has none. */
+  #serveShipped({ profiles }: Config): readonly Served[] {
+    const asked = [...SHIPPED.keys()].filter((name) => [...profiles.values()].some(({ servers }) => servers.includes(name)));
+    return asked.map((name) => {
+      const served = this.#shipped.get(name) ?? serveShipped(this.#make.shipped(name));
+      this.#shipped.set(name, served);
+      return served;
+    });
   }
 
   #makeWorkspace(root: string): KeptWorkspace {

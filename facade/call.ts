@@ -8,12 +8,13 @@ import { bindArgs } from './args.ts';
 import type { AuditLog } from './audit/log.ts';
 import type { Budgets, Gate, Lease } from './budget.ts';
 import type { CapsConfig } from './config/config.ts';
-import { consent, warningMeta, warningNotes } from './decide.ts';
+import { decide, warningMeta, warningNotes } from './decide.ts';
 import type { Exposures } from './exposure.ts';
 import type { CallRequest, Reply } from './facade.ts';
 import type { Grants } from './grants/grants.ts';
 import type { RunLabels } from './labels.ts';
 import type { Identify } from './manage/identity.ts';
+import type { Metrics } from './metrics.ts';
 import type { Cap } from './output/cut.ts';
 import type { Redactor } from './output/redact.ts';
 import { shape } from './output/shape.ts';
@@ -25,9 +26,8 @@ import { refusal } from './refusal.ts';
 import type { Runs } from './runs.ts';
 import { identify, type OpenSession } from './session.ts';
 import { sightOf } from './sight.ts';
-import { grantedBy, keysOf, limitsOf, send, waiting } from './send.ts';
+import { grantedBy, keysOf, limitsOf, send } from './send.ts';
 import type { Standings } from './standing.ts';
-import { aim } from './target.ts';
 
 /** What a call needs. Made once by facade/main.ts; `policy` is read once per call, so that a call keeps its revision. */
 export interface Deps {
@@ -39,6 +39,7 @@ export interface Deps {
   readonly plans: Plans;
   readonly runs: Runs;
   readonly grants: Grants;
+  readonly metrics: Metrics;
   readonly identify: Identify;
   readonly standing: Standings;
   readonly approvals: Approvals;
@@ -77,11 +78,7 @@ export async function callTool(deps: Deps, session: OpenSession, request: CallRe
     const bound = bindArgs(request.args, exposed.args);                                                             // 3 validate
     const owner = { principal: caller.principal.id, run: caller.run };
     const place = { workspace: deps.workspace, spills: deps.spills, owner };
-    const target = (trace.target = aim(exposed, bound, place));
-    const standing = await deps.standing.judge({ caller, effect: target.effect, args: target.args });
-    const input = (trace.input = { principal: caller.principal, run: caller.run, labels: await deps.labels.of(session, caller.run), time: new Date(trace.startedAt).toISOString(), plan: await deps.plans.of(caller.principal, caller.run) });
-    const decision = (trace.decision = await policy.call({ ...input, effect: target.effect, argsText: target.argsText })); // 4 decide
-    trace.consent = await consent({ caller, effect: target.effect, argsText: target.argsText, decision, revision: policy.revision, pin: exposed.pin, ...waiting(request) }, { args: target.args, standing, approvals: deps.approvals });
+    const { target, standing, input, decision } = await decide(deps, { policy, trace, caller, exposed, bound, place, request }); // 4 decide
     const caps = deps.capsOf(caller.principal);
     const limits = limitsOf(caps, target, decision.obligations);
     const deadline = deps.now() + limits.timeoutMs;

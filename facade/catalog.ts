@@ -1,8 +1,10 @@
-/** Owns what the servers offer, now and last time; refuses to start a server for a list that is known, or to hold up others for a dead one. */
+/** Owns what the servers offer, now and as it was approved; refuses to start a server for a list that is known, to show what nobody approved, or to hold up others for a dead one. */
 import { isDeepStrictEqual } from 'node:util';
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
 import { asTollgateError, type TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, Semantics } from '../catalogs/tool.ts';
+import type { Admission } from './consent/consents.ts';
+import { driftOf } from './consent/tool-set.ts';
 import { ToolEntry } from './tool-entry.ts';
 
 /** A server as the facade holds it. */
@@ -11,6 +13,8 @@ export interface Served {
   readonly adapter: ServerAdapter;
   /** Present when it can serve primitives. */
   readonly backend?: PrimitiveBackend;
+  /** It runs in this process, and is told who calls. */
+  readonly inProcess?: true;
   /** What a tool does; its annotations count only where the owner has said so. */
   readonly semanticsOf: (tool: string, annotations?: RawTool['annotations']) => Semantics;
   readonly labels: readonly string[];
@@ -25,8 +29,12 @@ export interface CatalogParts {
   readonly onChange: () => void;
   /** A server was asked, whatever came of it. */
   readonly onListed: (server: string) => void;
-  /** Lists of before this process, so that a list starts no server; absent: none. */
-  readonly known?: KnownLists;
+  /** What people agreed to of servers, now; a server that is not in the answer needs no consent. */
+  readonly consent: (servers: readonly string[]) => Promise<ReadonlyMap<string, Admission>>;
+  /** A list differs from the approved one. */
+  readonly onDrift: (server: string, parts: { readonly approved: readonly RawTool[]; readonly now: readonly RawTool[] }) => void;
+  /** Lists of before this process, for servers that may list anything, so that a list starts none of them. */
+  readonly known: KnownLists;
 }
 
 /** Where lists are kept between processes. */
@@ -35,11 +43,13 @@ export interface KnownLists {
   save(server: string, tools: readonly RawTool[]): void;
 }
 
-/** What a server last listed. */
+/** What a server last listed, or was approved to list. */
 interface Listing {
   readonly raw: readonly RawTool[];
   readonly entries: readonly ToolEntry[];
 }
+
+const FREE: Admission = { mark: '', hints: false };
 
 /** Milliseconds for which a server that could not be listed is left alone, so that one dead server does not slow every list. */
 const RETRY_MS = 5_000;
@@ -52,6 +62,7 @@ export class Catalog {
   revision = 0;
   readonly #parts: CatalogParts;
   readonly #listings = new Map<string, Listing>();
+  readonly #admissions = new Map<string, Admission>();
   readonly #fresh = new Set<string>();
   readonly #running = new Map<string, Promise<void>>();
   readonly #retryAt = new Map<string, number>();
@@ -62,8 +73,6 @@ export class Catalog {
     this.#parts = parts;
     if (before !== undefined) this.#takeOver(before);
     for (const [name, served] of servers) {
-      const raw = this.#listings.has(name) ? undefined : parts.known?.load(name);
-      if (raw !== undefined) this.#keep(served, raw);
       served.adapter.onToolsChanged((renewed) => {
         this.#fresh.delete(name);
         this.#retryAt.delete(name);
@@ -88,6 +97,7 @@ export class Catalog {
    * no server is started of which a list is known already (HA-06).
    */
   async refresh(names: readonly string[], sleeping: 'let' | 'wake'): Promise<void> {
+    await this.#readConsent(names);
     const wanted = names.filter((name) => this.#running.has(name) || this.#isDue(name, sleeping));
     await Promise.all(wanted.map((name) => {
       const running = this.#running.get(name) ?? this.#refreshOne(name).finally(() => this.#running.delete(name));
@@ -96,7 +106,28 @@ export class Catalog {
     }));
   }
 
+  /** What was decided of a server since it was last asked after: what is known of it is then void, but for whoever asks why. */
+  async #readConsent(names: readonly string[]): Promise<void> {
+    for (const [name, admission] of await this.#parts.consent(names)) {
+      const served = this.servers.get(name);
+      if (served === undefined || this.#admissions.get(name)?.mark === admission.mark) continue;
+      this.#admissions.set(name, admission);
+      this.#fresh.delete(name);
+      this.#retryAt.delete(name);
+      this.problems.delete(name);
+      this.revision += 1;
+      if ('refusal' in admission) {
+        this.problems.set(name, admission.refusal);
+        continue;
+      }
+      const raw = admission.set?.tools ?? this.#parts.known.load(name);
+      if (raw === undefined) this.#listings.delete(name);
+      else this.#keep(served, raw);
+    }
+  }
+
   #isDue(name: string, sleeping: 'let' | 'wake'): boolean {
+    if ('refusal' in (this.#admissions.get(name) ?? FREE)) return false;
     const isAsleep = this.servers.get(name)?.adapter.isAsleep?.() === true;
     if (isAsleep && sleeping === 'let' && this.#listings.has(name) && !this.problems.has(name)) return false;
     return (isAsleep || !this.#fresh.has(name)) && (this.#retryAt.get(name) ?? 0) <= Date.now();
@@ -109,6 +140,8 @@ export class Catalog {
       const listing = before.#listings.get(name);
       const problem = before.problems.get(name);
       const retryAt = before.#retryAt.get(name);
+      const admission = before.#admissions.get(name);
+      if (admission !== undefined) this.#admissions.set(name, admission);
       if (listing !== undefined) this.#listings.set(name, listing);
       if (problem !== undefined) this.problems.set(name, problem);
       if (retryAt !== undefined) this.#retryAt.set(name, retryAt);
@@ -128,7 +161,7 @@ export class Catalog {
       if (!wasDown && raw === before?.raw) return;
       this.#keep(served, raw);
       const isSame = before !== undefined && isDeepStrictEqual(raw, before.raw);
-      if (!isSame) this.#parts.known?.save(name, raw);
+      if (!isSame && this.#setOf(name) === undefined) this.#parts.known.save(name, raw);
       if (before !== undefined && (wasDown || !isSame)) this.#parts.onChange();
     } catch (thrown) {
       this.#fresh.delete(name);
@@ -141,8 +174,22 @@ export class Catalog {
     }
   }
 
+  #setOf(name: string): readonly RawTool[] | undefined {
+    const admission = this.#admissions.get(name) ?? FREE;
+    return 'refusal' in admission ? [] : admission.set?.tools;
+  }
+
+  /** A changed tool stands as it was approved, and a new one as it came: neither is shown, and whoever calls them hears why. */
   #keep(served: Served, raw: readonly RawTool[]): void {
-    this.#listings.set(served.name, { raw, entries: raw.map((tool) => new ToolEntry(served, tool)) });
+    const { name } = served;
+    const admission = this.#admissions.get(name) ?? FREE;
+    const hints = 'refusal' in admission ? false : admission.hints;
+    const approved = this.#setOf(name) ?? raw;
+    const { pending } = driftOf(approved, raw);
+    const old = new Map(approved.map((tool) => [tool.name, tool]));
+    const entries = raw.map((tool) => new ToolEntry(served, old.get(tool.name) ?? tool, { hints, pending: pending.get(tool.name) }));
+    this.#listings.set(name, { raw, entries });
     this.revision += 1;
+    if (approved !== raw) this.#parts.onDrift(name, { approved, now: raw });
   }
 }

@@ -8,6 +8,7 @@ import { Catalog } from './catalog.ts';
 import type { Deps } from './call.ts';
 import type { CapsConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
+import { noteDrift } from './consent/drift.ts';
 import { Exposures } from './exposure.ts';
 import { createLabels } from './labels.ts';
 import { createIdentify } from './manage/identity.ts';
@@ -60,7 +61,11 @@ export class Generation {
     // What ships with Tollgate was judged when the policy was loaded, by what it really does; its list says less.
     const judge = (server: string): void => (config.servers.has(server) ? notices.judge(server, this.catalog.entries(server)) : undefined);
     const known = openKnownLists({ config, digest: shared.digest, redactor: shared.redactor, onFault: (err) => shared.log.error({ err }, 'known lists') });
-    this.catalog = new Catalog(parts.serve(), { onChange: parts.onChange, onListed: judge, known }, before?.catalog);
+    this.catalog = new Catalog(parts.serve(), {
+      onChange: parts.onChange, onListed: judge, known,
+      consent: (names) => shared.consents.admit(names.filter((name) => config.servers.has(name))),
+      onDrift: (server, drift) => noteDrift(shared, server, drift),
+    }, before?.catalog);
     for (const server of this.catalog.servers.keys()) judge(server);
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
     const runs = createRuns(config, shared.state, Date.now);
@@ -71,7 +76,7 @@ export class Generation {
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.deps = {
-      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), runs, grants, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: NO_APPROVALS, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), runs, grants, metrics, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: NO_APPROVALS, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {

@@ -1,4 +1,5 @@
 /** Owns what is written down of a call: intent before, outcome after, the decision alone where nothing ran; never a payload. */
+import type { Identity } from '../adapters/port.ts';
 import type { TollgateError } from '../catalogs/errors.ts';
 import type { CallDecision, CallInput, Effect, Principal, Reason } from '../policies/port.ts';
 import type { AuditObligations, AuditReason, BudgetEntry, CallFacts, DecisionEntry, IntentEntry, OutcomeEntry } from './audit/entry.ts';
@@ -29,6 +30,9 @@ export interface Trace {
   executed: 'no' | 'yes' | 'unknown';
   upstreamMs?: number;
   rawBytes?: number;
+  /** Of a server that runs in this process: whose rows it was asked for, and how many it found. */
+  scope?: Identity['scope'] | undefined;
+  hits?: number | undefined;
   shaped?: Shaped;
   /** The server answered with a JSON-RPC error of its own. */
   serverError?: boolean;
@@ -83,11 +87,13 @@ export function endRecord(trace: Trace, end: { failure: TollgateError | undefine
   return { ...shared, type: 'decision', outcome: outcomeOf(code), ...obligationsOf(trace.decision), sizes: { args: trace.argBytes } };
 }
 
-function outcomeFields(trace: Trace): Pick<OutcomeEntry, 'executed' | 'sizes' | 'cut' | 'isError' | 'redactions' | 'escaped' | 'upstreamMs'> {
-  const { shaped, rawBytes, upstreamMs } = trace;
+function outcomeFields(trace: Trace): Pick<OutcomeEntry, 'executed' | 'sizes' | 'cut' | 'isError' | 'redactions' | 'escaped' | 'upstreamMs' | 'scope' | 'hits'> {
+  const { shaped, rawBytes, upstreamMs, scope, hits } = trace;
   return {
     executed: trace.executed,
     ...(upstreamMs === undefined ? {} : { upstreamMs }),
+    ...(scope === undefined ? {} : { scope }),
+    ...(hits === undefined ? {} : { hits }),
     sizes: { args: trace.argBytes, ...(rawBytes === undefined ? {} : { raw: rawBytes }), ...(shaped === undefined ? {} : { sent: shaped.sent, spilled: shaped.spilled }) },
     ...(shaped === undefined ? {} : { cut: shaped.cut, isError: shaped.isError, redactions: shaped.redactions, escaped: shaped.escaped }),
     ...(trace.serverError === true ? { isError: true } : {}),

@@ -1,12 +1,12 @@
 /** Owns what one call may take and how it goes to its server; refuses to widen what the configuration allows. */
-import { UpstreamError, type JsonDoc } from '../adapters/port.ts';
+import { UpstreamError, type Answer } from '../adapters/port.ts';
 import { TollgateError } from '../catalogs/errors.ts';
-import type { ToolResult } from '../catalogs/tool.ts';
 import type { Obligations } from '../policies/port.ts';
 import type { Budgets, Lease } from './budget.ts';
 import type { Deps } from './call.ts';
 import type { CapsConfig } from './config/config.ts';
 import type { CallRequest } from './facade.ts';
+import type { Table } from './exposure.ts';
 import type { Cap } from './output/cut.ts';
 import type { Trace } from './record.ts';
 import type { OpenSession } from './session.ts';
@@ -39,18 +39,34 @@ export function keysOf(trace: Trace, run: string): Parameters<Budgets['reserve']
   return { run, session: trace.session, principal: trace.principal.id, server, tool: `${server}.${effect?.tool ?? ''}`, origin: trace.principal.origin };
 }
 
-/** Stage 6: sends the call, and notes whether it has run. Throws what the adapter throws. */
-export async function send(deps: Pick<Deps, 'now'>, call: { session: OpenSession; request: CallRequest; trace: Trace; target: Target; limits: Limits; sight: ReturnType<typeof sightOf> }): Promise<JsonDoc<ToolResult>> {
-  const { session, request, trace, target, limits, sight } = call;
+/** A call that may be made. */
+interface Sending {
+  readonly session: OpenSession;
+  readonly request: CallRequest;
+  readonly trace: Trace;
+  readonly target: Target;
+  readonly table: Table;
+  readonly limits: Limits;
+  readonly sight: ReturnType<typeof sightOf>;
+}
+
+/** Stage 6: sends the call, and notes whether it has run and what it found. The run carries the labels of it from then on. Throws what the adapter throws. */
+export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call: Sending): Promise<Answer> {
+  const { session, request, trace, target, table, limits, sight } = call;
+  const { caller, exposed } = trace;
+  const identity = caller === undefined || exposed?.server.inProcess !== true ? undefined : await deps.identify(caller, table);
+  trace.scope = identity?.scope;
   const began = deps.now();
   trace.executed = 'unknown';
   try {
     const raw = await target.send({
-      scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...sight,
+      scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...sight, ...(identity === undefined ? {} : { identity }),
       ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
     }, limits.cap);
     trace.executed = 'yes';
     trace.rawBytes = Buffer.byteLength(raw.text);
+    trace.hits = raw.hits;
+    if (raw.labels !== undefined && caller !== undefined) await deps.labels.join(session, caller.run, raw.labels);
     return raw;
   } catch (thrown) {
     if (thrown instanceof UpstreamError) trace.executed = 'yes';
@@ -62,14 +78,8 @@ export async function send(deps: Pick<Deps, 'now'>, call: { session: OpenSession
 }
 
 /** Refusals of an adapter that say that nothing was sent. */
-const NOT_SENT: ReadonlySet<string> = new Set(['SERVER_UNAVAILABLE', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL']);
+const NOT_SENT: ReadonlySet<string> = new Set(['SERVER_UNAVAILABLE', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL', 'BUDGET_EXCEEDED']);
 
 function withoutOurs(meta: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   return Object.fromEntries(Object.entries(meta).filter(([key]) => !key.startsWith('tollgate/')));
-}
-
-
-/** What a wait for a person needs of the request. */
-export function waiting({ signal, onProgress }: CallRequest): Pick<CallRequest, 'signal' | 'onProgress'> {
-  return { signal, ...(onProgress !== undefined && { onProgress }) };
 }

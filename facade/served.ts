@@ -1,5 +1,6 @@
 /** Owns what a server's configuration says of its tools: what they do, how long they may take; which are offered is the policy's. */
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
+import { SHIPPED } from '../catalogs/shipped.ts';
 import type { RawTool, Semantics } from '../catalogs/tool.ts';
 import type { Served } from './catalog.ts';
 import type { ServerConfig } from './config/config.ts';
@@ -29,6 +30,14 @@ export function serveInternal(backend: PrimitiveBackend): Served {
   return {
     name: backend.name, adapter: backend, backend, semanticsOf: () => UNKNOWN, labels: [],
     validateOutput: 'strict', timeoutMs: INTERNAL_MS, hardTimeoutMs: INTERNAL_MS,
+  };
+}
+
+/** A server that ships with Tollgate and runs in this process: what its tools do is ours to say. */
+export function serveShipped(adapter: ServerAdapter): Served {
+  return {
+    name: adapter.name, adapter, inProcess: true, semanticsOf: (tool) => SHIPPED.get(adapter.name)?.semantics.get(tool) ?? UNKNOWN, labels: [],
+    timeoutMs: INTERNAL_MS, hardTimeoutMs: INTERNAL_MS,
   };
 }
 

@@ -1,10 +1,13 @@
 /** Owns what outlives a configuration: log, state, audit, budgets, spills, secrets, metrics; opened once a process, refused whole when one part fails. */
+import type { Inspect } from '../adapters/port.ts';
 import { asTollgateError } from '../catalogs/errors.ts';
 import { createDigest, readAuditKey } from './audit/key.ts';
 import { openAudit, type AuditEntry, type AuditLog } from './audit/log.ts';
 import { createBudgets, createGate, type Budgets, type Gate } from './budget.ts';
 import type { Config } from './config/config.ts';
+import { Consents } from './consent/consents.ts';
 import { createLog, type Logger } from './log.ts';
+import { Aside } from './manage/aside.ts';
 import { Metrics } from './metrics.ts';
 import { Redactor } from './output/redact.ts';
 import { Spills } from './output/spills.ts';
@@ -20,14 +23,18 @@ export interface Shared {
   readonly audit: AuditLog;
   readonly digest: (text: string) => string;
   readonly budgets: Budgets;
+  /** What people agreed to of servers. */
+  readonly consents: Consents;
   readonly spills: Spills;
   readonly metrics: Metrics;
+  /** What sessions have put aside. */
+  readonly aside: Aside;
   /** The calls at once of a session. A new limit begins a new gate; calls that wait at the old one are not lost. */
   readonly gateOf: (session: OpenSession, limit: number) => Gate;
 }
 
 /** Opens all parts. Throws STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED; what was opened before is closed again. */
-export function openShared(config: Config, onLog: (line: string) => void): Shared {
+export function openShared(config: Config, { onLog, inspect }: { readonly onLog: (line: string) => void; readonly inspect: Inspect }): Shared {
   const redactor = new Redactor();
   registerSecrets(redactor, config);
   const log = createLog(redactor, onLog, process.env['TOLLGATE_LOG']);
@@ -36,7 +43,8 @@ export function openShared(config: Config, onLog: (line: string) => void): Share
   try {
     audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
     const digest = createDigest(readAuditKey(config.state));
-    return { log, redactor, state, audit, digest, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(), gateOf: createGates() };
+    const consents = new Consents(state, { folder: config.folder, inspect, digest });
+    return { log, redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(), aside: new Aside(), gateOf: createGates() };
   } catch (thrown) {
     void audit?.close();
     void state.close();

@@ -1,6 +1,5 @@
 /** Owns what an exposed call really is: which server and tool are reached, with which bytes, and the effect that the policy judges. */
-import type { JsonDoc, UpstreamCall } from '../adapters/port.ts';
-import type { ToolResult } from '../catalogs/tool.ts';
+import type { Answer, UpstreamCall } from '../adapters/port.ts';
 import type { Effect } from '../policies/port.ts';
 import type { Bound } from './args.ts';
 import { effectOf } from './effect.ts';
@@ -24,7 +23,7 @@ export interface Target {
   readonly timeoutMs: number;
   readonly hardTimeoutMs: number;
   readonly headShare: number;
-  readonly send: (call: Omit<UpstreamCall, 'tool' | 'args'>, cap: Cap) => Promise<JsonDoc<ToolResult>>;
+  readonly send: (call: Omit<UpstreamCall, 'tool' | 'args'>, cap: Cap) => Promise<Answer>;
 }
 
 /** Aims a bound call. Throws ARGS_INVALID for a spill that is not this caller's, NOT_SUPPORTED from a backend. */

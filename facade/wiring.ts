@@ -8,20 +8,24 @@ import { haltable, type Haltable } from '../adapters/haltable.ts';
 import { jailedShell } from '../adapters/internal/jailed-shell.ts';
 import { directShell, type StartCommand } from '../adapters/internal/processes.ts';
 import type { Egress, LaunchHost } from '../adapters/launch.ts';
+import type { ServerAdapter } from '../adapters/port.ts';
 import { ServerPool } from '../adapters/pool.ts';
 import type { ServerSettings } from '../adapters/settings.ts';
 import { chooseIdentity } from '../adapters/sandbox/identity.ts';
 import { killMarked } from '../adapters/strays.ts';
 import { TollgateError } from '../catalogs/errors.ts';
+import { KNOWLEDGE } from '../catalogs/shipped.ts';
 import { loadApart } from '../policies/apart.ts';
 import { loadPolicy } from '../policies/engine.ts';
 import { createAssemble } from './assemble.ts';
 import type { Assemble } from './assembled.ts';
 import type { BackendMakers } from './backends.ts';
 import type { Config } from './config/config.ts';
-import { Consents } from './consent/consents.ts';
+import { createKnowledge } from './knowledge/answer.ts';
+import { openStore, type Store } from './knowledge/store.ts';
+import { consentWord, createManagement } from './manage/answer.ts';
 import { policyParts } from './policy-parts.ts';
-import { makersOver } from './offline.ts';
+import { makersOver, shippedServer } from './offline.ts';
 import { openPlaces, openSecrets } from './secrets/secrets.ts';
 import { keepSignIns } from './secrets/sign-ins.ts';
 import { Supervision, type Supervised } from './servers/supervision.ts';
@@ -34,15 +38,15 @@ process.once('exit', () => pools.forEach((pool) => pool.killNow()));
 /** Wires a configuration (see Assemble in facade/assembled.ts). */
 export const assemble: Assemble = createAssemble({
   loadPolicy: (config, { busy, ...options }) => (busy ? loadApart(policyParts(config, options), compileThread()) : loadPolicy(policyParts(config, options))),
+  inspect: inspectStart,
   openBackends: (shared, current) => {
-    const { state, folder, limits } = current();
-    const consents = new Consents(shared.state, { folder, inspect: inspectStart, digest: shared.digest });
-    const supervision = new Supervision(shared, { state, connections: limits.connections, consents });
+    const { state, limits } = current();
+    const supervision = new Supervision(shared, { state, connections: limits.connections });
     // What a killed facade of this folder has left behind ends now.
     killMarked((mark) => supervision.isOrphan(mark));
     const pool = new ServerPool(limits, { host: launchHost(current, shared), ...supervision.options() });
     pools.add(pool);
-    return supervised(pool, { supervision, shell: shellFor(current, { ...shared, owner: supervision.owner }) });
+    return supervised(pool, { supervision, shell: shellFor(current, { ...shared, owner: supervision.owner }), answers: answersFor(current, shared) });
   },
 });
 
@@ -52,21 +56,41 @@ function compileThread(): string {
   return existsSync(beside) ? beside : path.join(import.meta.dirname, '..', 'dist', 'facade', 'compile-thread.js');
 }
 
-/** The kill switch reaches the workspaces too, which are no processes of the pool. */
-function supervised(pool: ServerPool, { supervision, shell }: { readonly supervision: Supervision; readonly shell: StartCommand }): BackendMakers {
-  const workspaces = new Set<Haltable>();
-  const halt: Supervised['halt'] = ({ any, killed }) => {
+type Answers = BackendMakers['shipped'];
+
+/** The servers of catalogs/shipped.ts with their answers. */
+function answersFor(current: () => Config, { state, audit, consents }: Pick<Shared, 'state' | 'audit' | 'consents'>): Answers {
+  let store: Store | undefined;
+  const knowledge = createKnowledge({ store: () => (store ??= openStore(current().state)), caps: () => current().knowledge, now: Date.now });
+  const management = createManagement({ state, audit, consentOf: (server) => consentWord(server, consents), now: Date.now });
+  const close = (): void => {
+    store?.close();
+    store = undefined;
+  };
+  return (name) => (name === KNOWLEDGE ? shippedServer(name, knowledge, close) : shippedServer(name, management));
+}
+
+/** The kill switch reaches the servers too that are no processes of the pool. */
+function supervised(pool: ServerPool, { supervision, shell, answers }: { readonly supervision: Supervision; readonly shell: StartCommand; readonly answers: Answers }): BackendMakers {
+  const inProcess = new Set<Haltable>();
+  const held = (server: ServerAdapter): Haltable => {
+    const made = haltable(server, (name) => supervision.killSwitch.refusalOf(name));
+    inProcess.add(made);
+    return made;
+  };
+  const halt: Supervised['halt'] = ({ any, killed, changed }) => {
     pool.halt(any);
-    for (const workspace of workspaces) workspace.halt(killed(workspace.name));
+    pool.relist(changed);
+    for (const server of inProcess) server.halt(killed(server.name));
   };
   supervision.watch({ halt, yieldOne: () => pool.yieldOne() });
   return {
     ...makersOver(pool),
     workspace: (root) => {
-      const made = haltable(createWorkspace({ root, shell }), (name) => supervision.killSwitch.refusalOf(name));
-      workspaces.add(made);
-      return made;
+      const inner = createWorkspace({ root, shell });
+      return { ...held(inner), serves: () => inner.serves(), lower: (primitive, args) => inner.lower(primitive, args) };
     },
+    shipped: (name) => held(answers(name)),
     stop: () => {
       supervision.close();
       return pool.stopAll().finally(() => pools.delete(pool));

@@ -2,7 +2,7 @@
 import { findDangling, readKnown } from './known.ts';
 import { ENTRYPOINTS } from './library.ts';
 import { lintRules } from './lint.ts';
-import { findUnoffered, WORKSPACE_TOOLS } from './offered.ts';
+import { findUnoffered, INTERNAL_TOOLS } from './offered.ts';
 import type { Problem } from './problems.ts';
 import type { CompiledRules, LocatedRule } from './rules.ts';
 import { INTERNAL_SERVERS, type Settings } from './settings.ts';
@@ -12,7 +12,7 @@ import { WasmPolicy } from './wasm.ts';
 export function findFaults(compiled: CompiledRules, settings: Settings, wasm: Uint8Array): readonly Problem[] {
   const { rules, problems } = compiled;
   const known = readKnown(settings, rules);
-  return [...problems, ...findBroken(rules, wasm), ...findDangling(rules, known), ...lintRules(rules, known), ...INTERNAL_SERVERS.flatMap((server) => findUnoffered(rules, server, WORKSPACE_TOOLS))];
+  return [...problems, ...findBroken(rules, wasm), ...findDangling(rules, known), ...lintRules(rules, known), ...INTERNAL_SERVERS.flatMap((server) => findUnoffered(rules, server, INTERNAL_TOOLS.get(server) ?? []))];
 }
 
 /** Patterns that the engine cannot compile, asked of the engine itself: in a decision they would silently match nothing. */

@@ -1,6 +1,8 @@
 /** Owns the check of rules about one server against the tools that it offers; refuses names, arguments and values that none of them has. */
 import { ARGUMENT_SCHEMAS } from '../catalogs/primitives/schemas.ts';
 import { PRIMITIVE_SEMANTICS } from '../catalogs/primitives/semantics.ts';
+import { SHIPPED } from '../catalogs/shipped.ts';
+import type { Semantics } from '../catalogs/tool.ts';
 import type { ArgumentTests } from './arguments.ts';
 import type { When } from './conditions.ts';
 import { serversOfTools } from './known.ts';
@@ -13,12 +15,20 @@ type Schema = Readonly<Record<string, unknown>>;
 
 const MAX_DEPTH = 16;
 
-/** The tools of the internal workspace, known without asking it. `edits` is taken though it is not advertised. */
-export const WORKSPACE_TOOLS: readonly OfferedTool[] = [...PRIMITIVE_SEMANTICS].map(([name, semantics]) => {
+/** `edits` is taken though it is not advertised. */
+const WORKSPACE_TOOLS: readonly OfferedTool[] = [...PRIMITIVE_SEMANTICS].map(([name, semantics]) => {
   const schema = ARGUMENT_SCHEMAS.get(name);
   const step = { type: 'object', properties: { old_string: {}, new_string: {} } };
   return { name, semantics, inputSchema: { ...schema, properties: { ...schema?.properties, ...(name === 'edit' ? { edits: { type: 'array', items: step } } : {}) } } };
 });
+
+const NO_MEANING: Semantics = { verb: 'read' };
+
+/** The tools of each server of Tollgate itself, known without asking it. */
+export const INTERNAL_TOOLS: ReadonlyMap<string, readonly OfferedTool[]> = new Map([
+  ['workspace', WORKSPACE_TOOLS],
+  ...[...SHIPPED].map(([server, { tools, semantics }]) => [server, tools.map(({ name, inputSchema }): OfferedTool => ({ name, inputSchema, semantics: semantics.get(name) ?? NO_MEANING }))] as const),
+]);
 
 /** What a condition reads, and the meaning of an argument without which no call of a tool carries it. */
 const FACTS = [['paths', 'paths'], ['insideWorkspace', 'paths'], ['hosts', 'urls'], ['urls', 'urls'], ['commands', 'command'], ['opaque', 'command']] as const;

@@ -1,12 +1,13 @@
 /** Owns the way from the configuration's plain data to the data of the library; knows nothing of rules or of files. */
 import { TollgateError } from '../catalogs/errors.ts';
+import { SHIPPED } from '../catalogs/shipped.ts';
 import type { Verb } from '../catalogs/tool.ts';
 import { compileTarget, formsOf, setOf, type Condition, type Trust } from './conditions.ts';
 import { addText, nullMap, PatternError, splitTool, type Forms } from './patterns.ts';
 import type { BudgetObligation, Exposure } from './port.ts';
 
 /** Servers of Tollgate itself, which no configuration lists. */
-export const INTERNAL_SERVERS = ['workspace'] as const;
+export const INTERNAL_SERVERS: readonly string[] = ['workspace', ...SHIPPED.keys()];
 
 /** What the policy needs of a server's entry in the configuration. */
 export interface ServerSettings {

@@ -2,7 +2,7 @@
 import type { ErrorCode } from '../../catalogs/errors.ts';
 import type { Verb } from '../../catalogs/tool.ts';
 import type { ShadowReason } from '../../policies/port.ts';
-import type { ConsentEntry } from './consent-entry.ts';
+import type { ConsentEntry, ServerConsentEntry } from './consent-entry.ts';
 
 /** Who called, as frozen at identification. */
 export interface AuditPrincipal {
@@ -10,6 +10,14 @@ export interface AuditPrincipal {
   readonly role: string;
   readonly profiles: readonly string[];
   readonly origin: string;
+}
+
+/** Whose rows an internal server was asked for; ids alone. Of what an owner loads, user and space. */
+export interface AuditScope {
+  readonly user?: string;
+  readonly space: string;
+  readonly conversation?: string;
+  readonly turn?: string;
 }
 
 /** A rule that decided, by its place; messages stay in the policy. `file` relative to the folder of tollgate.yaml. */
@@ -95,6 +103,9 @@ export interface OutcomeEntry extends CallFacts {
   /** From identify to the reply, and the server's part of it. */
   readonly ms: number;
   readonly upstreamMs?: number;
+  /** Of the knowledge server: whose rows it was asked for, and how many were found. */
+  readonly scope?: AuditScope;
+  readonly hits?: number;
 }
 
 /** A call that never reached a server: refused, asked, or failed in an earlier stage. */
@@ -185,5 +196,5 @@ export type AuditEntry =
   | ServerEntry
   | ConfigEntry
   | SessionEntry
-  | ConsentEntry
+  | ConsentEntry | ServerConsentEntry
   | RecoveredEntry;

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { openAudit } from '../audit/log.ts';
+import { SHIPPED } from '../../catalogs/shipped.ts';
 import { WORKSPACE } from '../config/names.ts';
 import { didYouMean, quote } from '../config/problems.ts';
 import { KillSwitch, type Kill } from '../servers/kill-switch.ts';
@@ -80,7 +81,7 @@ function placeOf(options: KillOptions, io: Io): Place {
     return { state, audit: { folder: path.join(state, 'audit'), rotateBytes: ROTATE_BYTES } };
   }
   const config = readConfig(options, io);
-  return { state: config.state, audit: config.audit, servers: [WORKSPACE, ...config.servers.keys()] };
+  return { state: config.state, audit: config.audit, servers: [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()] };
 }
 
 function checkName(server: string, { servers }: Place): void {

@@ -4,6 +4,7 @@ import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 import type { ApprovalsConfig } from './approvals.ts';
 import type { BashConfig, SandboxConfig } from './isolation.ts';
+import type { KnowledgeConfig } from './knowledge.ts';
 import type { SecretSource } from './secret-sources.ts';
 import type { RecordingConfig } from './recording.ts';
 
@@ -119,13 +120,6 @@ export interface CapsConfig {
   readonly timeoutMs?: number;
 }
 
-/** Where the audit log stands, and when it rotates. */
-export interface AuditConfig {
-  readonly folder: string;
-  /** Rotate after this many bytes; default 64 MiB. A new day rotates too. */
-  readonly rotateBytes: number;
-}
-
 /** The HTTP front. */
 export interface ListenConfig {
   /** Default 127.0.0.1. */
@@ -186,9 +180,11 @@ export interface Config {
   readonly controlFiles: readonly string[];
   readonly budgets: readonly BudgetConfig[];
   readonly caps: CapsConfig;
-  readonly audit: AuditConfig;
+  /** Absolute folder; after so many bytes it rotates, default 64 MiB. A new day rotates too. */
+  readonly audit: { readonly folder: string; readonly rotateBytes: number };
   readonly approvals: ApprovalsConfig;
   readonly recording: RecordingConfig;
+  readonly knowledge: KnowledgeConfig;
   readonly listen: ListenConfig;
   readonly limits: { readonly servers: number; readonly connections: number };
   readonly schemaProfile: string;

@@ -15,6 +15,7 @@ import type { World } from './places.ts';
 import { buildPrincipals } from './principals.ts';
 import { quote, Report } from './problems.ts';
 import type { Path } from './problems.ts';
+import { KNOWLEDGE_DEFAULTS } from './knowledge.ts';
 import { buildBudget, buildProfiles } from './profiles.ts';
 import { buildRecording } from './recording.ts';
 import { checkReferences } from './references.ts';
@@ -35,16 +36,23 @@ const LISTEN: ListenConfig = { host: '127.0.0.1', port: 7310, hosts: [], origins
 const LIMITS = { servers: 20, connections: 5 };
 const ROTATE_BYTES = 67_108_864;
 
+/** Texts that count instead of what stands on the disk: of tollgate.yaml, and of servers' own files by name. */
+export interface Draft {
+  readonly text?: string;
+  readonly servers?: ReadonlyMap<string, string>;
+}
+
 /**
  * Loads tollgate.yaml. Throws CONFIG_INVALID, whose `data.problems` lists every problem (`formatProblems` shows them).
  * Reads `env` and files, writes nothing. Values of variables stand in the result only, never in a problem or warning.
+ * With a draft it tells what would come of texts that are not written yet.
  */
-export function loadConfig(file: string, world: World): Config {
+export function loadConfig(file: string, world: World, draft: Draft = {}): Config {
   const shown = path.basename(file);
   const absolute = path.resolve(file);
-  const read = readText(absolute, MAX_BYTES);
+  const read = draft.text === undefined ? readText(absolute, MAX_BYTES) : { ok: true as const, text: draft.text };
   if (!read.ok) throw refusal(shown, [{ file: shown, line: 1, column: 1, message: `the configuration cannot be read: ${read.reason}; write one with: tollgate init` }]);
-  const yaml = joinServerFiles(readYaml(shown, read.text), path.dirname(absolute));
+  const yaml = joinServerFiles(readYaml(shown, read.text), path.dirname(absolute), draft.servers);
   if (yaml.problems.length > 0) throw refusal(shown, yaml.problems);
   return new Loader(yaml, path.join(realPath(path.dirname(absolute)), shown), world).run();
 }
@@ -112,6 +120,7 @@ class Loader {
       audit: { folder: places.auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },
       approvals: buildApprovals(written.approvals),
       recording: buildRecording(written.recording),
+      knowledge: { ...KNOWLEDGE_DEFAULTS, ...written.knowledge },
       listen,
       limits: { ...LIMITS, ...written.limits },
       schemaProfile: written.schemaProfile ?? 'portable',

@@ -1,4 +1,5 @@
 /** Owns the rules for names of servers: what is legal, what is reserved, and how a client's name becomes a legal one. */
+import { SHIPPED } from '../../catalogs/shipped.ts';
 
 /** A legal name of a server (HA-04). It stands before a dot in ids of tools, in file names and in metrics. */
 export const SERVER_NAME = /^[a-z][a-z0-9-]{0,63}$/;
@@ -6,7 +7,7 @@ export const SERVER_NAME = /^[a-z][a-z0-9-]{0,63}$/;
 /** The internal server that serves the primitives by default. */
 export const WORKSPACE = 'workspace';
 
-const RESERVED: ReadonlySet<string> = new Set([WORKSPACE, 'tollgate', 'spill']);
+const RESERVED: ReadonlySet<string> = new Set([WORKSPACE, ...SHIPPED.keys(), 'spill']);
 
 /** Why `name` cannot be a server's name, and what to write; undefined when it can. */
 export function nameFault(name: string): string | undefined {

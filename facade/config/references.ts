@@ -84,14 +84,12 @@ class ReferenceChecker {
     }
   }
 
-  /** Servers that name their profiles themselves. */
   joining(): void {
     for (const [server, profiles] of this.#joining()) {
       profiles.forEach((name, at) => {
-        const path = ['servers', server, 'profiles', at];
-        this.#profile(name, path);
+        this.#profile(name, ['servers', server, 'profiles', at]);
         const { expose = this.#written.expose ?? {} } = this.#written.profiles?.[name] ?? {};
-        if (backendsOf(expose).includes(server)) this.#report.refuse(path, `server ${quote(server)} serves the primitives of profile ${quote(name)}, so its tools cannot stand beside them: ${TWICE}; remove the line`);
+        if (backendsOf(expose).includes(server)) this.#report.refuse(['servers', server, 'profiles', at], `server ${quote(server)} serves the primitives of profile ${quote(name)}, so its tools cannot stand beside them: ${TWICE}; remove the line`);
       });
     }
   }

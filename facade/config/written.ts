@@ -4,6 +4,7 @@ import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
 import type { BudgetConfig, CapsConfig, ListenConfig } from './config.ts';
 import type { SandboxConfig } from './isolation.ts';
+import type { KnowledgeConfig } from './knowledge.ts';
 
 /** The whole file, as tollgate.schema.json admits it. Lists have holes where an entry was refused, so that places keep their index. */
 export interface Written {
@@ -23,6 +24,7 @@ export interface Written {
   readonly audit?: { readonly folder?: string; readonly rotateBytes?: number };
   readonly approvals?: { readonly waitMs?: number; readonly expireMs?: number };
   readonly recording?: { readonly mode?: 'off' | 'last' | 'on'; readonly keep?: string; readonly maxBytes?: number };
+  readonly knowledge?: Partial<KnowledgeConfig>;
   readonly listen?: Partial<ListenConfig>;
   readonly limits?: { readonly servers?: number; readonly connections?: number };
   readonly schemaProfile?: string;

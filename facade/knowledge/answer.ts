@@ -1,0 +1,82 @@
+/** Owns what the knowledge server answers (CY-10): passages and facts of the caller's own scope, within the caps of its turn; refuses to run without a scope. */
+import type { Spoken, UpstreamCall } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { KnowledgeConfig } from '../config/knowledge.ts';
+import { wholeCut } from './chunks.ts';
+import { spent, type Share } from './spending.ts';
+import type { Fact, FactQuery, Passage, Store } from './store.ts';
+import { placeOf, wordsOf } from './words.ts';
+
+/** What the answers are made from. */
+export interface KnowledgeParts {
+  /** Opened by the first call. */
+  readonly store: () => Store;
+  readonly caps: () => KnowledgeConfig;
+  readonly now: () => number;
+}
+
+const DEFAULT_LIMIT = 5;
+const MAX_FACTS = 50;
+/** Characters of a passage that an answer shows. */
+const MAX_SNIPPET = 600;
+/** Of these, before the first word that was found. */
+const BEFORE = 150;
+
+/** One thing of an answer. */
+interface Item {
+  readonly text: string;
+  readonly labels: readonly string[];
+}
+
+/** Answers a call of one of the three tools. Throws BUDGET_EXCEEDED with the cap, STATE_FAILED. */
+export function createKnowledge({ store, caps, now }: KnowledgeParts): (call: UpstreamCall) => Spoken {
+  return ({ tool, args, identity }) => {
+    if (identity === undefined) throw new TollgateError('INTERNAL');
+    const { scope } = identity;
+    const opened = store();
+    const { query = '', limit = DEFAULT_LIMIT, ...facts } = args.value as { readonly query?: string; readonly limit?: number } & FactQuery;
+    const ask = (most: number): readonly Item[] => {
+      if (tool === 'facts_get') return opened.facts(scope, facts, most).map(factItem);
+      const found = tool === 'kb_search' ? opened.documents(scope, query, Math.min(limit, most)) : opened.memories(scope, query, Math.min(limit, most));
+      const words = wordsOf(query);
+      return found.map((passage) => passageItem(passage, words));
+    };
+    return opened.within({ scope, caps: caps(), now: now() }, (left) => fit(ask(Math.min(left.candidates, MAX_FACTS)), left, caps().bytes));
+  };
+}
+
+/** As many whole items as the turn has bytes for. Throws BUDGET_EXCEEDED when that is none of several. */
+function fit(items: readonly Item[], left: Share, limit: number): Spoken & Share {
+  const kept: Item[] = [];
+  let bytes = 0;
+  for (const item of items) {
+    const size = Buffer.byteLength(item.text) + 2;
+    if (bytes + size > left.bytes) break;
+    kept.push(item);
+    bytes += size;
+  }
+  if (kept.length === 0 && items.length > 0) throw spent('bytes', limit);
+  const missing = items.length - kept.length;
+  const rest = missing === 0 ? [] : [`[${missing} more do not fit into what this turn has left]`];
+  const text = items.length === 0 ? 'Nothing was found.' : [...kept.map((item) => item.text), ...rest].join('\n\n');
+  return { text, labels: [...new Set(kept.flatMap((item) => item.labels))], hits: kept.length, bytes, candidates: kept.length };
+}
+
+function passageItem({ title, source, part, labels, body }: Passage, words: readonly string[]): Item {
+  return { text: `${title} (source ${source}, part ${part}${labelled(labels)})\n${snippetOf(body, words)}`, labels };
+}
+
+function factItem({ key, value, own, source, at, labels }: Fact): Item {
+  return { text: `${key} = ${value}\n(${own ? 'of this user' : 'of the space'}, from ${source}, ${new Date(at).toISOString()}${labelled(labels)})`, labels };
+}
+
+function labelled(labels: readonly string[]): string {
+  return labels.length === 0 ? '' : `, labels: ${labels.join(', ')}`;
+}
+
+function snippetOf(body: string, words: readonly string[]): string {
+  if (body.length <= MAX_SNIPPET) return body;
+  const begin = wholeCut(body, Math.max(0, Math.min(placeOf(body, words) - BEFORE, body.length - MAX_SNIPPET)));
+  const end = wholeCut(body, begin + MAX_SNIPPET);
+  return `${begin === 0 ? '' : '…'}${body.slice(begin, end).trim()}${end >= body.length ? '' : '…'}`;
+}
