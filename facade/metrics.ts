@@ -7,6 +7,25 @@ import type { Trace } from './record.ts';
 const BUCKETS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120];
 const STATES: readonly HealthState[] = ['idle', 'healthy', 'degraded', 'unavailable', 'disabled'];
 
+/** Calls of one tool and origin that ended in one way. */
+interface Ends {
+  readonly tool: string;
+  readonly origin: string;
+  readonly outcome: string;
+  readonly count: number;
+}
+
+/** The same counts for hosts (HB-11). `averageMs`: of the time that servers took. */
+export interface Statistics {
+  readonly calls: number;
+  readonly succeeded: number;
+  readonly failed: number;
+  readonly averageMs: number;
+  readonly byTool: Readonly<Record<string, number>>;
+  readonly byOrigin: Readonly<Record<string, number>>;
+  readonly byOutcome: Readonly<Record<string, number>>;
+}
+
 interface Durations {
   readonly buckets: number[];
   sum: number;
@@ -16,7 +35,7 @@ interface Durations {
 /** Counts ends of calls; a tool that did not resolve is `unknown`, so names from outside make no series. */
 export class Metrics {
   readonly #events = new Map<string, number>();
-  readonly #calls = new Map<string, number>();
+  readonly #calls = new Map<string, Ends>();
   readonly #durations = new Map<string, Durations>();
 
   /** Events of calls are counted as calls. */
@@ -30,7 +49,7 @@ export class Metrics {
     const tool = trace.exposed?.name ?? 'unknown';
     const outcome = error?.code ?? (trace.shaped?.isError === true ? 'TOOL_FAILED' : 'ok');
     const key = `tool="${escape(tool)}",origin="${escape(trace.principal.origin)}",outcome="${outcome}"`;
-    this.#calls.set(key, (this.#calls.get(key) ?? 0) + 1);
+    this.#calls.set(key, { tool, origin: trace.principal.origin, outcome, count: (this.#calls.get(key)?.count ?? 0) + 1 });
     const upstream = trace.upstreamMs;
     if (upstream !== undefined) this.#observe(`tool="${escape(tool)}"`, upstream / 1000);
   }
@@ -38,7 +57,7 @@ export class Metrics {
   /** The page that /metrics serves. */
   text(health: Readonly<Record<string, { state: HealthState; restarts: number }>>, unsettled: number): string {
     const lines = ['# HELP tollgate_calls_total Calls by exposed tool, origin and outcome code.', '# TYPE tollgate_calls_total counter'];
-    for (const [key, count] of this.#calls) lines.push(`tollgate_calls_total{${key}} ${count}`);
+    for (const [key, { count }] of this.#calls) lines.push(`tollgate_calls_total{${key}} ${count}`);
     lines.push('# HELP tollgate_upstream_seconds Time that servers took.', '# TYPE tollgate_upstream_seconds histogram');
     for (const [key, one] of this.#durations) lines.push(...histogram(key, one));
     lines.push('# HELP tollgate_server_state 1 for the state that the server is in.', '# TYPE tollgate_server_state gauge');
@@ -50,6 +69,16 @@ export class Metrics {
     for (const [key, count] of this.#events) lines.push(`tollgate_server_events_total{${key}} ${count}`);
     lines.push('# HELP tollgate_budget_unsettled Leases whose settling failed and is tried again.', '# TYPE tollgate_budget_unsettled gauge', `tollgate_budget_unsettled ${unsettled}`);
     return `${lines.join('\n')}\n`;
+  }
+
+  statistics(): Statistics {
+    const ends = [...this.#calls.values()];
+    const sum = (some: readonly Ends[]): number => some.reduce((total, { count }) => total + count, 0);
+    const by = (key: 'tool' | 'origin' | 'outcome'): Record<string, number> => Object.fromEntries([...new Set(ends.map((one) => one[key]))].sort().map((value) => [value, sum(ends.filter((one) => one[key] === value))]));
+    const durations = [...this.#durations.values()];
+    const [seconds, count] = [durations.reduce((total, one) => total + one.sum, 0), durations.reduce((total, one) => total + one.count, 0)];
+    const succeeded = sum(ends.filter(({ outcome }) => outcome === 'ok'));
+    return { calls: sum(ends), succeeded, failed: sum(ends) - succeeded, averageMs: count === 0 ? 0 : Math.round((seconds / count) * 1000), byTool: by('tool'), byOrigin: by('origin'), byOutcome: by('outcome') };
   }
 
   #observe(key: string, seconds: number): void {

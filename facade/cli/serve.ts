@@ -1,6 +1,7 @@
 /** Owns `run` and `serve`: one configuration served over stdio or HTTP until its end. */
 import type { Readable, Writable } from 'node:stream';
 import type { Assemble, Assembled } from '../assembled.ts';
+import { openHostDoor } from '../host/door.ts';
 import { serveHttp } from '../wire/http.ts';
 import { serveStdio } from '../wire/stdio.ts';
 import { connectHelp, createAccess, openAccess, type Access } from './access.ts';
@@ -34,7 +35,8 @@ export async function runHttp(options: CommonOptions & { port?: number }, io: Io
     warmUp();
     io.onHangup?.(() => void reloader.now());
     const access = openAccess(config, listen);
-    const server = await serveHttp({ facade: gateway, listen, authenticate: createAccess(() => assembled.config, listen), onFault });
+    const host = openHostDoor(assembled, { listen, now: () => performance.now(), onFault });
+    const server = await serveHttp({ facade: gateway, listen, authenticate: createAccess(() => assembled.config, listen), host, onFault });
     if (options.json === true) io.stdout(`${JSON.stringify({ url: server.url, tokenFile: access.tokenFile })}\n`);
     // Where several could be meant, a start over stdio refuses to guess.
     const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);

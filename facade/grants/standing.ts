@@ -51,14 +51,24 @@ export function grantStanding({ profiles, grantsOf, isAsleep }: GrantStanding): 
   };
 }
 
+/** What grants say to a host that asks: `code` tells why not. */
+export function checkGrants(grants: readonly Grant[], { profiles, scope, tool, from }: { profiles: readonly string[]; scope: string; tool?: string; from?: Question['from'] }): { readonly granted: boolean; readonly code?: 'APPROVAL_REQUIRED' | 'DENIED'; readonly grant?: Grant } {
+  const dot = tool?.indexOf('.') ?? 0;
+  const named = tool === undefined ? undefined : { server: tool.slice(0, dot), tool: tool.slice(dot + 1) };
+  const weighed = asker({ grants, profiles, demanding: profiles, from })(scope, named);
+  const grant = 'grant' in weighed ? { grant: weighed.grant } : {};
+  return weighed.kind === 'allow' ? { granted: true, ...grant } : { granted: false, code: weighed.kind === 'none' ? 'APPROVAL_REQUIRED' : 'DENIED', ...grant };
+}
+
 /** What stands about a scope: a deny of any profile, then the worst answer of those profiles that require grants. */
-function asker({ grants, profiles, demanding, from }: { grants: readonly Grant[]; profiles: readonly string[]; demanding: readonly string[]; from: Question['from'] }): (scope: Scope, tool?: Tool) => Weighed | { readonly kind: 'allow' } {
+function asker({ grants, profiles, demanding, from }: { grants: readonly Grant[]; profiles: readonly string[]; demanding: readonly string[]; from: Question['from'] }): (scope: string, tool?: Tool) => Weighed | { readonly kind: 'allow' } {
   return (scope, tool) => {
     const weighed = profiles.map((profile) => ({ profile, answer: weigh(grants, { profile, scope, ...(tool !== undefined && { tool }), ...(from !== undefined && { from }) }) }));
     const deny = weighed.find(({ answer }) => answer.kind === 'deny');
     if (deny !== undefined) return deny.answer;
     const missing = weighed.filter(({ profile, answer }) => demanding.includes(profile) && answer.kind !== 'allow');
-    return (missing.find(({ answer }) => answer.kind === 'uncovered') ?? missing[0])?.answer ?? { kind: 'allow' };
+    const worst = missing.find(({ answer }) => answer.kind === 'uncovered') ?? missing[0];
+    return (worst ?? weighed.find(({ answer }) => answer.kind === 'allow'))?.answer ?? { kind: 'allow' };
   };
 }
 

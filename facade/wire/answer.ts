@@ -1,5 +1,5 @@
 /** Owns plain HTTP answers: status, headers and body in one write; refuses to reflect anything of the request. */
-import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
 import { refusalText, type ReplyId } from './reply.ts';
 
@@ -7,7 +7,7 @@ import { refusalText, type ReplyId } from './reply.ts';
 const LINGER_MS = 1000;
 
 /** The status of each refusal; those that are not named here are the client's fault in the message itself. */
-const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
+export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   HTTP_AUTH: 401,
   HTTP_HOST: 403,
   HTTP_ORIGIN: 403,
@@ -34,9 +34,9 @@ export interface RefusalOptions {
 }
 
 /** Answers a body. */
-export function answer(response: ServerResponse, body: string, headers: OutgoingHttpHeaders): void {
+export function answer(response: ServerResponse, body: string, headers: OutgoingHttpHeaders, status = 200): void {
   if (response.destroyed || response.writableEnded) return;
-  response.writeHead(200, { ...headers, 'content-length': Buffer.byteLength(body) });
+  response.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(body) });
   response.end(body);
 }
 
@@ -54,7 +54,11 @@ export function refuse(response: ServerResponse, error: TollgateError, options: 
   const headers = { ...HEADERS[error.code], ...options.headers, 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
   response.writeHead(options.status ?? STATUS[error.code] ?? 400, headers);
   response.end(body);
-  const request = response.req;
+  letGo(response.req);
+}
+
+/** Lets go of a body that is still coming in. */
+export function letGo(request: IncomingMessage): void {
   if (request.complete) return;
   // Closing at once would reset the connection, and the client would see that instead of the answer.
   setTimeout(() => {

@@ -9,6 +9,7 @@ import type { Facade } from '../facade.ts';
 import { answer, answerEmpty, refuse } from './answer.ts';
 import { bearerToken, type Authenticate } from './auth.ts';
 import { createGate, urlHost, type Gate } from './gate.ts';
+import { HOST_PATH, type HostDoor } from '../host/door.ts';
 import { serveMcp, type Visit } from './mcp.ts';
 import { SessionTable } from './sessions.ts';
 
@@ -17,6 +18,8 @@ export interface HttpOptions {
   readonly facade: Facade;
   readonly listen: ListenConfig;
   readonly authenticate: Authenticate;
+  /** Serves what lies under /host/v1/; absent: nothing. */
+  readonly host?: HostDoor;
   /** Told of what should not happen: a throw that is not ours. */
   readonly onFault: (thrown: unknown) => void;
   /** How long running calls may go on after `close`. Default 2,000 ms. */
@@ -89,7 +92,7 @@ class HttpFront {
     this.#server.removeAllListeners('error').on('error', this.#options.onFault);
     const bound = (this.#server.address() as AddressInfo).port;
     this.#gate = createGate(this.#options.listen, bound);
-    this.#timer = setInterval(() => this.#sessions.tick(), Math.min(TICK_MS, this.#options.listen.idleMs)).unref();
+    this.#timer = setInterval(() => this.#tick(), Math.min(TICK_MS, this.#options.listen.idleMs)).unref();
     return `http://${urlHost(host)}:${bound}/mcp`;
   }
 
@@ -101,12 +104,17 @@ class HttpFront {
   async #close(): Promise<void> {
     clearInterval(this.#timer);
     const gone = new Promise<void>((resolve) => this.#server.close(() => resolve()));
-    await this.#sessions.endAll(this.#options.graceMs ?? 2000);
+    await Promise.all([this.#sessions.endAll(this.#options.graceMs ?? 2000), this.#options.host?.close()]);
     await turn();
     this.#server.closeIdleConnections();
     await Promise.race([gone, delay(FLUSH_MS, undefined, { ref: false })]);
     this.#server.closeAllConnections();
     await gone;
+  }
+
+  #tick(): void {
+    this.#sessions.tick();
+    this.#options.host?.tick();
   }
 
   async #receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -133,6 +141,7 @@ class HttpFront {
     const { facade, listen } = this.#options;
     const path = (request.url ?? '').split('?', 1)[0];
     if (path === '/mcp') return serveMcp(this.#visit(request, response), { sessions: this.#sessions, maxBodyBytes: listen.maxBodyBytes, now: this.#now });
+    if (this.#options.host !== undefined && path?.startsWith(HOST_PATH) === true) return this.#options.host.serve({ request, response }, () => this.#visit(request, response).principal);
     if (path !== '/healthz' && path !== '/metrics') return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'Nothing is served at this path.', next: 'The endpoint is /mcp.' }), { status: 404 });
     if (request.method !== 'GET') return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), { headers: { allow: 'GET' } });
     if (path === '/healthz') return answer(response, JSON.stringify({ status: 'ok', servers: facade.health() }), { 'content-type': 'application/json', 'cache-control': 'no-store' });
@@ -153,9 +162,9 @@ function unavailable(address: string, cause: NodeJS.ErrnoException): TollgateErr
   return new TollgateError('CONFIG_INVALID', { detail, next: 'Choose another listen.host or listen.port, or stop what listens there.', cause });
 }
 
-/** Origin is the checked header, else the client of the token (design §9). */
+/** Origin is the checked header, else the client of the token (design §9). In lower case, as the gate has read it: a deny for it must not be got round by spelling. */
 function withOrigin(principal: Principal, origin: string | undefined): Principal {
-  return origin === undefined ? principal : Object.freeze({ ...principal, origin });
+  return origin === undefined ? principal : Object.freeze({ ...principal, origin: origin.toLowerCase() });
 }
 
 /** Two Host headers may be read differently by two readers; Node keeps the first and says nothing. */

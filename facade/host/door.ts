@@ -1,0 +1,96 @@
+/** Owns the way of a host's request from HTTP to an operation and back: JSON in, JSON out; refuses what the published description does not name. */
+import { isUtf8 } from 'node:buffer';
+import type { IncomingMessage } from 'node:http';
+import { members, parseDoc } from '../../adapters/rpc/json.ts';
+import { asTollgateError, ERRORS, TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
+import type { ListenConfig } from '../config/config.ts';
+import { answer, letGo, STATUS } from '../wire/answer.ts';
+import { readBody } from '../wire/body.ts';
+import type { Visit } from '../wire/mcp.ts';
+import { createOperations, Refused, type HostParts } from './host.ts';
+import { findOperation, judge, type Asked, type Operation } from './operations.ts';
+import { HostSessions } from './sessions.ts';
+
+/** Where the host API begins; the version is in the path. */
+export const HOST_PATH = '/host/v1/';
+
+/** What serves hosts. */
+export interface HostDoor {
+  /** Serves one request that passed the gate. `admit` tells whose it is. Never rejects. */
+  serve(request: Pick<Visit, 'request' | 'response'>, admit: () => Visit['principal']): Promise<void>;
+  /** To be called every few seconds: ends idle sessions. */
+  tick(): void;
+  close(): Promise<void>;
+}
+
+/** Statuses of refusals that are none of HTTP. */
+const STATUSES: Readonly<Partial<Record<ErrorCode, number>>> = {
+  IDENTITY: 403, DENIED: 403, APPROVAL_REQUIRED: 403, UNKNOWN_TOOL: 404, PIN_MISMATCH: 409, BUDGET_EXCEEDED: 429, TOOL_TIMEOUT: 504, TOOL_CRASHED: 502, UPSTREAM_INVALID: 502,
+  UPSTREAM_TOO_LARGE: 502, OUTPUT_INVALID: 502, SERVER_UNAVAILABLE: 503, SANDBOX_UNAVAILABLE: 503, SECRET_MISSING: 503, AUDIT_FAILED: 503, OUTCOME_UNRECORDED: 500, POLICY_FAILED: 500, TOOL_FAILED: 422, NOT_SUPPORTED: 422,
+};
+
+/** The host API of a running facade. */
+export function openHostDoor(parts: HostParts, { listen, now, onFault }: { readonly listen: ListenConfig; readonly now: () => number; readonly onFault: (thrown: unknown) => void }): HostDoor {
+  const sessions = new HostSessions({ gateway: parts.gateway, listen, now });
+  const operations = createOperations(parts, sessions);
+  return {
+    serve: async ({ request, response }, admit) => {
+      try {
+        const principal = admit();
+        const { operation, asked, argsText } = await read(request, listen.maxBodyBytes);
+        judge(operation, asked);
+        const text = await operations[operation.id]?.({ principal, asked, ...(argsText !== undefined && { argsText }) });
+        if (text === undefined) throw new TollgateError('INTERNAL', { cause: new Error(`operation ${operation.id} is described, not made`) });
+        answer(response, text, HEADERS, operation.status);
+      } catch (thrown) {
+        const refused = thrown instanceof Refused ? thrown : inform(thrown, onFault);
+        const { code = 'INTERNAL', next = ERRORS.INTERNAL.next, status, allow } = refused.refusal;
+        const known = code as ErrorCode;
+        answer(response, JSON.stringify({ error: { code, message: refused.message, next } }), { ...HEADERS, ...(allow !== undefined && { allow }) }, status ?? STATUSES[known] ?? STATUS[known] ?? 400);
+        letGo(request);
+      }
+    },
+    tick: () => void sessions.tick().catch(onFault),
+    close: () => sessions.close(),
+  };
+}
+
+const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store' };
+
+async function read(request: IncomingMessage, maxBytes: number): Promise<{ operation: Operation; asked: Asked; argsText?: string }> {
+  const url = request.url ?? '';
+  const mark = url.indexOf('?');
+  const { operation, named } = findOperation(request.method ?? '', mark === -1 ? url : url.slice(0, mark));
+  const query = readQuery(mark === -1 ? '' : url.slice(mark + 1));
+  if (!operation.hasBody) return { operation, asked: { ...query, ...named } };
+  if (Object.keys(query).length > 0) throw new TollgateError('WIRE_PARAMS', { detail: 'This operation takes nothing from the query.', next: 'Put it into the body.' });
+  return { operation, ...(await readJson(request, maxBytes)) };
+}
+
+/** A key that stands twice is refused: two readers would take two different values. */
+function readQuery(text: string): Readonly<Record<string, string>> {
+  const pairs = [...new URLSearchParams(text)];
+  if (new Set(pairs.map(([key]) => key)).size < pairs.length) throw new TollgateError('WIRE_DUPLICATE_KEY', { detail: 'The query names the same key twice.' });
+  return Object.fromEntries(pairs);
+}
+
+async function readJson(request: IncomingMessage, maxBytes: number): Promise<{ asked: Asked; argsText?: string }> {
+  if (!/^application\/json\s*(;|$)/i.test(request.headers['content-type'] ?? '')) throw new TollgateError('HTTP_METHOD', { detail: 'The body is not application/json.', next: 'POST application/json.', data: { status: 415 } });
+  const body = await readBody(request, maxBytes);
+  if (body === 'gone') throw new TollgateError('CANCELLED');
+  if (body === 'too-large') throw new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${maxBytes} bytes.` });
+  if (!isUtf8(body)) throw new TollgateError('WIRE_UTF8');
+  const { text, value } = parseDoc(body.toString('utf8'));
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new TollgateError('WIRE_PARAMS', { detail: 'The body is no object.', next: 'Send one JSON object.' });
+  const span = 'arguments' in value ? members(text).find(({ key }) => key === 'arguments') : undefined;
+  return { asked: value as Asked, ...(span !== undefined && { argsText: text.slice(span.start, span.end) }) };
+}
+
+/** Ours in the words of the table; another throw is opaque. */
+function inform(thrown: unknown, onFault: (thrown: unknown) => void): Refused {
+  if (!(thrown instanceof TollgateError)) onFault(thrown);
+  const { code, message, next, data, row } = asTollgateError(thrown);
+  // What the command line calls a misuse.
+  const shown = code === 'USAGE' ? 'WIRE_PARAMS' : code;
+  return new Refused(code === 'INTERNAL' ? row.what : message, { code: shown, next, ...(typeof data['status'] === 'number' && { status: data['status'] }), ...(typeof data['allow'] === 'string' && { allow: data['allow'] }) });
+}

@@ -1,0 +1,175 @@
+/** Owns what a host may do: grants, runs, lists and calls for origins; refuses to let any but an owner decide, or speak for another origin. */
+import { parseDoc } from '../../adapters/rpc/json.ts';
+import type { JsonDoc } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { Principal } from '../../policies/port.ts';
+import type { Assembled } from '../assembled.ts';
+import type { Reply, Session } from '../facade.ts';
+import { requireOrigin, requireScope, type WantedGrant } from '../grants/grant.ts';
+import { checkGrants } from '../grants/standing.ts';
+import { runKey, type HostRun } from '../runs.ts';
+import { asPrincipal } from '../wire/auth.ts';
+import { describeHost, type Asked } from './operations.ts';
+import type { HostSessions } from './sessions.ts';
+
+/** What an operation works with. `argsText`: the text of `arguments` as it was sent. */
+export interface HostRequest {
+  readonly principal: Principal;
+  readonly asked: Asked;
+  readonly argsText?: string;
+}
+
+/** What a host stands on: the facade that answers now. */
+export type HostParts = Pick<Assembled, 'gateway' | 'deps' | 'config'>;
+
+/** An operation gives the text of its answer. It throws what the facade throws, and IDENTITY. */
+export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<string>>>;
+
+interface Acting {
+  readonly origin?: string;
+  readonly profile?: string;
+  readonly tab?: string;
+}
+
+/** The operations of the document, by id. `parts` is read at each request, so that a new configuration holds. */
+export function createOperations(parts: HostParts, sessions: HostSessions): HostOperations {
+  return {
+    describe: async () => describeHost().text,
+    ...grantOperations(parts, sessions),
+    ...runOperations(parts),
+    listTools: async ({ principal, asked }) => {
+      const { tab } = asked as Acting;
+      return resultOf(await sessions.within(actingAs(parts, principal, asked), tab, (session) => parts.gateway.listTools(session)));
+    },
+    callTool: async (request) => callTool(parts, sessions, request),
+    statistics: async ({ principal }) => {
+      requireOwner(principal);
+      return JSON.stringify({ ...parts.deps.metrics.statistics(), servers: parts.gateway.health() });
+    },
+  };
+}
+
+function grantOperations(parts: HostParts, sessions: HostSessions): HostOperations {
+  return {
+    listGrants: async ({ principal, asked }) => {
+      const found = await parts.deps.grants.list(principal.owner === true ? asked : { origin: actingAs(parts, principal, asked).origin });
+      return JSON.stringify({ grants: principal.owner === true ? found : found.filter(({ profile }) => principal.profiles.includes(profile)) });
+    },
+    addGrant: async ({ principal, asked }) => {
+      requireOwner(principal);
+      const wanted = asked as unknown as WantedGrant;
+      requireProfile(parts, wanted.profile);
+      const grant = await parts.deps.grants.add(wanted, principal.id);
+      parts.gateway.noteChange();
+      return JSON.stringify({ grant });
+    },
+    revokeGrant: async ({ principal, asked }) => {
+      requireOwner(principal);
+      const grant = await parts.deps.grants.revoke(String(asked['id']), principal.id);
+      parts.gateway.noteChange();
+      return JSON.stringify({ grant });
+    },
+    checkGrant: async ({ principal, asked }) => {
+      const { scope, tool, session, tab, profile } = asked as { scope: string; tool?: string; session?: string; tab?: string; profile?: string };
+      requireScope(scope);
+      const { origin, profiles } = actingAs(parts, principal, asked);
+      const from = { ...(session !== undefined && { id: session }), ...(tab !== undefined && { tab }) };
+      return JSON.stringify(checkGrants(await parts.deps.grants.of(origin), { profiles: profile === undefined ? profiles : [profile], scope, from, ...(tool !== undefined && { tool }) }));
+    },
+    expireGrants: async ({ principal, asked }) => {
+      requireOwner(principal);
+      const what = asked as { tab: string; origin?: string } | { session: string };
+      const expired = await parts.deps.grants.expire(what, principal.id);
+      if ('tab' in what) await sessions.endTab(what.tab, what.origin);
+      parts.gateway.noteChange();
+      return JSON.stringify({ expired });
+    },
+  };
+}
+
+function runOperations(parts: HostParts): HostOperations {
+  const withLeft = async (run: HostRun): Promise<object> => {
+    const left = await parts.deps.runs.left(run);
+    return { run, ...(left !== undefined && { left }) };
+  };
+  return {
+    openRun: async ({ principal, asked }) => {
+      const { origin: _origin, profile: _profile, ...rest } = asked as Acting & Pick<HostRun, 'conversation' | 'turn' | 'maxCalls'>;
+      const { id, origin } = actingAs(parts, principal, asked);
+      return JSON.stringify({ run: await parts.deps.runs.open({ ...rest, principal: id, origin }) });
+    },
+    getRun: async ({ principal, asked }) => JSON.stringify(await withLeft(await findRun(parts, principal, asked['name']))),
+    endRun: async ({ principal, asked }) => {
+      const { deps } = parts;
+      const run = await findRun(parts, principal, asked['name']);
+      const answer = JSON.stringify(await withLeft(run));
+      await deps.runs.end(run);
+      deps.spills.forget({ principal: run.principal, run: runKey(run) });
+      return answer;
+    },
+  };
+}
+
+async function callTool(parts: HostParts, sessions: HostSessions, { principal, asked, argsText }: HostRequest): Promise<string> {
+  const { name, run, tab } = asked as { name: string; run?: string; tab?: string };
+  const caller = actingAs(parts, principal, asked);
+  const args: JsonDoc<unknown> = parseDoc(argsText ?? '{}');
+  const call = (session: Session): Promise<Reply> =>
+    parts.gateway.callTool(session, { name, args, signal: session.closed, ...(run !== undefined && { meta: { 'tollgate/run': run } }) });
+  return `{"result":${resultOf(await sessions.within(caller, tab, call))}}`;
+}
+
+/** The text of a result; refusals become errors, however they would travel over MCP. A server cannot forge them: its keys under `tollgate/` are dropped. */
+function resultOf(reply: Reply): string {
+  if (reply.kind === 'error') throw new Refused(reply.error.message, reply.error.data as Refusal | undefined);
+  const meta = reply.text.includes('"tollgate/code"') ? (JSON.parse(reply.text) as { _meta?: Readonly<Record<string, unknown>>; content?: readonly { text?: string }[] }) : undefined;
+  const code = meta?._meta?.['tollgate/code'];
+  if (typeof code !== 'string') return reply.text;
+  const [message = '', ...next] = (meta?.content?.[0]?.text ?? '').split('\n');
+  throw new Refused(message, { code, next: next.join('\n') });
+}
+
+/** A refusal in words. `allow`: the methods that the path has. */
+interface Refusal {
+  readonly code?: string;
+  readonly next?: string;
+  readonly status?: number;
+  readonly allow?: string;
+}
+
+/** Thrown for what the facade has put into words, and recorded, already. */
+export class Refused extends Error {
+  readonly refusal: Refusal;
+
+  constructor(message: string, refusal: Refusal = {}) {
+    super(message);
+    this.refusal = refusal;
+  }
+}
+
+/** Whose words a request is judged by: the token's own, or for an owner those of an origin and of the principal that has the profile. Throws IDENTITY, USAGE. */
+function actingAs({ config }: HostParts, principal: Principal, asked: Asked): Principal {
+  const { origin, profile } = asked as Acting;
+  if (origin === undefined && profile === undefined) return principal;
+  requireOwner(principal);
+  if (origin !== undefined) requireOrigin(origin);
+  const holders = profile === undefined || principal.profiles.includes(profile) ? config.principals.filter(({ id }) => id === principal.id) : config.principals.filter(({ profiles }) => profiles.includes(profile));
+  const [holder] = holders;
+  if (holder === undefined || holders.length > 1) throw new TollgateError('IDENTITY', { detail: `${holders.length === 0 ? 'No principal has' : 'Several principals have'} the profile ${String(profile)}.`, next: 'Give it to the principal of this token, or to one other, in tollgate.yaml.' });
+  return Object.freeze({ ...asPrincipal(holder), owner: false, ...(origin !== undefined && { origin }) });
+}
+
+async function findRun({ deps }: HostParts, principal: Principal, name: unknown): Promise<HostRun> {
+  const run = await deps.runs.find(String(name));
+  const isTheirs = run !== undefined && (principal.owner === true || (run.principal === principal.id && run.origin === principal.origin));
+  if (!isTheirs) throw new TollgateError('IDENTITY', { detail: 'There is no such run: it has ended, or belongs to somebody else.', next: 'Open a new run.' });
+  return run;
+}
+
+function requireOwner({ id, owner }: Principal): void {
+  if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${id} is no owner, and only an owner decides, and speaks for origins.`, next: 'Use the token of a principal that has `owner: true`.' });
+}
+
+function requireProfile({ config }: HostParts, profile: string): void {
+  if (!config.profiles.has(profile)) throw new TollgateError('USAGE', { detail: `There is no profile ${profile}.`, next: `Known are ${[...config.profiles.keys()].join(', ')}.` });
+}

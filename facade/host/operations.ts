@@ -1,0 +1,96 @@
+/** Owns the published description of the host API, and what it makes of a request; refuses paths, keys and values that it does not name. */
+import { readFileSync } from 'node:fs';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { createValidator, formatFaults, type Validator } from '../../catalogs/validate.ts';
+
+/** The document, served as it stands. */
+export const OPENAPI_FILE = new URL('./openapi.json', import.meta.url);
+
+/** Parameters and body of a request, as its operation describes them. */
+export type Asked = Readonly<Record<string, unknown>>;
+
+/** One operation of the document. */
+export interface Operation {
+  readonly id: string;
+  readonly method: string;
+  readonly path: string;
+  /** The status of an answer. */
+  readonly status: number;
+  readonly hasBody: boolean;
+  /** Judges the body, or the parameters of path and query as one object. */
+  readonly judge: Validator;
+}
+
+interface Described {
+  readonly operationId: string;
+  readonly parameters?: readonly { readonly name: string; readonly required?: true; readonly schema: object }[];
+  readonly requestBody?: { readonly content: { readonly 'application/json': { readonly schema: object } } };
+  readonly responses: Readonly<Record<string, unknown>>;
+}
+
+interface Document {
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Described>>>>;
+  readonly components: { readonly schemas: object };
+}
+
+let known: { readonly text: string; readonly operations: readonly Operation[] } | undefined;
+
+/** The document and its operations; read once. */
+export function describeHost(): { readonly text: string; readonly operations: readonly Operation[] } {
+  if (known !== undefined) return known;
+  const text = readFileSync(OPENAPI_FILE, 'utf8');
+  const { paths, components } = JSON.parse(text) as Document;
+  const operations = Object.entries(paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, described]): Operation => {
+    const body = described.requestBody?.content['application/json'].schema;
+    return {
+      id: described.operationId, method: method.toUpperCase(), path, hasBody: body !== undefined,
+      status: Number(Object.keys(described.responses).find((status) => status !== 'default')),
+      judge: createValidator(standAlone(body ?? schemaOf(described.parameters ?? []), components.schemas)),
+    };
+  }));
+  known = { text, operations };
+  return known;
+}
+
+/** A schema of the document by itself: its references reach their targets. */
+export function standAlone(schema: object, components: object): object {
+  return JSON.parse(JSON.stringify({ ...schema, $defs: components }).replaceAll('"#/components/schemas/', '"#/$defs/')) as object;
+}
+
+/** The operation of a path, and what the path says. Nothing is decoded: no name holds a percent sign. Throws HTTP_METHOD, with the methods that the path has. */
+export function findOperation(method: string, path: string): { readonly operation: Operation; readonly named: Readonly<Record<string, string>> } {
+  const fitting = describeHost().operations.flatMap((operation) => {
+    const named = match(operation.path, path);
+    return named === undefined ? [] : [{ operation, named }];
+  });
+  // A path that is written out comes before one with a name in it.
+  const found = fitting.filter(({ operation }) => operation.method === method).sort((a, b) => Object.keys(a.named).length - Object.keys(b.named).length)[0];
+  if (found !== undefined) return found;
+  if (fitting.length === 0) throw new TollgateError('HTTP_METHOD', { detail: 'Nothing is served at this path.', next: 'GET /host/v1/openapi.json tells what is.', data: { status: 404 } });
+  throw new TollgateError('HTTP_METHOD', { next: `Use ${fitting.map(({ operation }) => operation.method).join(' or ')}.`, data: { allow: fitting.map(({ operation }) => operation.method).join(', ') } });
+}
+
+/** Throws WIRE_PARAMS, naming each fault. */
+export function judge(operation: Operation, asked: Asked): void {
+  const faults = operation.judge.check(asked);
+  if (faults.length > 0) throw new TollgateError('WIRE_PARAMS', { detail: formatFaults(faults), next: 'GET /host/v1/openapi.json says what is asked.' });
+}
+
+function schemaOf(parameters: NonNullable<Described['parameters']>): object {
+  return {
+    type: 'object', additionalProperties: false, properties: Object.fromEntries(parameters.map(({ name, schema }) => [name, schema])),
+    required: parameters.filter(({ required }) => required === true).map(({ name }) => name),
+  };
+}
+
+function match(template: string, path: string): Readonly<Record<string, string>> | undefined {
+  const [wanted, given] = [template.split('/'), path.split('/')];
+  if (wanted.length !== given.length) return undefined;
+  const named: [string, string][] = [];
+  for (const [at, part] of wanted.entries()) {
+    const value = given[at] ?? '';
+    if (part.startsWith('{')) named.push([part.slice(1, -1), value]);
+    else if (part !== value) return undefined;
+  }
+  return Object.fromEntries(named);
+}
