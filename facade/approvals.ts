@@ -1,5 +1,4 @@
-/** Owns the wait of a call for a person; refuses calls that nobody has approved exactly as they are. */
-import { TollgateError } from '../catalogs/errors.ts';
+/** Owns the port to the people who approve calls, and the words for the rules that ask; refuses to know how they are asked. */
 import type { CallDecision, Effect, Reason } from '../policies/port.ts';
 import type { Caller } from './session.ts';
 
@@ -14,24 +13,19 @@ export interface AskedCall {
   /** Pin of the definition that will be called. */
   readonly pin: string;
   readonly signal: AbortSignal;
+  /** See CallRequest. */
+  readonly drained?: AbortSignal;
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 
 /** The approvals of calls. */
 export interface Approvals {
-  /** Resolves with the id of the approval that this call has used up. Throws APPROVAL_REQUIRED, DENIED, CANCELLED, AUDIT_FAILED, STATE_FAILED. */
-  obtain(call: AskedCall): Promise<string>;
+  /**
+   * Resolves with the id of the approval that this call has used up, or, when it has waited and somebody has decided, with
+   * undefined: then the call is judged anew. Throws APPROVAL_REQUIRED, DENIED, PIN_MISMATCH, CANCELLED, AUDIT_FAILED, STATE_FAILED.
+   */
+  obtain(call: AskedCall): Promise<string | undefined>;
 }
-
-/** Nobody is asked: every call is refused. */
-export const NO_APPROVALS: Approvals = {
-  obtain: async ({ caller, decision }) => {
-    throw new TollgateError('APPROVAL_REQUIRED', {
-      detail: `A person must approve this call first, so it was not made: ${explain(decision.reasons)} Approval id ${caller.decision}.`,
-      data: { approval: caller.decision, reasons: publicReasons(decision.reasons) },
-    });
-  },
-};
 
 /** The first three rules, in words. */
 export function explain(reasons: readonly Reason[]): string {

@@ -1,16 +1,56 @@
 /** Owns what a decision means for a call: only a literal allow, or an ask that a person has answered, goes on, and pins are checked against what will be sent. */
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../catalogs/errors.ts';
-import type { CallDecision, ShadowReason } from '../policies/port.ts';
-import { explain, publicReasons, type Approvals, type AskedCall } from './approvals.ts';
+import type { CallDecision, Policy, ShadowReason } from '../policies/port.ts';
+import { explain, publicReasons } from './approvals.ts';
+import type { Bound } from './args.ts';
+import type { Deps } from './call.ts';
+import type { Exposed } from './exposure.ts';
+import type { CallRequest } from './facade.ts';
+import type { Trace } from './record.ts';
+import type { Caller } from './session.ts';
 import type { Standing } from './standing.ts';
+import { aim, type Target } from './target.ts';
+
+/** One bound call, and what it is judged by. */
+export interface Judging {
+  readonly policy: Policy;
+  readonly trace: Trace;
+  readonly caller: Caller;
+  readonly exposed: Exposed;
+  readonly bound: Bound;
+  readonly place: Parameters<typeof aim>[2];
+  readonly request: CallRequest;
+}
+
+/** What a call may go on with. */
+export interface Judged {
+  readonly target: Target;
+  readonly standing: Standing;
+  readonly input: NonNullable<Trace['input']>;
+  readonly decision: CallDecision;
+}
 
 /**
- * Refuses what is denied, and lets a person or a grant answer what is asked. Resolves with the id of the approval or grant that
- * did, undefined when nothing was asked. Throws DENIED, what `approvals` throws, and POLICY_FAILED for a pin that the call does not carry.
+ * Stage 4. Refuses what is denied, and lets a grant or a person answer what is asked. A call that has waited for a person is judged
+ * anew from its effect on: links, labels, grants and the hour may be others by then (TOCTOU). Throws DENIED, POLICY_FAILED for a pin
+ * that the call does not carry, and what the target, the grants and the approvals throw.
  */
-export async function consent(call: AskedCall, { args, standing, approvals }: { args: Readonly<Record<string, unknown>>; standing: Standing; approvals: Approvals }): Promise<string | undefined> {
-  const { decision } = call;
+export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 'approvals' | 'now'>, { policy, trace, caller, exposed, bound, place, request }: Judging): Promise<Judged> {
+  const { principal, run, session } = caller;
+  for (let at = trace.startedAt; ; at = deps.now()) {
+    const target = (trace.target = aim(exposed, bound, place));
+    const { effect, argsText, args } = target;
+    const standing = await deps.standing.judge({ caller, effect, args });
+    const input = (trace.input = { principal, run, labels: await deps.labels.of(session, run), time: new Date(at).toISOString(), plan: await deps.plans.of(principal, run) });
+    const decision = (trace.decision = await policy.call({ ...input, effect, argsText }));
+    refuse(decision, args);
+    if (decision.outcome === 'ask') trace.consent = standing.grant ?? (await deps.approvals.obtain({ caller, effect, argsText, decision, revision: policy.revision, pin: exposed.pin, ...waiting(request) }));
+    if (decision.outcome === 'allow' || trace.consent !== undefined) return { target, standing, input, decision };
+  }
+}
+
+function refuse(decision: CallDecision, args: Readonly<Record<string, unknown>>): void {
   // Anything but the two words that can go on is a deny.
   if (decision.outcome !== 'allow' && decision.outcome !== 'ask') {
     const remediation = decision.reasons.find((reason) => reason.remediation !== undefined)?.remediation;
@@ -20,7 +60,11 @@ export async function consent(call: AskedCall, { args, standing, approvals }: { 
     if (isDeepStrictEqual(Object.getOwnPropertyDescriptor(args, name)?.value, value)) continue;
     throw new TollgateError('POLICY_FAILED', { detail: `The policy pins argument ${name} to a value that the call does not carry.` });
   }
-  return decision.outcome === 'allow' ? undefined : (standing.grant ?? approvals.obtain(call));
+}
+
+/** What a wait for a person needs of the request. */
+function waiting({ signal, drained, onProgress }: CallRequest): Pick<CallRequest, 'signal' | 'drained' | 'onProgress'> {
+  return { signal, ...(drained !== undefined && { drained }), ...(onProgress !== undefined && { onProgress }) };
 }
 
 /** Rules in mode warn that would have refused the call or asked a person. A warning that something would be allowed says nothing to its caller. */

@@ -25,6 +25,8 @@ export interface CallRequest {
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
   /** Aborted by notifications/cancelled, or by the end of the session. */
   readonly signal: AbortSignal;
+  /** Aborted when the client has said its last word, or Tollgate stops: what runs may end, nothing waits for a person any more. */
+  readonly drained?: AbortSignal;
 }
 
 /** What goes back: the text of `result`, or a JSON-RPC error object. */

@@ -148,6 +148,7 @@ export class Gateway implements Facade {
   /** Never rejects. */
   async #retire(before: Generation): Promise<void> {
     this.#retiring.add(before);
+    before.retire();
     try {
       await before.empty();
       await before.close();

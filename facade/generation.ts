@@ -2,7 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import type { RawTool } from '../catalogs/tool.ts';
 import type { Policy, Principal } from '../policies/port.ts';
-import { NO_APPROVALS } from './approvals.ts';
+import { createNotice } from './approvals/notice.ts';
+import { ApprovalQueue } from './approvals/queue.ts';
 import type { Served } from './catalog.ts';
 import { Catalog } from './catalog.ts';
 import type { Deps } from './call.ts';
@@ -47,6 +48,7 @@ export class Generation {
   readonly catalog: Catalog;
   readonly deps: Deps;
   readonly #recorder: Recorder | undefined;
+  readonly #approvals: ApprovalQueue;
   #inside = 0;
   #onEmpty: (() => void) | undefined;
 
@@ -75,8 +77,9 @@ export class Generation {
     const standing = joinStanding([runs.standing, byGrants, shared.aside]);
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
+    this.#approvals = approvalsOf(config, shared, this.catalog);
     this.deps = {
-      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), runs, grants, metrics, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: NO_APPROVALS, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), runs, grants, metrics, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: this.#approvals, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {
@@ -109,6 +112,11 @@ export class Generation {
     }
   }
 
+  /** Another takes its place: no call waits for a person any more under this one. */
+  retire(): void {
+    this.#approvals.end();
+  }
+
   /** Resolves when nothing works with it; for the time when another has taken its place. */
   async empty(): Promise<void> {
     if (this.#inside > 0) await new Promise<void>((resolve) => (this.#onEmpty = resolve));
@@ -129,6 +137,16 @@ function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
     known.set(key, value);
     return value;
   };
+}
+
+function approvalsOf(config: Config, { state, audit, digest, redactor, tell, metrics }: Shared, catalog: Catalog): ApprovalQueue {
+  return new ApprovalQueue({
+    settings: config.approvals, state, digest, redactor, now: Date.now, append: (entry) => audit.append(entry),
+    pinOf: ({ server, tool }) => catalog.entries(server).find((entry) => entry.tool.name === tool)?.pin,
+    setOf: (server) => digest(JSON.stringify(catalog.entries(server).map(({ tool, pin }) => [tool.name, pin]))),
+    onAsked: createNotice(tell, Date.now),
+    onWaiting: (change) => metrics.onWaiting(change),
+  });
 }
 
 function recorderOf(config: Config, { log, audit }: Shared): Recorder | undefined {

@@ -34,6 +34,7 @@ interface Durations {
 
 /** Counts ends of calls; a tool that did not resolve is `unknown`, so names from outside make no series. */
 export class Metrics {
+  #waiting = 0;
   readonly #events = new Map<string, number>();
   readonly #calls = new Map<string, Ends>();
   readonly #durations = new Map<string, Durations>();
@@ -54,6 +55,11 @@ export class Metrics {
     if (upstream !== undefined) this.#observe(`tool="${escape(tool)}"`, upstream / 1000);
   }
 
+  /** A call begins or ends to wait for a person. */
+  onWaiting(change: 1 | -1): void {
+    this.#waiting += change;
+  }
+
   /** The page that /metrics serves. */
   text(health: Readonly<Record<string, { state: HealthState; restarts: number }>>, unsettled: number): string {
     const lines = ['# HELP tollgate_calls_total Calls by exposed tool, origin and outcome code.', '# TYPE tollgate_calls_total counter'];
@@ -68,6 +74,7 @@ export class Metrics {
     lines.push('# HELP tollgate_server_events_total What happened to servers.', '# TYPE tollgate_server_events_total counter');
     for (const [key, count] of this.#events) lines.push(`tollgate_server_events_total{${key}} ${count}`);
     lines.push('# HELP tollgate_budget_unsettled Leases whose settling failed and is tried again.', '# TYPE tollgate_budget_unsettled gauge', `tollgate_budget_unsettled ${unsettled}`);
+    lines.push('# HELP tollgate_approvals_waiting Calls that wait for a person.', '# TYPE tollgate_approvals_waiting gauge', `tollgate_approvals_waiting ${this.#waiting}`);
     return `${lines.join('\n')}\n`;
   }
 

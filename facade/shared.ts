@@ -18,6 +18,8 @@ import { openState } from './state/sqlite.ts';
 /** What every generation works with. */
 export interface Shared {
   readonly log: Logger;
+  /** One line for the person who started this process; secrets are redacted. */
+  readonly tell: (line: string) => void;
   readonly redactor: Redactor;
   readonly state: State;
   readonly audit: AuditLog;
@@ -44,7 +46,7 @@ export function openShared(config: Config, { onLog, inspect }: { readonly onLog:
     audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
     const digest = createDigest(readAuditKey(config.state));
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
-    return { log, redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(), aside: new Aside(), gateOf: createGates() };
+    return { log, tell: (line) => onLog(`${redactor.redact(line).value}\n`), redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(), aside: new Aside(), gateOf: createGates() };
   } catch (thrown) {
     void audit?.close();
     void state.close();

@@ -1,4 +1,5 @@
 /** Owns what an audit record says of an act of consent: who decided what about whom; refuses what was shown by having no field for it. */
+import type { ApprovalScope } from '../../policies/port.ts';
 import type { AuditOutcome, AuditPrincipal } from './entry.ts';
 
 /** An act of a person: an approval or a grant, given, refused, used or revoked. */
@@ -12,7 +13,30 @@ export interface ConsentEntry {
   readonly server?: string;
   readonly tool?: string;
   readonly effectDigest?: string;
+  /** Of the approval of a call: what it covers, the beginning of the hash of what was shown, and how often it has been used. */
+  readonly covers?: ApprovalScope;
+  readonly binding?: string;
+  readonly uses?: number;
+  /** Decision id of the call that asked, used it, or was another than the approved one; then what differed, in words of ours. */
+  readonly call?: string;
+  readonly differs?: readonly string[];
   /** Of a grant. */
   readonly scope?: string;
   readonly kind?: string;
+}
+
+/** An act of consent to a server, or the note that one is needed. Tools are counted, never named: names are text of servers. */
+export interface ServerConsentEntry {
+  readonly type: 'consent';
+  readonly event: 'start-approved' | 'tools-approved' | 'any-tools-approved' | 'revoked' | 'disabled' | 'enabled' | 'pending';
+  readonly server: string;
+  readonly outcome: AuditOutcome;
+  /** The owner; absent where the facade itself noted it. */
+  readonly by?: string;
+  /** What was agreed to: hash of what would start, or of the set of tools. */
+  readonly hash?: string;
+  readonly tools?: number;
+  readonly changed?: number;
+  readonly added?: number;
+  readonly removed?: number;
 }

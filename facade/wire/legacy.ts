@@ -30,6 +30,7 @@ export class LegacyDispatch implements Dispatch {
   readonly #options: DispatchOptions;
   /** By the client's own id, in the client's own type: 1 and "1" are two requests. */
   readonly #running = new Map<string | number, AbortController>();
+  readonly #drained = new AbortController();
   #initialized = false;
   #changeTold = false;
   #closed = false;
@@ -65,6 +66,7 @@ export class LegacyDispatch implements Dispatch {
   async close(graceMs: number): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    this.#drained.abort();
     if (this.#running.size > 0 && graceMs > 0) await this.#idle(graceMs);
     for (const abort of this.#running.values()) abort.abort(new TollgateError('CANCELLED', { detail: 'The session ended.' }));
     await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
@@ -132,6 +134,7 @@ export class LegacyDispatch implements Dispatch {
       name,
       args: request.args ?? NO_ARGUMENTS,
       signal,
+      drained: this.#drained.signal,
       ...(meta === undefined ? {} : { meta }),
       ...(token === undefined ? {} : { onProgress }),
     };

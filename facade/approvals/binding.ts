@@ -1,0 +1,89 @@
+/** Owns what an approval is bound to: who calls, what it does, the bytes that will be sent, policy and definition; refuses to take a likeness for the same. */
+import { isDeepStrictEqual } from 'node:util';
+import type { ApprovalScope, Effect, Principal, Reason } from '../../policies/port.ts';
+
+/** Everything that a call must share with the one that a person saw. The name that was called is no part of it (design §3). */
+export interface Binding {
+  readonly principal: Omit<Principal, 'owner'>;
+  readonly effect: Effect;
+  /** Keyed digest of the arguments as they will be sent: the text, so type, order, spelling and defaults count. */
+  readonly args: string;
+  readonly revision: string;
+  /** Of the tool's definition. */
+  readonly pin: string;
+}
+
+/** What makes a binding of a call. */
+export interface Bindable {
+  readonly principal: Principal;
+  readonly effect: Effect;
+  readonly argsText: string;
+  readonly revision: string;
+  readonly pin: string;
+}
+
+type Digest = (text: string) => string;
+
+/** The binding of a call. */
+export function bindingOf(call: Bindable, digest: Digest): Binding {
+  const { id, role, groups, profiles, origin } = call.principal;
+  return { principal: { id, role, groups, profiles, origin }, effect: call.effect, args: digest(`tollgate/approval/args/1\n${call.argsText}`), revision: call.revision, pin: call.pin };
+}
+
+/**
+ * The hash of a binding, 64 hex digits. Keyed, so that nobody finds another call with the same short hash to show; JSON of a list
+ * keeps the parts apart, and the first line keeps it apart from the other digests under this key.
+ */
+export function hashOf({ principal, effect, args, revision, pin }: Binding, digest: Digest): string {
+  const { id, role, groups, profiles, origin } = principal;
+  return digest(`tollgate/approval/call/1\n${JSON.stringify([id, role, groups, profiles, origin, inOrder(effect), args, revision, pin])}`);
+}
+
+/** What a wider approval is for: it stands for one principal and run, under one policy and one set of definitions. */
+export interface Reach {
+  readonly scope: Exclude<ApprovalScope, 'call'>;
+  readonly run: string;
+  /** The rules that asked, for `group`. */
+  readonly rules: readonly string[];
+  /** Of all definitions of the server. */
+  readonly set: string;
+}
+
+/** As `hashOf`, for a wider approval. */
+export function reachHashOf({ principal, effect, revision }: Binding, reach: Reach, digest: Digest): string {
+  const { id, role, groups, profiles, origin } = principal;
+  const rules = reach.scope === 'group' ? [...reach.rules].sort() : [];
+  return digest(`tollgate/approval/reach/1\n${JSON.stringify([id, role, groups, profiles, origin, reach.run, effect.server, reach.scope, rules, revision, reach.set])}`);
+}
+
+/** The most that one approval of this call may cover: of several asking rules the narrowest counts. */
+export function widestOf(reasons: readonly Reason[]): ApprovalScope {
+  const words = reasons.map(({ approval = 'call' }) => approval);
+  if (words.length === 0 || words.includes('call')) return 'call';
+  return words.includes('group') ? 'group' : 'server';
+}
+
+/** What differs between two calls, in words for who asked; empty when nothing does. Arguments are compared by `differencesIn`. */
+export function differences(approved: Binding, asked: Binding): readonly string[] {
+  const said: string[] = [];
+  const compare = (what: string, pick: (binding: Binding) => unknown): void => {
+    if (!isDeepStrictEqual(pick(approved), pick(asked))) said.push(what);
+  };
+  compare('policy has changed since', ({ revision }) => revision);
+  compare('definition of the tool has changed since', ({ pin }) => pin);
+  compare('role, groups, profiles or origin of the caller differ', ({ principal }) => principal);
+  compare('verb differs', ({ effect }) => effect.verb);
+  compare('arguments differ', ({ args }) => args);
+  // The same words may lead elsewhere by now: a link that was exchanged after the approval (TOCTOU).
+  if (said.length === 0) compare('what the arguments lead to differs: a link or a file was exchanged', ({ effect }) => inOrder(effect));
+  return said;
+}
+
+/** The fields in one order, whoever made the object. */
+function inOrder(effect: Effect): readonly unknown[] {
+  const { verb, server, tool, paths, urls, command, spill } = effect;
+  return [
+    verb, server, tool, paths.map(({ argument, path, inside }) => [argument, path, inside]), urls.map(({ argument, url, host, address }) => [argument, url, host, address ?? null]),
+    command === undefined ? null : [command.text, command.opaque, command.words], spill === true,
+  ];
+}

@@ -1,0 +1,44 @@
+/** Owns what a caller reads whose call waits for a person: which request, what to do, and what differs from a call that was approved; refuses to name values. */
+import { TollgateError } from '../../catalogs/errors.ts';
+import { explain, publicReasons } from '../approvals.ts';
+import { differences } from './binding.ts';
+import { whereDiffers } from './compare.ts';
+import type { Approval, Stored } from './item.ts';
+import type { Request } from './request.ts';
+
+/** An approved call of the same principal and tool, and how this one is another. */
+export interface Nearest {
+  readonly item: Approval;
+  readonly differs: readonly string[];
+}
+
+/** The approval that the caller may have meant: the newest of this principal and tool. */
+export function findNearest({ binding, shown }: Request, all: readonly Stored[]): Nearest | undefined {
+  const near = all.filter(({ item }) => item.state === 'approved' && item.scope === 'call' && item.binding.principal.id === binding.principal.id && item.binding.effect.server === binding.effect.server && item.binding.effect.tool === binding.effect.tool);
+  const item = near.at(-1)?.item;
+  if (item === undefined) return undefined;
+  const differs = differences(item.binding, binding).map((words) => (words === 'arguments differ' ? `${words} ${whereDiffers(item.argsText, shown.argsText)}` : words));
+  return differs.length === 0 ? undefined : { item, differs };
+}
+
+/** The refusal of a call whose request is open. `isOver`: another configuration is in force by now. */
+export function refusePending({ call }: Request, { known, isOver, nearest }: { readonly known: Approval; readonly isOver: boolean; readonly nearest?: Nearest }): TollgateError {
+  const { reasons } = call.decision;
+  const other = nearest === undefined ? '' : ` Approval ${nearest.item.id} does not cover it: ${nearest.differs.join('; ')}.`;
+  const why = isOver ? 'The configuration changed while this call waited for approval, so it was not made.' : `A person must approve this call first, so it was not made: ${explain(reasons)}`;
+  return new TollgateError('APPROVAL_REQUIRED', {
+    detail: `${why} Approval id ${known.id}.${other}`,
+    next: isOver ? 'Repeat the same call: it is judged anew.' : `Tell the user: an owner decides with \`tollgate approvals show ${known.id}\`. Repeat the same call, unchanged, after the approval; go on with other work until then.`,
+    data: { approval: known.id, expires: new Date(known.expires).toISOString(), reasons: publicReasons(reasons), ...(nearest === undefined ? {} : { differs: nearest.differs }) },
+  });
+}
+
+/** No request was opened: a person has enough of them. */
+export function refuseFull({ call }: Request, seen: string): TollgateError {
+  const { reasons } = call.decision;
+  return new TollgateError('APPROVAL_REQUIRED', {
+    detail: `A person must approve this call first, so it was not made: ${explain(reasons)} Nobody was asked: ${seen}.`,
+    next: 'Let the user decide those first (`tollgate approvals list`), then call again.',
+    data: { reasons: publicReasons(reasons) },
+  });
+}

@@ -1,0 +1,78 @@
+/** Owns what one call asks of a person: its binding, the keys under which an answer would stand, and what is shown; refuses to keep a registered secret. */
+import { randomInt } from 'node:crypto';
+import type { ApprovalScope, Effect } from '../../policies/port.ts';
+import type { AskedCall } from '../approvals.ts';
+import { mapStrings } from '../output/clean.ts';
+import type { Redactor } from '../output/redact.ts';
+import { bindingOf, hashOf, reachHashOf, widestOf, type Binding } from './binding.ts';
+import type { Approval } from './item.ts';
+
+/** One asked call, bound. */
+export interface Request {
+  readonly call: AskedCall;
+  readonly binding: Binding;
+  /** Hash of the binding, the key of a consent to this call. */
+  readonly hash: string;
+  /** Keys of wider consents that would cover it. */
+  readonly reachKeys: readonly string[];
+  readonly shown: Shown;
+  /** A new request in the state `pending`. */
+  open(now: number, expireMs: number): Approval;
+}
+
+/** The arguments as a person sees them. */
+interface Shown {
+  readonly argsText: string;
+  readonly concealed: number;
+}
+
+/** Without letters and digits that are read for each other; 31 ^ 10 ids. */
+const LETTERS = '23456789abcdefghjkmnpqrstuvwxyz';
+const ID_LENGTH = 10;
+
+/** Binds a call to what it is now. */
+export function bindRequest(call: AskedCall, by: { readonly digest: (text: string) => string; readonly redactor: Redactor; readonly pinOf: (effect: Effect) => string | undefined; readonly setOf: (server: string) => string }): Request {
+  const { effect, argsText, revision, caller, decision } = call;
+  const binding = bindingOf({ principal: caller.principal, effect, argsText, revision, pin: by.pinOf(effect) ?? call.pin }, by.digest);
+  const hash = hashOf(binding, by.digest);
+  const widest = widestOf(decision.reasons);
+  const reach = reachOf();
+  const shown = conceal(argsText, by.redactor);
+  return { call, binding, hash, reachKeys: Object.values(reach), shown, open };
+
+  function reachOf(): Readonly<Partial<Record<ApprovalScope, string>>> {
+    if (widest === 'call') return {};
+    const at = { run: caller.run, rules: decision.reasons.map(({ id }) => id), set: by.setOf(effect.server) };
+    const group = reachHashOf(binding, { ...at, scope: 'group' }, by.digest);
+    return widest === 'group' ? { group } : { group, server: reachHashOf(binding, { ...at, scope: 'server' }, by.digest) };
+  }
+
+  function open(now: number, expireMs: number): Approval {
+    return {
+      id: newId(), state: 'pending', scope: 'call', widest, binding, hash, reach, ...shown,
+      reasons: decision.reasons.map(({ id, message, file, line }) => ({ id, message, ...(file === undefined ? {} : { file }), ...(line === undefined ? {} : { line }) })),
+      session: caller.session.id, run: caller.run, call: caller.decision, asked: now, expires: now + expireMs, uses: 0,
+    };
+  }
+}
+
+function newId(): string {
+  return Array.from({ length: ID_LENGTH }, () => LETTERS[randomInt(LETTERS.length)]).join('');
+}
+
+/** The text stays as it is where it holds no secret; behind escapes that JSON leaves free a secret is found in the strings. */
+function conceal(argsText: string, redactor: Redactor): Shown {
+  if (!redactor.touches(argsText)) return { argsText, concealed: 0 };
+  let concealed = 0;
+  const mask = (text: string): string => {
+    const { value, count } = redactor.redact(text);
+    concealed += count;
+    return count === 0 ? text : value.replaceAll(MASK, '***');
+  };
+  const value: unknown = JSON.parse(argsText);
+  const masked = mapStrings(value, mask);
+  return { argsText: masked === value ? argsText : JSON.stringify(masked), concealed };
+}
+
+/** What the redactor puts in the place of a secret. */
+const MASK = '[redacted]';
