@@ -7,6 +7,8 @@ import { openState } from '../facade/state/sqlite.ts';
 
 /** Call it after the configuration is written and before the facade, or a command in a process of its own, is asked for anything. */
 export async function approveAll(config: Config, names: readonly string[] = [...config.servers.keys()]): Promise<void> {
+  // Where there is nothing to approve, nothing is made: what a first start creates is a subject of tests.
+  if (names.length === 0) return;
   const state = openState(config.state);
   try {
     const consents = new Consents(state, { folder: config.folder, inspect: inspectStart, digest: createDigest(readAuditKey(config.state)) });

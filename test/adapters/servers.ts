@@ -20,7 +20,7 @@ export const HOST: LaunchHost = { workspace: tmpdir(), hidden: [], secrets: () =
 /** Settings of the misbehaving server in one of its modes. */
 export function chaos(mode = 'ok', more: Partial<ServerSettings> = {}): ServerSettings {
   return {
-    name: 'chaos', transport: 'stdio', command: process.execPath, args: [CHAOS, mode], env: {}, headers: {}, isolation: 'direct', approved: true,
+    name: 'chaos', transport: 'stdio', command: process.execPath, args: [CHAOS, mode], env: {}, headers: {}, isolation: 'direct',
     connectTimeoutMs: 5000, maxRetries: 3, reconnectBackoffMs: 1000, ...more,
   };
 }

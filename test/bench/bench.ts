@@ -32,7 +32,6 @@ servers:
     command: ${process.execPath}
     args: [${source('backend.mjs')}, "${tools}"]
     isolation: direct
-    approved: true
     semantics: { "tool-*": read }
 profiles:
   default: { servers: [bench], expose: { tools: [{ tool: bench.tool-0, name: ${current} }, { tool: "bench.tool-*" }] } }

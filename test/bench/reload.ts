@@ -37,7 +37,7 @@ async function measureOne(rules: number, rounds: number): Promise<ReloadTiming> 
   const names = Array.from({ length: Math.ceil(rules / A_FILE) }, (_, file) => `rules-${file}.yaml`);
   const write = (edit: number): void => names.forEach((name, file) => writeFileSync(path.join(folder, name), ruleText(file, Math.min(A_FILE, rules - file * A_FILE), edit)));
   write(0);
-  const servers = Array.from({ length: 10 }, (_, number) => `s${number}: {command: none, isolation: direct, approved: true}`);
+  const servers = Array.from({ length: 10 }, (_, number) => `s${number}: {command: none, isolation: direct}`);
   const file = path.join(folder, 'tollgate.yaml');
   writeFileSync(file, `version: 1\nworkspace: ./work\nstate: ./state\nservers: {${servers.join(', ')}}\nprincipals: [{id: bench, role: agent, profiles: [default], stdio: true}]\nprofiles: {default: {servers: []}}\npolicies: [${names.join(', ')}]\n`);
   const read = () => loadConfig(file, { env: process.env, home: '/nowhere' });

@@ -38,7 +38,7 @@ export async function measureSpawns(rounds: number): Promise<readonly SpawnFigur
 
 function settingsOf(command: string, args: readonly string[], { isolation, workspace }: { isolation: 'direct' | 'sandbox'; workspace: string }): ServerSettings {
   const sandbox = { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 64 } };
-  return { name: 'spawn', transport: 'stdio', command, args, env: {}, cwd: workspace, headers: {}, isolation, approved: true, connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 1000, ...(isolation === 'sandbox' ? { sandbox } : {}) };
+  return { name: 'spawn', transport: 'stdio', command, args, env: {}, cwd: workspace, headers: {}, isolation, connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 1000, ...(isolation === 'sandbox' ? { sandbox } : {}) };
 }
 
 async function runOnce(settings: ServerSettings, host: LaunchHost): Promise<number> {

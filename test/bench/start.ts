@@ -34,7 +34,7 @@ function settingsOf(folder: string, isolation: Isolation): readonly ServerSettin
   const limits = { memoryMb: 1024, processes: 128, fileMb: 1024 };
   const sandbox = { filesystem: { allowRead: [], allowWrite: [folder], denyRead: [] }, network: { allowedDomains: [] }, limits };
   return serversIn(folder).map(([name, args]) => ({
-    name, transport: 'stdio', command: process.execPath, args, env: { HOME: folder }, cwd: folder, headers: {}, isolation, approved: true,
+    name, transport: 'stdio', command: process.execPath, args, env: { HOME: folder }, cwd: folder, headers: {}, isolation,
     connectTimeoutMs: 60_000, maxRetries: 3, reconnectBackoffMs: 1000, ...(isolation === 'sandbox' ? { sandbox } : {}),
   }));
 }

@@ -31,11 +31,17 @@ const RULES = `rules:
 
 let project: Project;
 
-beforeAll(() => {
-  project = new Project();
-  project.write('workspace/README.md', '# Hello\n');
-  project.write('rules.yaml', RULES);
-  project.write('tollgate.yaml', CONFIG);
+function configured(): Project {
+  const made = new Project();
+  made.write('workspace/README.md', '# Hello\n');
+  made.write('rules.yaml', RULES);
+  made.write('tollgate.yaml', CONFIG);
+  return made;
+}
+
+beforeAll(async () => {
+  project = configured();
+  await project.approve();
 });
 afterAll(() => project.remove());
 
@@ -58,10 +64,15 @@ describe('init', () => {
 
 describe('check', () => {
   it('counts what it read, and starts and writes nothing', async () => {
-    const { code, out, err } = await cli(project, ['check']);
-    expect({ code, err }).toEqual({ code: EXIT.ok, err: '' });
-    expect(out).toMatch(/^ok: 1 server, 2 principals, 3 profiles, 7 YAML rules in all, 1 policy source \(revision [0-9a-f]{12}\)\n$/);
-    expect(existsSync(path.join(project.home, '.local'))).toBe(false);
+    const fresh = configured();
+    try {
+      const { code, out, err } = await cli(fresh, ['check']);
+      expect({ code, err }).toEqual({ code: EXIT.ok, err: '' });
+      expect(out).toMatch(/^ok: 1 server, 2 principals, 3 profiles, 7 YAML rules in all, 1 policy source \(revision [0-9a-f]{12}\)\n$/);
+      expect(existsSync(path.join(fresh.home, '.local'))).toBe(false);
+    } finally {
+      fresh.remove();
+    }
   });
 
   it('--json gives the same as data', async () => {
@@ -200,27 +211,30 @@ describe('servers', () => {
 });
 
 describe('when servers are down', () => {
-  const broken = (more = ''): void => void project.write('broken.yaml', `version: 1
+  beforeAll(async () => {
+    project.write('broken.yaml', `version: 1
 workspace: ./workspace
 servers:
   story: ${server(['story-server.mjs'])}
   dead: ${server(['chaos.mjs', 'crash-at-start'])}
   mute: ${server(['chaos.mjs', 'mute'], 'connectTimeoutMs: 400')}
-  gone: {command: no-such-program-here, isolation: direct, approved: true}
-  closed: ${server(['story-server.mjs']).replace('approved: true', 'approved: false')}
+  gone: {command: no-such-program-here, isolation: direct}
+  closed: ${server(['story-server.mjs'])}
 profiles: {default: {servers: [story, dead, mute, gone, closed], expose: {tools: ["story.*", "dead.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-${more}`);
+`);
+    // All but `closed`.
+    await project.approve({ file: 'broken.yaml', names: ['story', 'dead', 'mute', 'gone'] });
+  });
 
   it('servers gives the reason of each, keeps the others, and ends with 5' + verifies('HE-01'), async () => {
-    broken();
     const { code, out, err } = await cli(project, ['servers', '-c', 'broken.yaml']);
     expect(code).toBe(EXIT.server);
     expect(out).toMatch(/^story +healthy/m);
     expect(err).toContain('dead: Server "dead" ended with exit code 7');
     expect(err).toContain('mute: Server "mute" did not answer within 400 ms');
     expect(err).toContain('gone: Server "gone" did not start: its command or its folder was not found');
-    expect(err).toMatch(/^closed: .*approved/m);
+    expect(err).toMatch(/^closed: .*nobody has approved it.*`tollgate approve closed`/m);
     expect(err).not.toContain('story');
     const { servers } = dataOf<{ servers: { name: string; reason: string }[] }>((await cli(project, ['servers', '-c', 'broken.yaml', '--json'])).out);
     expect(servers.filter(({ reason }) => reason !== '').map(({ name }) => name)).toEqual(['dead', 'mute', 'gone', 'closed']);
@@ -240,6 +254,7 @@ ${more}`);
 
   it('a signal ends the wait for a server that hangs, and the server with it', async () => {
     project.write('hangs.yaml', `version: 1\nworkspace: ./workspace\nservers: {mute: ${server(['chaos.mjs', 'mute'], `connectTimeoutMs: 60000, env: {CHAOS_STARTS: ${path.join(project.folder, 'started')}}`)}}\n`);
+    await project.approve({ file: 'hangs.yaml' });
     const running = start(project, ['servers', '-c', 'hangs.yaml']);
     await expect.poll(() => existsSync(path.join(project.folder, 'started')), { timeout: 20_000 }).toBe(true);
     running.stop();

@@ -42,7 +42,7 @@ const CASES: readonly Case[] = [
   { says: 'YAML that is none', file: 'version: 1\nservers: {story: {command: x}\n', code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:\d+:\d+: /] },
   { says: 'a list where a map belongs', file: '- 1\n', code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:1:1: /] },
   { says: 'an empty variable', file: `${PLAIN}servers: {story: {command: x, env: {KEY: "\${env:TOLLGATE_TEST_MISSING}"}}}\n`, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:3:\d+: .*TOLLGATE_TEST_MISSING/] },
-  { says: 'a server that nothing could start', file: `${PLAIN}servers: {story: {approved: true}}\n`, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:3:\d+: .*"story" has neither command nor url/] },
+  { says: 'a server that nothing could start', file: `${PLAIN}servers: {story: {isolation: direct}}\n`, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:3:\d+: .*"story" has neither command nor url/] },
   { says: 'a profile of a server that is missing', file: `${PLAIN}profiles: {default: {servers: [story]}}\n`, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:3:\d+: .*story/] },
   { says: 'a policy file that is missing', file: RULES, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:3:12: .*does not exist/] },
   { says: 'a rules file that is no YAML', file: RULES, files: { 'policies/rules.yaml': 'rules:\n  - {id: a, outcome: allow\n  - b\n' }, code: 'POLICY_INVALID', problems: [/^policies\/rules\.yaml:\d+:\d+: /] },

@@ -70,6 +70,8 @@ function linesOf(text: string): readonly { id?: unknown; result?: unknown; error
 }
 
 describe('run', () => {
+  beforeEach(() => project.approve());
+
   it('serves the client of the SDK, ends with its input, and has printed nothing beside the wire' + verifies('CY-22'), async () => {
     running = start(project, ['run']);
     const client = new Client({ name: 'test', version: '1' });
@@ -122,7 +124,9 @@ describe('run', () => {
     const [record] = dataOf<{ type: string; code: string; executed: string }[]>((await cli(project, ['audit', 'list', '--json'])).out);
     expect(record).toMatchObject({ type: 'outcome', code: 'CANCELLED' });
   });
+});
 
+describe('a start of nobody, or of nothing', () => {
   it.each([
     ['nobody', ['run', '--as', 'nobody'], EXIT.auth, /^IDENTITY: .*\nUse --as with one of: local\.\n$/],
     ['a missing file', ['run', '-c', 'nowhere.yaml'], EXIT.usage, /^CONFIG_INVALID: The configuration is refused\.\nnowhere\.yaml:1:1: .*tollgate init\n/],
@@ -135,6 +139,8 @@ describe('run', () => {
 });
 
 describe('serve', () => {
+  beforeEach(() => project.approve());
+
   /** Starts it, and waits for its address. */
   const serve = async (...argv: readonly string[]): Promise<string> => {
     running = start(project, ['serve', '--json', ...argv], { self: ['/opt/node', '/a b/main.js'] });

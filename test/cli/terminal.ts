@@ -29,7 +29,7 @@ const FIXTURES = path.join(import.meta.dirname, '..', 'fixtures');
 /** A server of a configuration, as a YAML flow map: one of test/fixtures, or any other command. */
 export function server(words: readonly string[], more = ''): string {
   const [script = '', ...args] = words;
-  return `{command: ${JSON.stringify(process.execPath)}, args: ${JSON.stringify([path.join(FIXTURES, script), ...args])}, isolation: direct, approved: true${more === '' ? '' : `, ${more}`}}`;
+  return `{command: ${JSON.stringify(process.execPath)}, args: ${JSON.stringify([path.join(FIXTURES, script), ...args])}, isolation: direct${more === '' ? '' : `, ${more}`}}`;
 }
 
 /** Starts a command in a project. */

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Config, Problem } from '../../facade/config/config.ts';
 import { loadConfig } from '../../facade/config/load.ts';
+import { approveAll } from '../approve.ts';
 
 export type Env = Readonly<Record<string, string | undefined>>;
 
@@ -48,6 +49,11 @@ export class Project {
     const { config, problems } = this.load(yaml, env);
     if (config === undefined) throw new Error(JSON.stringify(problems, null, 1));
     return config;
+  }
+
+  /** Approves servers of a configuration as it stands now; default: all of tollgate.yaml. */
+  async approve({ file = this.file, names, env = {} }: { readonly file?: string; readonly names?: readonly string[]; readonly env?: Env } = {}): Promise<void> {
+    await approveAll(loadConfig(path.resolve(this.folder, file), { env, home: this.home }), names);
   }
 
   remove(): void {

@@ -34,7 +34,6 @@ servers:
   web:
     command: ${process.execPath}
     args: [${REACHING}]
-    approved: true
     sandbox: {filesystem: {allowRead: [${REACHING}]}, network: {allowedDomains: ['localhost:${port}']}, limits: {memoryMb: 512}}
 expose: {tools: [web.*]}
 profiles: {default: {servers: [web]}}

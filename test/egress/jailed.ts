@@ -23,7 +23,7 @@ export async function runJailed(code: string, allowedDomains: readonly string[],
   if (process.getuid?.() === 0) chownSync(workspace, NOBODY, NOBODY);
   const blocked: Blocked[] = [];
   const settings = {
-    name: 'jailed', transport: 'stdio', command: process.execPath, args: ['-e', code], env, headers: {}, cwd: workspace, isolation: 'sandbox', approved: true, connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 1000,
+    name: 'jailed', transport: 'stdio', command: process.execPath, args: ['-e', code], env, headers: {}, cwd: workspace, isolation: 'sandbox', connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 1000,
     sandbox: { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains }, limits: { memoryMb: 512, processes: 64, fileMb: 64 } },
   } as const;
   const started = await launch(settings, {

@@ -23,7 +23,7 @@ async function open(): Promise<void> {
 workspace: ./work
 state: ../state
 servers:
-  tracker: {url: '${guarded.mcp}', approved: true, reconnectBackoffMs: 100}
+  tracker: {url: '${guarded.mcp}', reconnectBackoffMs: 100}
   local: {command: node, args: [x.mjs]}
   written: {url: '${guarded.mcp}', headers: {Authorization: Bearer of-the-owner}}
 expose: {tools: [tracker.*]}

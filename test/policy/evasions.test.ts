@@ -7,9 +7,9 @@ import { Project } from '../config/project.ts';
 
 const CONFIG = `
 servers:
-  bank: {url: "https://bank.example/mcp", approved: true, semantics: {transfer: write, balance: read}}
-  web: {url: "https://web.example/mcp", approved: true, semantics: {fetch: {verb: read, urls: [url]}}}
-  fs: {url: "https://fs.example/mcp", approved: true, semantics: {read_file: {verb: read, paths: [path]}, run: {verb: execute, command: command}}}
+  bank: {url: "https://bank.example/mcp", semantics: {transfer: write, balance: read}}
+  web: {url: "https://web.example/mcp", semantics: {fetch: {verb: read, urls: [url]}}}
+  fs: {url: "https://fs.example/mcp", semantics: {read_file: {verb: read, paths: [path]}, run: {verb: execute, command: command}}}
 profiles: {default: {servers: [bank, web, fs]}, guest: {servers: [bank]}, ci: {servers: [bank]}}
 expose: {tools: [bank.*, web.*, fs.*, {tool: bank.transfer, name: pay}]}
 principals:

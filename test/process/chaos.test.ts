@@ -27,18 +27,19 @@ function tollgate(...argv: readonly string[]): Child {
   return child;
 }
 
-beforeEach(() => {
+beforeEach(async () => {
   project = new Project();
   project.write('workspace/README.md', '# Hello\n');
   const servers = Object.keys(SERVERS).map((mode) => `  ${mode}: ${server(['chaos.mjs', mode], 'connectTimeoutMs: 2500')}\n`).join('');
   project.write('tollgate.yaml', `version: 1
 workspace: ./workspace
 servers:
-${servers}  missing: {command: no-such-program-here, isolation: direct, approved: true}
+${servers}  missing: {command: no-such-program-here, isolation: direct}
 limits: {connections: 12}
 profiles: {default: {servers: [missing, ${Object.keys(SERVERS).join(', ')}], expose: {primitives: workspace, tools: [${Object.keys(SERVERS).map((mode) => `"${mode}.*"`).join(', ')}]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 `);
+  await project.approve();
 });
 afterEach(async () => {
   await Promise.all(children.splice(0).map((child) => child.kill('SIGKILL')));

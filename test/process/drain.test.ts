@@ -28,6 +28,7 @@ servers: {chaos: ${server(['chaos.mjs', mode], `env: {CHAOS_LOG: ${path.join(pro
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 `);
+  await project.approve();
   child = new Child(project, ['run']);
   await child.hello();
   await child.ask('tools/list');

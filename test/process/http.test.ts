@@ -47,6 +47,7 @@ profiles: {p: {servers: [chaos], expose: {tools: ["chaos.echo"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 listen: {port: 0}
 `);
+  await project.approve({ env: { REMOTE_TOKEN: 'a-token-of-somebody-else' } });
   child = new Child(project, ['serve', '--json'], { env: { REMOTE_TOKEN: 'a-token-of-somebody-else' } });
   const { url: address, tokenFile } = JSON.parse(await child.firstLine()) as { url: string; tokenFile: string };
   url = new URL(address);

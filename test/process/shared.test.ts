@@ -26,10 +26,11 @@ async function run(): Promise<Child> {
 
 const codeOf = ({ result }: Reply): unknown => result?._meta?.['tollgate/code'] ?? 'ok';
 
-beforeEach(() => {
+beforeEach(async () => {
   project = new Project();
   project.write('workspace/README.md', '# Hello\n');
   project.write('tollgate.yaml', CONFIG);
+  await project.approve();
 });
 afterEach(async () => {
   await Promise.all(children.splice(0).map((child) => child.kill('SIGKILL')));

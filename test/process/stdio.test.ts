@@ -20,7 +20,7 @@ function run(...argv: readonly string[]): Child {
 }
 
 /** Two servers that tell their pids: one that keeps to the protocol, one of the given mode. */
-function configure(mode: string): void {
+async function configure(mode: string): Promise<void> {
   const chaos = (name: string): string => server(['chaos.mjs', name], `env: {CHAOS_STARTS: ${started}}`);
   project.write('tollgate.yaml', `version: 1
 workspace: ./workspace
@@ -29,11 +29,12 @@ servers: {good: ${chaos('ok')}, other: ${chaos(mode)}}
 profiles: {default: {servers: [good, other], expose: {primitives: workspace, tools: ["good.*", "other.echo", "other.noisy", "other.flood"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 `);
+  await project.approve();
 }
 
 /** A child that has both servers running, and a shell session; gives all their pids. */
 async function busy(mode = 'ok'): Promise<{ readonly child: Child; readonly pids: readonly number[] }> {
-  configure(mode);
+  await configure(mode);
   const child = run();
   await child.hello();
   await child.ask('tools/list');
@@ -93,7 +94,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
   });
 
   it('comes while it waits for a server that never answers', async () => {
-    configure('mute');
+    await configure('mute');
     const child = run();
     await child.hello();
     void child.ask('tools/list');
@@ -104,7 +105,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
   });
 
   it('comes with a signal while it starts', async () => {
-    configure('ok');
+    await configure('ok');
     const child = run();
     await expect.poll(() => child.err, { timeout: 20_000, interval: 5 }).not.toBe('');
     expect((await child.kill('SIGTERM')).code).toBe(0);
@@ -124,7 +125,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
 
 describe('stdout' + verifies('CY-22', 'CY-25'), () => {
   it.each(['noise', 'stderr-flood', 'asks'])('is the wire alone beside a server with %s, with the log at its loudest', async (mode) => {
-    configure(mode);
+    await configure(mode);
     const child = run();
     await child.hello();
     await child.ask('tools/list');
@@ -141,7 +142,7 @@ describe('stdout' + verifies('CY-22', 'CY-25'), () => {
   });
 
   it('holds a client of the SDK, spawned by itself, to the end', async () => {
-    configure('ok');
+    await configure('ok');
     const client = new Client({ name: 'test', version: '1' });
     const transport = new StdioClientTransport({ command: process.execPath, args: [MAIN, 'run', '--config', project.file], env: { PATH: process.env['PATH'] ?? '', HOME: project.home }, stderr: 'ignore' });
     await client.connect(transport);

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { members } from '../../adapters/rpc/json.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
-import { startFacade, type TestFacade } from '../stories/facade.ts';
+import { startFacade, type StartOptions, type TestFacade } from '../stories/facade.ts';
 
 const program = path.join(import.meta.dirname, '..', 'fixtures', 'raw-server.mjs');
 
@@ -57,23 +57,23 @@ export const ACT = tool('act');
 export const allow = (...servers: readonly string[]): unknown => ({ id: 'all', outcome: 'allow', when: { servers } });
 
 /** Rest of tollgate.yaml as a value: JSON is YAML. `principals` default to one, `me`, which sees all tools of all servers. */
-export async function startRaw(servers: Readonly<Record<string, RawServer>>, rest: Readonly<Record<string, unknown>> = {}, env: Record<string, string> = {}): Promise<RawFacade> {
+export async function startRaw(servers: Readonly<Record<string, RawServer>>, rest: Readonly<Record<string, unknown>> = {}, env: Record<string, string> = {}, more: Pick<StartOptions, 'approved'> = {}): Promise<RawFacade> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-raw-'));
   const names = Object.keys(servers);
   const file = (name: string, kind: string): string => path.join(folder, `${name}.${kind}`);
   const redefine = (name: string, { tools = [], lists = [tools], answers = {} }: RawServer): void => writeFileSync(file(name, 'json'), JSON.stringify({ lists, answers }));
   for (const [name, server] of Object.entries(servers)) redefine(name, server);
   const entries = names.map((name) => [name, {
-    command: process.execPath, args: [program, file(name, 'json'), file(name, 'log')], isolation: 'direct', approved: true, connectTimeoutMs: 30_000, ...servers[name]?.settings,
+    command: process.execPath, args: [program, file(name, 'json'), file(name, 'log')], isolation: 'direct', connectTimeoutMs: 30_000, ...servers[name]?.settings,
   }]);
   const config = {
-    version: 1, workspace: './workspace', state: './state', servers: Object.fromEntries(entries), limits: { connections: 32, servers: 64 },
+    version: 1, workspace: './workspace', state: './state', approvals: { waitMs: 0 }, servers: Object.fromEntries(entries), limits: { connections: 32, servers: 64 },
     principals: [{ id: 'me', profiles: ['all'], stdio: true }],
     profiles: { all: { servers: names, expose: { primitives: {}, tools: names.map((name) => `${name}.*`) } } },
     // How commands are isolated is not the subject here.
     bash: { isolation: 'direct' }, rules: [allow(...names)], ...rest,
   };
-  const facade = await startFacade(JSON.stringify(config), { folder, env });
+  const facade = await startFacade(JSON.stringify(config), { folder, env, ...more });
   const log = (name: string): readonly string[] => (existsSync(file(name, 'log')) ? readFileSync(file(name, 'log'), 'utf8').split('\n').slice(0, -1) : []);
   const lines = (name: string): readonly string[] => log(name).filter((line) => !line.startsWith('#'));
   return {

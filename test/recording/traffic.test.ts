@@ -33,6 +33,7 @@ function config(more = '', recording = '{ mode: on, keep: 1h }'): string {
   return `version: 1
 workspace: ./workspace
 state: ./state
+approvals: {waitMs: 0}
 recording: ${recording}
 servers:
   story:
@@ -40,7 +41,6 @@ servers:
     args: [${server}]
     env: { STORY_KEY: "\${STORY_KEY}" }
     isolation: direct
-    approved: true
     connectTimeoutMs: 20000
     semantics: { open: { verb: destructive, paths: [path, paths] }, fetch: { verb: destructive, urls: [url] }, wipe: destructive, count: destructive, ${READS.map((tool) => `${tool}: read`).join(', ')} }
 principals:

@@ -10,6 +10,7 @@ import { principalForStdio } from '../../facade/config/identity.ts';
 import { loadConfig } from '../../facade/config/load.ts';
 import type { Session } from '../../facade/facade.ts';
 import { assemble } from '../../facade/main.ts';
+import { approveAll } from '../approve.ts';
 
 /** A record of the audit. */
 export type Recorded = Readonly<Record<string, unknown>>;
@@ -33,6 +34,7 @@ export class Reloadable {
   }
 
   async start(): Promise<this> {
+    await this.approve();
     this.assembled = await assemble(this.read(), {});
     return this;
   }
@@ -48,6 +50,11 @@ export class Reloadable {
 
   read(): Config {
     return loadConfig(this.at('tollgate.yaml'), { env: this.env, home: '/home/nobody-at-all' });
+  }
+
+  /** Approves the servers of the configuration as it stands now. */
+  async approve(): Promise<void> {
+    await approveAll(this.read());
   }
 
   reload(listening = false): Promise<readonly string[]> {

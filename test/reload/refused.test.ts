@@ -159,7 +159,7 @@ describe('sessions', () => {
     facade.env['OLD'] = 'old-secret-value';
     facade.env['NEW'] = 'new-secret-value';
     facade.write('workspace/keys.txt', 'old-secret-value and new-secret-value');
-    const withHeader = (name: string): string => configure(`servers: {far: {url: "https://far.example/mcp", approved: true, headers: {Authorization: "\${env:${name}}"}}}\n`);
+    const withHeader = (name: string): string => configure(`servers: {far: {url: "https://far.example/mcp", headers: {Authorization: "\${env:${name}}"}}}\n`);
     for (const name of ['OLD', 'NEW']) {
       facade.write('tollgate.yaml', withHeader(name));
       await facade.reload();

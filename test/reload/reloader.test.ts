@@ -78,9 +78,9 @@ describe('an edit', () => {
   });
 
   it('brings notices that are new, and does not repeat the others', async () => {
-    facade.write('tollgate.yaml', configure('servers: {one: {command: /bin/true, isolation: direct, approved: true}}\nprofiles: {default: {servers: [one]}}\n'));
+    facade.write('tollgate.yaml', configure('servers: {one: {command: /bin/true, isolation: direct}}\nprofiles: {default: {servers: [one]}}\n'));
     await start();
-    facade.write('tollgate.yaml', configure('servers: {one: {command: /bin/true, isolation: direct, approved: true}, two: {command: /bin/true, isolation: direct, approved: true}}\nprofiles: {default: {servers: [one, two]}}\n'));
+    facade.write('tollgate.yaml', configure('servers: {one: {command: /bin/true, isolation: direct}, two: {command: /bin/true, isolation: direct}}\nprofiles: {default: {servers: [one, two]}}\n'));
     await reloader.now();
     expect(told.slice(-1)).toEqual([expect.stringContaining('one, two')]);
     const known = told.length;

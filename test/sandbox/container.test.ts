@@ -138,7 +138,7 @@ async function start(more: Partial<ServerSettings> = {}): ReturnType<typeof impo
   const { sandbox } = contained();
   return launch({
     name: 'tickets', transport: 'stdio', command: 'node', args: ['/app/index.js'], env: { TOKEN: '${secret:token}' }, headers: {}, isolation: 'container', sandbox: { ...sandbox, image: 'example/tickets:1' },
-    approved: true, connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 100, ...more,
+    connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 100, ...more,
   }, host);
 }
 

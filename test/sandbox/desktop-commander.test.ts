@@ -20,7 +20,7 @@ beforeAll(async () => {
   one = await startFacade(`version: 1
 workspace: ./workspace
 state: ./state
-servers: {desktop: {command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(SCRIPT)}], mapping: desktop-commander, approved: true, connectTimeoutMs: 60000}}
+servers: {desktop: {command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(SCRIPT)}], mapping: desktop-commander, connectTimeoutMs: 60000}}
 principals: [{id: wrapped, stdio: true, profiles: [wrapped]}, {id: group, stdio: true, profiles: [group]}]
 profiles:
   wrapped: {expose: {primitives: desktop}}

@@ -62,7 +62,7 @@ describe('tollgate doctor', () => {
   });
 
   it('names what is missing with the command that installs it, and ends with 1', async () => {
-    write('servers: {a: {command: x, approved: true, sandbox: {network: {allowedDomains: [a.example]}}}, b: {command: y, approved: true, isolation: container, sandbox: {image: z}}}\n');
+    write('servers: {a: {command: x, sandbox: {network: {allowedDomains: [a.example]}}}, b: {command: y, isolation: container, sandbox: {image: z}}}\n');
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
     pathWithout(folder, ['bwrap', 'socat', 'rg']);
     const report = await examine();

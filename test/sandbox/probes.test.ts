@@ -46,7 +46,7 @@ afterAll(() => {
 function settingsFor(plant: Plant): ServerSettings {
   const { workspace, own } = plant;
   return {
-    name: 'prober', transport: 'stdio', command: process.execPath, args: [PROBES], env: { OWN: own }, headers: {}, approved: true,
+    name: 'prober', transport: 'stdio', command: process.execPath, args: [PROBES], env: { OWN: own }, headers: {},
     connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 100, cwd: workspace,
     sandbox: {
       filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [path.join(workspace, 'keys')] }, network: { allowedDomains: [] },

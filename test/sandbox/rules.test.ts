@@ -53,6 +53,7 @@ async function start(rules: string, { more = '', files = {}, workspace: name = '
   const config = `version: 1
 workspace: ${name}
 state: ${state}
+approvals: {waitMs: 0}
 principals:
   - {id: ada, role: developer, stdio: true}
   - {id: bot, role: agent, stdio: true}
@@ -223,7 +224,7 @@ createInterface({ input: process.stdin }).on('line', async (line) => {
 `;
 
 const servers = (sandbox: string): string => `servers:
-  x: {command: node, args: [index.mjs], cwd: server, approved: true, sandbox: ${sandbox}}
+  x: {command: node, args: [index.mjs], cwd: server, sandbox: ${sandbox}}
 profiles: {default: {servers: [x]}}
 expose: {tools: ["x.*"]}
 `;

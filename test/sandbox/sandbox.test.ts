@@ -33,7 +33,7 @@ type Given = Partial<SandboxSettings['filesystem']> & { readonly domains?: reado
 function settings(words: readonly string[], { domains = [], limits, ...filesystem }: Given = {}): ServerSettings {
   const [command = '', ...args] = words;
   return {
-    name: 'one', transport: 'stdio', command, args, env: {}, headers: {}, approved: true, connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 100,
+    name: 'one', transport: 'stdio', command, args, env: {}, headers: {}, connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 100,
     sandbox: { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [], ...filesystem }, network: { allowedDomains: domains }, limits: { memoryMb: 256, processes: 64, fileMb: 16, ...limits } },
   };
 }

@@ -36,7 +36,7 @@ function open(name: string, script: string, args: (root: string) => readonly str
   const pool = new ServerPool({ servers: 1, connections: 1 }, { host, onStderr: () => undefined, grace: { closeMs: 500, termMs: 2000 } });
   pools.push(pool);
   const inner = pool.add({
-    name, transport: 'stdio', command: process.execPath, args: [path.join(MODULES, script), ...args(root)], env: { HOME: home }, headers: {}, approved: true,
+    name, transport: 'stdio', command: process.execPath, args: [path.join(MODULES, script), ...args(root)], env: { HOME: home }, headers: {},
     connectTimeoutMs: 60_000, maxRetries: 0, reconnectBackoffMs: 100,
     sandbox: { filesystem: { allowRead: [], allowWrite: [root, home], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 64 } },
   });

@@ -70,7 +70,7 @@ describe.each(['direct', 'sandbox'] as const)('a run with servers in isolation %
     const work = path.join(project.folder, 'work');
     mkdirSync(work);
     if (process.getuid?.() === 0) chownSync(work, NOBODY, NOBODY);
-    const entry = (env: string): string => `{command: ${process.execPath}, args: [${LEAKY}], env: {${env}}, isolation: ${isolation}, approved: true${isolation === 'sandbox' ? `, sandbox: {filesystem: {allowRead: [${LEAKY}]}, limits: {memoryMb: 512}}` : ''}}`;
+    const entry = (env: string): string => `{command: ${process.execPath}, args: [${LEAKY}], env: {${env}}, isolation: ${isolation}${isolation === 'sandbox' ? `, sandbox: {filesystem: {allowRead: [${LEAKY}]}, limits: {memoryMb: 512}}` : ''}}`;
     project.write('tollgate.yaml', `version: 1
 workspace: ./work
 state: ../state
@@ -81,13 +81,14 @@ servers:
   leaky: ${entry("SECRET_A: '${secret:of.vault}', SECRET_B: '${secret:of.env}', SECRET_C: 'x ${secret:of.exec}'")}
   other: ${entry('PLAIN: nothing')}
   missing: ${entry("SECRET_D: '${secret:nowhere}'")}
-  web: {url: 'http://127.0.0.1:${(web.address() as AddressInfo).port}/mcp', headers: {X-Token: 'Bearer \${secret:of.header}'}, approved: true}
+  web: {url: 'http://127.0.0.1:${(web.address() as AddressInfo).port}/mcp', headers: {X-Token: 'Bearer \${secret:of.header}'}}
 expose: {primitives: workspace, tools: [leaky.*, other.*, missing.*, web.*]}
 profiles: {default: {servers: [leaky, other, missing, web]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
 `);
     await pipeValue(project, 'of.vault', VALUES.vault);
     await pipeValue(project, 'of.header', VALUES.header);
+    await project.approve({ env: { PLANTED: VALUES.env } });
     const child = new Child(project, ['run'], { env: { PLANTED: VALUES.env, TOLLGATE_LOG: 'debug' } });
     await child.hello();
     const list = await child.ask('tools/list');

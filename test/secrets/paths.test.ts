@@ -23,16 +23,17 @@ describe('a run in which everything fails', () => {
 workspace: ./work
 state: ../state
 servers:
-  gone: {command: /nonexistent/program, isolation: direct, approved: true, ${ENV}}
-  homeless: {command: node, cwd: /nonexistent/folder, isolation: direct, approved: true, ${ENV}}
+  gone: {command: /nonexistent/program, isolation: direct, ${ENV}}
+  homeless: {command: node, cwd: /nonexistent/folder, isolation: direct, ${ENV}}
   exits: ${server(['chaos.mjs', 'exit-before'], ENV)}
   quiet: ${server(['chaos.mjs', 'mute'], `connectTimeoutMs: 300, ${ENV}`)}
   works: ${server(['chaos.mjs', 'ok'], ENV)}
-  jailed: {command: /nonexistent/program, isolation: sandbox, approved: true, ${ENV}}
+  jailed: {command: /nonexistent/program, isolation: sandbox, ${ENV}}
 expose: {primitives: workspace, tools: [gone.*, homeless.*, exits.*, quiet.*, works.*, jailed.*]}
 profiles: {default: {servers: [gone, homeless, exits, quiet, works, jailed]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
 `);
+    await project.approve();
     const child = new Child(project, ['run']);
     await child.hello();
     await child.ask('tools/list');

@@ -173,7 +173,7 @@ describe('token passthrough', () => {
     const remote = await capture();
     const facade: TestFacade = await startFacade(JSON.stringify({
       version: 1, workspace: './workspace', state: './state', listen: { port: 0 },
-      servers: { far: { transport: 'http', url: remote.url, approved: true, headers: { authorization: 'Bearer ${FAR_TOKEN}' } } },
+      servers: { far: { transport: 'http', url: remote.url, headers: { authorization: 'Bearer ${FAR_TOKEN}' } } },
       principals: [{ id: 'me', profiles: ['all'], stdio: true }], profiles: { all: { servers: ['far'], expose: { primitives: {}, tools: ['far.*'] } } }, rules: [allow('far')],
     }), { env: { FAR_TOKEN: 'far-token-of-the-server' } });
     closers.push(() => facade.close());

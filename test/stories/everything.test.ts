@@ -22,7 +22,6 @@ servers:
     command: ${process.execPath}
     args: [${everything}, stdio]
     isolation: direct
-    approved: true
     connectTimeoutMs: 20000
     semantics: { "get-*": read, echo: read }
     ${parts.tools ?? ''}
@@ -30,7 +29,6 @@ servers:
     command: ${process.execPath}
     args: [${story}]
     isolation: direct
-    approved: true
     connectTimeoutMs: 20000
     semantics: { echo: read }
 principals: ${parts.principals}

@@ -10,6 +10,7 @@ import { principalForStdio } from '../../facade/config/identity.ts';
 import { loadConfig } from '../../facade/config/load.ts';
 import type { Session } from '../../facade/facade.ts';
 import { assemble } from '../../facade/main.ts';
+import { approveAll } from '../approve.ts';
 
 /** What a call answered, either way. */
 export interface Answer {
@@ -36,8 +37,19 @@ export interface TestFacade {
   close(): Promise<void>;
 }
 
-/** Starts a facade in a new folder. `files` are written beside tollgate.yaml; a folder `workspace` is always there. */
-export async function startFacade(config: string, options: { files?: Record<string, string>; env?: Record<string, string>; folder?: string } = {}): Promise<TestFacade> {
+/** How a facade of a test is started. */
+export interface StartOptions {
+  /** Written beside tollgate.yaml; a folder `workspace` is always there. */
+  readonly files?: Record<string, string>;
+  readonly env?: Record<string, string>;
+  /** Default: a new one, removed at the end. */
+  readonly folder?: string;
+  /** Servers that somebody has approved; default: all. */
+  readonly approved?: readonly string[];
+}
+
+/** Starts a facade over a configuration. */
+export async function startFacade(config: string, options: StartOptions = {}): Promise<TestFacade> {
   const folder = options.folder ?? mkdtempSync(path.join(tmpdir(), 'tollgate-test-'));
   mkdirSync(path.join(folder, 'workspace'), { recursive: true });
   for (const [name, text] of Object.entries({ ...options.files, 'tollgate.yaml': config })) {
@@ -45,6 +57,7 @@ export async function startFacade(config: string, options: { files?: Record<stri
     writeFileSync(path.join(folder, name), text);
   }
   const loaded = load(path.join(folder, 'tollgate.yaml'), { ...process.env, ...options.env });
+  await approveAll(loaded, options.approved);
   const assembled = await assemble(loaded, {});
   const { gateway } = assembled;
   return {

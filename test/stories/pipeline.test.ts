@@ -32,11 +32,11 @@ function config(transport: string): string {
   return `version: 1
 workspace: ./workspace
 state: ./state
+approvals: { waitMs: 0 }
 servers:
   story:
     ${transport}
     isolation: direct
-    approved: true
     connectTimeoutMs: 20000
     timeoutMs: 600
     hardTimeoutMs: 600

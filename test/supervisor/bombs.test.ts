@@ -18,7 +18,7 @@ beforeEach(async () => {
   chmodSync(folder, 0o755);
   // As root, servers are given the rights of the workspace's owner, who must be somebody else.
   if (process.getuid?.() === 0) chownSync(path.join(folder, 'workspace'), 4711, 4711);
-  const server = (more: string): string => `{command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(CHAOS)}], env: {CHAOS_BOMBS: "yes"}, approved: true, isolation: sandbox, ${more}}`;
+  const server = (more: string): string => `{command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(CHAOS)}], env: {CHAOS_BOMBS: "yes"}, isolation: sandbox, ${more}}`;
   one = await startFacade(`version: 1
 workspace: ./workspace
 state: ./state

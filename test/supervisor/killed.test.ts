@@ -47,6 +47,7 @@ limits: {connections: 8}
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 `);
+      await project.approve();
       // Where in its work each is killed, in milliseconds after the first reply.
       const moments = fc.sample(fc.integer({ min: 0, max: 25 }), RUNS);
       const ids: string[] = [];

@@ -26,6 +26,7 @@ rules: [{id: all, outcome: allow, when: {}}]
 }
 
 async function run(): Promise<Child> {
+  await project.approve();
   const child = new Child(project, ['run']);
   children.push(child);
   await child.hello();

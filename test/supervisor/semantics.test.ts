@@ -22,6 +22,7 @@ async function facade(servers: string, rules: string): Promise<TestFacade> {
   const made = await startFacade(`version: 1
 workspace: ./workspace
 state: ./state
+approvals: {waitMs: 0}
 servers: {${servers}}
 principals: [{id: alice, stdio: true}]
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}

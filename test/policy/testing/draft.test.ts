@@ -6,7 +6,7 @@ import { cli, dataOf, server } from '../../cli/terminal.ts';
 import { Project } from '../../config/project.ts';
 
 const CONFIG = `servers:
-  files: {command: x, isolation: direct, approved: true, mapping: desktop-commander}
+  files: {command: x, isolation: direct, mapping: desktop-commander}
   story: ${server(['story-server.mjs'], 'semantics: {get_*: {verb: read, paths: [file]}, put: write}')}
 profiles:
   default: {servers: [story], expose: {tools: [{tool: story.put, name: store, pins: {mode: safe}}, story.*]}}

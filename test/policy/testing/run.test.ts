@@ -21,7 +21,7 @@ const RULES = `rules:
 `;
 const CONFIG = `policies: [policies/rules.yaml]
 principals: [{id: mia, role: developer}, {id: tom, role: guest}]
-servers: {tracker: {url: "https://tracker.example/mcp", approved: true, semantics: {get_*: read}}}
+servers: {tracker: {url: "https://tracker.example/mcp", semantics: {get_*: read}}}
 profiles: {default: {servers: [tracker]}}
 expose: {tools: [{tool: tracker.get_issue, name: issue, pins: {full: false}}]}
 budgets: [{id: few, scope: run, calls: 3}]

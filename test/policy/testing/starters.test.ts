@@ -10,7 +10,7 @@ const FOLDER = path.join(packageRoot(), 'policies', 'starter');
 const STARTERS = readdirSync(FOLDER).filter((name) => !name.endsWith('_suite.yaml')).map((name) => name.replace('.yaml', '')).sort();
 const SERVERS = `
 servers:
-  tracker: {url: "https://tracker.example/mcp", approved: true, semantics: {get_*: read, create_*: write}}
+  tracker: {url: "https://tracker.example/mcp", semantics: {get_*: read, create_*: write}}
 profiles: {default: {servers: [tracker]}}
 expose: {tools: [tracker.*]}
 `;
