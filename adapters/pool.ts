@@ -81,6 +81,11 @@ export class ServerPool {
     }
   }
 
+  /** What may be shown of these is another thing now. */
+  relist(names: ReadonlySet<string>): void {
+    for (const server of this.all()) if (names.has(server.name)) server.forgetTools();
+  }
+
   /** Another process needs a connection: the idle one longest unused ends, if there is one. */
   yieldOne(): Promise<void> {
     return this.slots.yieldOne();

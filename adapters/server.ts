@@ -11,16 +11,14 @@ import { Keeper } from './keeper.ts';
 import type { KeeperParts } from './keeper.ts';
 import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
 import type { UpstreamSession } from './session.ts';
-import { startRefusal } from './settings.ts';
-import type { AdapterOptions, Lifetime, ServerSettings } from './settings.ts';
+import { startRefusal, type AdapterOptions, type Lifetime, type ServerSettings } from './settings.ts';
 import { ToolCache } from './tool-cache.ts';
 import { Usage } from './usage.ts';
 
 /** What a server is made of: its settings, the shared slots, and how its connections are made. */
 export type ServerParts = Pick<KeeperParts, 'settings' | 'slots' | 'options' | 'connect'>;
 
-const LIST_PAGE_MS = 30_000;
-const RETIRE_POLL_MS = 50;
+const [LIST_PAGE_MS, RETIRE_POLL_MS] = [30_000, 50];
 const DEFAULTS = { livenessMs: 5000, idleMs: 60_000 };
 
 /** A server by stdio, Streamable HTTP or SSE. After `stop` only `start` connects it again. */
@@ -80,6 +78,8 @@ export class UpstreamServer implements ServerAdapter {
       if (this.options.halted !== undefined) this.obey(await this.options.halted(this.name));
       const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
       if (this.settings.trust === 'internal') refuseUnoffered(call.tool, await this.listTools(call.signal));
+      const refusal = await this.options.admits?.(this.name, call.tool, () => this.listTools(call.signal));
+      if (refusal !== undefined) throw refusal;
       this.usage.noteCall(call.scope);
       return await attempt(call, { server: this.name, session, onEvent: this.options.onEvent, onTimeout: () => void this.probe(session) });
     } finally {
@@ -143,7 +143,7 @@ export class UpstreamServer implements ServerAdapter {
     this.halted = refusal;
     const id = this.keeper.kill(refusal, refusal.data['killed'] === true ? 'was ended by the kill switch' : 'was ended, because it may not run any more');
     if (id !== undefined) this.tell({ event: 'killed' }, id);
-    this.forgetTools();
+    if (id !== undefined || refusal.data['killed'] === true) this.forgetTools();
   }
 
   lift(): void {
@@ -178,7 +178,7 @@ export class UpstreamServer implements ServerAdapter {
     return connector.endIfDeaf(session, this.options.livenessMs ?? DEFAULTS.livenessMs);
   }
 
-  private forgetTools(renewed?: 'renewed'): void {
+  forgetTools(renewed?: 'renewed'): void {
     this.tools.forget();
     this.listener(renewed);
   }

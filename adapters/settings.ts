@@ -1,6 +1,7 @@
 /** Owns what an adapter must be told of a server; refuses settings that cannot start whatever anybody says. */
 import type { Confinement } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
+import type { RawTool } from '../catalogs/tool.ts';
 import type { OnEvent } from './events.ts';
 import type { LaunchHost } from './launch.ts';
 
@@ -115,6 +116,8 @@ export interface AdapterOptions {
   readonly halted?: (name: string) => Promise<TollgateError | undefined>;
   /** Why exactly these settings may not start: asked last before each start, with the very object that is then started. */
   readonly consent?: (settings: ServerSettings) => Promise<TollgateError | undefined>;
+  /** Why a tool may not be called as the server defines it now, asked before each call; `list` is what it lists now. */
+  readonly admits?: (name: string, tool: string, list: () => Promise<readonly RawTool[]>) => Promise<TollgateError | undefined>;
   /** Absent: the cap holds for this process alone. */
   readonly shared?: SharedSlots;
   /** Names the facade's process in the environment of direct servers, so that a later one finds what it left behind. No `/`. */

@@ -14,6 +14,13 @@ export function pinOf(tools: readonly RawTool[]): string {
   return `sha256:${createHash('sha256').update(`tollgate-tools\0${1}\0${canonicalJson(sorted)}`).digest('hex')}`;
 }
 
+/** What each tool of a list is defined as, by name. A name that stands there twice is defined by both. */
+export function pinsOf(tools: readonly RawTool[]): ReadonlyMap<string, string> {
+  const same = new Map<string, readonly RawTool[]>();
+  for (const tool of tools) same.set(tool.name, [...(same.get(tool.name) ?? []), tool]);
+  return new Map([...same].map(([name, definitions]) => [name, pinOf(definitions)]));
+}
+
 /** JSON with keys in order; for values that came from JSON. */
 export function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join()}]`;

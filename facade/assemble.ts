@@ -1,5 +1,6 @@
 /** Owns how a configuration becomes a running facade, and how the next one takes its place; knows implementations by their ports alone. */
 import path from 'node:path';
+import type { Inspect } from '../adapters/port.ts';
 import { asTollgateError, TollgateError, type ErrorCode } from '../catalogs/errors.ts';
 import type { Policy } from '../policies/port.ts';
 import type { Assemble, Assembled } from './assembled.ts';
@@ -14,6 +15,8 @@ import { appendQuietly, closeShared, openShared, registerSecrets, type Shared } 
 export interface Implementations {
   /** `busy`: calls are served meanwhile, and must not be held up. */
   readonly loadPolicy: (config: Config, options: { readonly opa?: string; readonly busy: boolean }) => Promise<Policy>;
+  /** Looks at the files that a server would run. */
+  readonly inspect: Inspect;
   /** `current` is the configuration of now, for what is started later. */
   readonly openBackends: (shared: Shared, current: () => Config) => BackendMakers;
 }
@@ -23,7 +26,7 @@ type Options = Parameters<Assemble>[1];
 /** Makes `assemble` (see Assemble in facade/assembled.ts) from the implementations. */
 export function createAssemble(make: Implementations): Assemble {
   return async (config, options) => {
-    const shared = openShared(config, options.onLog ?? (() => undefined));
+    const shared = openShared(config, { onLog: options.onLog ?? (() => undefined), inspect: make.inspect });
     try {
       return await new Assembly(make, options, shared).start(config);
     } catch (thrown) {

@@ -37,6 +37,11 @@ export function graver(before: Shown | undefined, next: Shown): Shown {
   return before === undefined || before.decision.verdict === 'always' ? next : before;
 }
 
+/** Whether an owner must look at its tool first: it takes no name, and is not shown. */
+export function isPending({ candidate }: Shown): boolean {
+  return candidate.entry?.pending !== undefined;
+}
+
 /** A server cannot speak for Tollgate: its keys under `tollgate/` are not shown (the fake-approval attack). */
 export function withoutOurs(tool: RawTool): RawTool {
   if (typeof tool._meta !== 'object' || tool._meta === null) return tool;

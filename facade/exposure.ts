@@ -9,8 +9,9 @@ import type { RawTool } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
 import type { ListDecision, Policy, Principal } from '../policies/port.ts';
 import type { ArgsShape } from './args.ts';
-import { graver, lastOf, named, withoutOurs, type Candidate, type Shown } from './candidates.ts';
+import { graver, isPending, lastOf, named, withoutOurs, type Candidate, type Shown } from './candidates.ts';
 import { Catalog, type Served } from './catalog.ts';
+import { pendingRefusal } from './consent/refusals.ts';
 import { describe } from './describe.ts';
 import { prospectOf } from './effect.ts';
 import type { From, Standings, View } from './standing.ts';
@@ -85,7 +86,7 @@ export class Exposures {
     const table = await this.#tableNow(principal, view);
     const found = findExposed(table.byName, name)?.value;
     const current = found !== undefined && (found.entry === undefined || this.#catalog.isFresh(found.server.name));
-    if (current) return { table, exposed: found };
+    if (current) return { table, exposed: approvedOnly(found) };
     if (found === undefined) await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let');
     else await this.#catalog.refresh(this.#startable([found.server.name], view), 'wake');
     const next = await this.#tableNow(principal, view);
@@ -93,7 +94,7 @@ export class Exposures {
     if (exposed === undefined) throw new TollgateError('UNKNOWN_TOOL');
     const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
     if (problem !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: problem.message, next: problem.next });
-    return { table: next, exposed };
+    return { table: next, exposed: approvedOnly(exposed) };
   }
 
   /** Those that may be started, and those that run already. */
@@ -139,13 +140,16 @@ export class Exposures {
       }
     }
     const all = [...primitives.values(), ...lastOf(shown)];
-    const { names, collisions } = exposedNames(all.map(named));
-    const exposed = all.flatMap((one) => this.#expose(one, { name: shownName(named(one)), maxBytes })).filter((one) => names.has(one.name));
-    const byName = new Map(exposed.map((one) => [one.name, one]));
+    const settled = all.filter((one) => !isPending(one));
+    const { names, collisions } = exposedNames(settled.map(named));
+    const expose = (one: Shown): readonly Exposed[] => this.#expose(one, { name: shownName(named(one)), maxBytes });
+    const exposed = settled.flatMap(expose).filter((one) => names.has(one.name));
+    // What nobody approved takes no name from what somebody did.
+    const byName = new Map([...all.filter(isPending).flatMap(expose), ...exposed].map((one) => [one.name, one]));
     // A primitive stands for several tools: it is shown while one of them may be called.
     const isOpen = ({ primitive, server, entry }: Exposed): boolean =>
       primitive === undefined ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true : candidates.some(({ asked }) => asked.primitive === primitive && view.withholds?.(asked) !== true);
-    const listed = [...byName.values()].filter((one) => isOpen(one) && (one.entry === undefined || !this.#catalog.problems.has(one.server.name)));
+    const listed = exposed.filter((one) => isOpen(one) && (one.entry === undefined || !this.#catalog.problems.has(one.server.name)));
     return { byName, listed, collisions, canRead: byName.get('read')?.primitive === 'read', text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
   }
 
@@ -176,4 +180,11 @@ export class Exposures {
     const text = JSON.stringify({ ...known.tool, description, inputSchema: withoutPinned(tighten(known.tool.inputSchema, bounds), Object.keys(pins)) });
     return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text }];
   }
+}
+
+/** Throws PIN_MISMATCH for a tool that is not as it was approved. */
+function approvedOnly(exposed: Exposed): Exposed {
+  const pending = exposed.entry?.pending;
+  if (pending !== undefined) throw pendingRefusal(exposed.server.name, pending);
+  return exposed;
 }

@@ -1,8 +1,12 @@
 /** Owns people's consent to servers: who may start, as what, and with which tools; refuses whatever differs from what was shown. */
 import { TollgateError } from '../../catalogs/errors.ts';
+import type { RawTool } from '../../catalogs/tool.ts';
 import type { State } from '../state/state.ts';
 import { differences, startFacts, startHash, type FactSources, type StartFacts, type StartSettings } from './facts.ts';
-import { ConsentStore, damagedRefusal, type Act, type Consent, type Kept, type ToolConsent } from './store.ts';
+import { ApprovedTools, refuseDrifted } from './approved-tools.ts';
+import type { ToolSet } from './tool-set.ts';
+import { changedRefusal, damagedRefusal, disabledRefusal, toolsUnapproved, unapproved } from './refusals.ts';
+import { ConsentStore, type Act, type Consent, type Kept, type ToolConsent } from './store.ts';
 
 /** What is known of the consent to a server, without looking at what it would run now. */
 export interface ConsentStatus {
@@ -17,21 +21,26 @@ export interface StartApproval extends Act {
   readonly facts: StartFacts;
 }
 
-/** Who is refused, from what was read at one moment; `signature` changes whenever an answer may. */
+/** Who is refused, from what was read at one moment; the mark of a server changes whenever what is known of it does. */
 export interface ConsentSnapshot {
-  readonly signature: string;
+  readonly marks: ReadonlyMap<string, string>;
   readonly refusalOf: (server: string) => TollgateError | undefined;
 }
+
+/** What people agreed to of a server's tools: nothing, for a reason; one set; or whatever it lists. `mark` changes whenever the rest may. */
+export type Admission = { readonly mark: string } & ({ readonly refusal: TollgateError } | { readonly hints: boolean; readonly set?: ToolSet });
 
 /** Reads the state at every question: what another process decided holds from the next call on. Throws STATE_FAILED. */
 export class Consents {
   readonly store: ConsentStore;
+  readonly tools: ApprovedTools;
   readonly #sources: FactSources;
   /** Under which consent this process has started what runs: other consent is for another program. */
   readonly #started = new Map<string, string>();
 
   constructor(state: State, sources: FactSources) {
     this.store = new ConsentStore(state, sources.digest);
+    this.tools = new ApprovedTools(state);
     this.#sources = sources;
   }
 
@@ -52,8 +61,8 @@ export class Consents {
   }
 
   /** Consent to one set of tools. Throws APPROVAL_REQUIRED where nobody agreed to the start. */
-  async approveTools(server: string, tools: ToolConsent & { readonly set: string }): Promise<void> {
-    await this.#add(server, tools);
+  async approveTools(server: string, set: ToolSet, { by, at }: Act): Promise<void> {
+    await this.#add(server, { set: await this.tools.put(server, set), hints: set.hints, by, at });
   }
 
   /** Consent to whatever tools it lists, now and later: for a server of one's own that changes all the time. */
@@ -65,6 +74,7 @@ export class Consents {
   async revoke(server: string): Promise<boolean> {
     const kept = await this.store.get(server);
     await this.store.remove(server);
+    await this.tools.remove(server);
     return kept.consent !== undefined || kept.damaged === true;
   }
 
@@ -89,14 +99,28 @@ export class Consents {
   async snapshot(servers?: readonly string[]): Promise<ConsentSnapshot> {
     const kept = servers === undefined ? await this.store.all() : new Map(await Promise.all(servers.map(async (server) => [server, await this.store.get(server)] as const)));
     const disabled = await this.store.disabled();
-    const marks = [...kept].map(([server, { consent, damaged }]) => [server, damaged ?? [consent?.hash, consent?.tools]]);
+    const marks = [...new Set([...kept.keys(), ...disabled.keys()])].map((server) => [server, markOf(kept.get(server) ?? {}, disabled.get(server))] as const);
     return {
-      signature: JSON.stringify([marks, [...disabled.keys()]]),
+      marks: new Map(marks),
       refusalOf: (server) => {
         const act = disabled.get(server);
         return act === undefined ? this.#refusalIn(server, kept.get(server) ?? {}) : disabledRefusal(server, act);
       },
     };
+  }
+
+  /** What may be shown of servers. */
+  async admit(servers: readonly string[]): Promise<ReadonlyMap<string, Admission>> {
+    const { refusalOf } = await this.snapshot(servers);
+    return new Map(await Promise.all(servers.map(async (server) => [server, await this.#admissionOf(server, refusalOf(server))] as const)));
+  }
+
+  /** Before a call: why this tool may not be called as the server lists it now. `list` is only asked where one set was approved. */
+  async refuseTool(server: string, tool: string, list: () => Promise<readonly RawTool[]>): Promise<TollgateError | undefined> {
+    const set = (await this.store.get(server)).consent?.tools?.set;
+    if (set === undefined) return undefined;
+    const approved = await this.tools.get(server, set);
+    return approved === undefined ? damagedRefusal(server) : refuseDrifted(tool, { server, approved: approved.tools, now: await list() });
   }
 
   /** Before a start: whether exactly this was agreed to, and tools of it. */
@@ -117,6 +141,16 @@ export class Consents {
     if (consent === undefined) return state === 'damaged' ? damagedRefusal(name) : unapproved(name);
     const facts = await this.factsOf(settings);
     return startHash(facts) === consent.hash ? undefined : changedRefusal(name, differences(consent.facts, facts));
+  }
+
+  async #admissionOf(server: string, refusal: TollgateError | undefined): Promise<Admission> {
+    const { consent } = await this.store.get(server);
+    if (refusal !== undefined || consent?.tools === undefined) return refused(refusal ?? unapproved(server));
+    const { set: hash, hints } = consent.tools;
+    const mark = markOf({ consent });
+    if (hash === undefined) return { mark, hints };
+    const set = await this.tools.get(server, hash);
+    return set === undefined ? refused(damagedRefusal(server)) : { mark, hints, set };
   }
 
   async #add(server: string, tools: ToolConsent): Promise<void> {
@@ -141,24 +175,10 @@ function stateOf({ consent, damaged }: Kept): ConsentStatus['state'] {
   return consent.tools.set === undefined ? 'any-tools' : 'approved';
 }
 
-function unapproved(server: string): TollgateError {
-  return refusal(server, 'is not started, because nobody has approved it as it would run.', `The owner looks at it and approves it with \`tollgate approve ${server}\`.`);
+function markOf({ consent, damaged }: Kept, disabled?: Act): string {
+  return JSON.stringify([consent?.hash, consent?.tools, damaged, disabled?.at]);
 }
 
-function toolsUnapproved(server: string): TollgateError {
-  return refusal(server, 'is not used: it may start, but nobody has approved its tools.', `The owner looks at them and approves them with \`tollgate approve ${server}\`.`);
-}
-
-/** Names of fields only: values may be secrets, and the text of a field may be anything. */
-function changedRefusal(server: string, fields: readonly string[]): TollgateError {
-  const what = fields.length === 0 ? 'it has been approved anew as something else' : `${fields.slice(0, 5).join(', ')}${fields.length > 5 ? ` and ${fields.length - 5} more` : ''} ${fields.length === 1 ? 'differs' : 'differ'} from what was approved`;
-  return refusal(server, `is not started: ${what}.`, `The owner looks at the change and approves it with \`tollgate approve ${server}\`.`);
-}
-
-function disabledRefusal(server: string, { by, at }: Act): TollgateError {
-  return refusal(server, `was disabled by ${by} (${at}).`, `Go on without it. The owner enables it with \`tollgate servers enable ${server}\`.`);
-}
-
-function refusal(server: string, what: string, next: string): TollgateError {
-  return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${server}" ${what}`, next, data: { consent: true } });
+function refused(refusal: TollgateError): Admission {
+  return { mark: `refused: ${refusal.message}`, refusal };
 }

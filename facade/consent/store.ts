@@ -1,5 +1,4 @@
 /** Owns how consent is kept in the shared state: each entry sealed to its server by a keyed digest; refuses entries that something else wrote, and never mends them. */
-import { TollgateError } from '../../catalogs/errors.ts';
 import type { State } from '../state/state.ts';
 import type { StartFacts } from './facts.ts';
 
@@ -102,12 +101,4 @@ export class ConsentStore {
   #seal(server: string, body: string): string {
     return this.#digest(`tollgate-consent\0${VERSION}\0${server}\0${body}`);
   }
-}
-
-/** What stands against a server whose entry must not be used. */
-export function damagedRefusal(server: string): TollgateError {
-  return new TollgateError('SERVER_UNAVAILABLE', {
-    detail: `The approval of server "${server}" is damaged, or something other than Tollgate has written it; it does not count.`,
-    next: `The owner finds out what happened to the state folder, then takes it back with \`tollgate revoke ${server}\` and approves anew.`,
-  });
 }

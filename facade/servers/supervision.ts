@@ -17,7 +17,7 @@ const WATCH_MS = 500;
 /** What a supervisor must be able to do at their word. */
 export interface Supervised {
   /** Those with a refusal end at once and refuse starts, the others may start again. Consent is no matter of what runs in this process: it ships with Tollgate. */
-  halt(refusalOf: Record<'killed' | 'any', (server: string) => TollgateError | undefined>): void;
+  halt(decided: Record<'killed' | 'any', (server: string) => TollgateError | undefined> & { readonly changed: ReadonlySet<string> }): void;
   /** Gives up an idle connection, if there is one. */
   yieldOne(): Promise<void>;
 }
@@ -28,6 +28,7 @@ export interface SupervisorOptions {
   readonly onEvent: OnEvent;
   readonly halted: (server: string) => Promise<TollgateError | undefined>;
   readonly consent: (settings: StartSettings) => Promise<TollgateError | undefined>;
+  readonly admits: Consents['refuseTool'];
   readonly shared: SharedSlots;
   readonly owner: string;
 }
@@ -40,14 +41,15 @@ export class Supervision {
   readonly #logs: ServerLogs;
   readonly #tag: string;
   readonly #consents: Consents;
-  /** What was decided when it was last looked at. */
-  #decided = '';
+  /** What was decided when it was last looked at; of servers by name. */
+  #killed: string | undefined;
+  #marks: ReadonlyMap<string, string> | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(shared: Shared, { state, connections, consents }: { state: string; connections: number; consents: Consents }) {
+  constructor(shared: Shared, { state, connections }: { state: string; connections: number }) {
     const onFault = (thrown: unknown): void => shared.log.error({ err: thrown }, 'supervision');
     this.#shared = shared;
-    this.#consents = consents;
+    this.#consents = shared.consents;
     this.killSwitch = new KillSwitch(shared.state);
     this.#connections = new SharedConnections(shared.state, { limit: connections, onFault });
     this.#logs = new ServerLogs({ state, redactor: shared.redactor, onFault });
@@ -64,6 +66,7 @@ export class Supervision {
       onEvent: this.#onEvent,
       halted: async (server) => (await this.killSwitch.refusalOf(server)) ?? this.#consents.refusalOf(server),
       consent: (settings) => this.#consents.refuseStart(settings),
+      admits: (server, tool, list) => this.#consents.refuseTool(server, tool, list),
       shared: this.#connections,
       owner: this.owner,
     };
@@ -91,12 +94,13 @@ export class Supervision {
 
   async #look(supervised: Supervised): Promise<void> {
     const killed = await this.killSwitch.names();
-    const { signature, refusalOf } = await this.#consents.snapshot();
-    const decided = JSON.stringify([[...killed], signature]);
-    if (decided !== this.#decided) {
-      this.#decided = decided;
-      supervised.halt({ killed: (server) => refusalIn(killed, server), any: (server) => refusalIn(killed, server) ?? refusalOf(server) });
-    }
+    const { marks, refusalOf } = await this.#consents.snapshot();
+    const before = this.#marks;
+    const changed = new Set(before === undefined ? [] : [...new Set([...marks.keys(), ...before.keys()])].filter((server) => marks.get(server) !== before.get(server)));
+    const names = JSON.stringify([...killed]);
+    const isNew = before === undefined || changed.size > 0 || names !== this.#killed;
+    [this.#killed, this.#marks] = [names, marks];
+    if (isNew) supervised.halt({ killed: (server) => refusalIn(killed, server), any: (server) => refusalIn(killed, server) ?? refusalOf(server), changed });
     if (await this.#connections.isAsked()) await supervised.yieldOne();
   }
 
