@@ -34,6 +34,7 @@ export const ERRORS = {
   TOOL_TIMEOUT: result('The tool did not answer in time and was cancelled.', 'Ask for less, or raise the timeout of this server. It may have run.'),
   TOOL_CRASHED: result('The server ended while it worked on this call.', 'The call may have run: check before you repeat it.'),
   SERVER_UNAVAILABLE: retryable(result('The server is not reachable at present.', 'Call again later; `tollgate servers` shows its state.')),
+  SWITCHED_OFF: result('Everything is switched off, so nothing runs.', 'Go on without tools. The owner turns it on with `tollgate on`.'),
   UPSTREAM_TOO_LARGE: result('The server sent more than the wire limit.', 'Ask for a smaller part.'),
   UPSTREAM_INVALID: result('The server sent an answer that is not valid MCP.', 'Report it to the owner of the server; the call may have run.'),
   OUTPUT_INVALID: result('The result does not fit the schema that the tool declares.', 'Report it to the owner of the server; the call has run.'),

@@ -2,6 +2,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Principal } from '../policies/port.ts';
+import { Announcer } from './announcer.ts';
 import type { Backends } from './backends.ts';
 import { callTool } from './call.ts';
 import { principalAfter } from './config/identity.ts';
@@ -11,9 +12,6 @@ import { listTools } from './list.ts';
 import { appendQuietly, closeShared, type Shared } from './shared.ts';
 import { openSession, type OpenSession } from './session.ts';
 
-/** Milliseconds in which several changes of lists become one notification. */
-const CHANGES_MS = 100;
-
 /** The one implementation of Facade. Sessions are looked up by identity: an object of somebody else's is refused. */
 export class Gateway implements Facade {
   readonly #shared: Shared;
@@ -22,14 +20,13 @@ export class Gateway implements Facade {
   /** Generations that have been replaced and still have calls. */
   readonly #retiring = new Set<Generation>();
   #generation: Generation;
-  #listener: ((session?: Session) => void) | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #announcer: NodeJS.Timeout | undefined;
+  readonly #announcer: Announcer;
 
   constructor(parts: { shared: Shared; backends: Backends; generation: Generation }) {
     this.#shared = parts.shared;
     this.#backends = parts.backends;
     this.#generation = parts.generation;
+    this.#announcer = new Announcer({ sessions: this.#sessions, generation: () => this.#generation, onFault: (thrown) => parts.shared.log.error({ err: thrown }, 'lists') });
   }
 
   /** What answers now. A call reads it once. */
@@ -86,7 +83,7 @@ export class Gateway implements Facade {
   }
 
   onToolsChanged(listener: (session?: Session) => void): void {
-    this.#listener = listener;
+    this.#announcer.onToolsChanged(listener);
   }
 
   metrics(): string {
@@ -105,17 +102,13 @@ export class Gateway implements Facade {
     const ended = [...this.#sessions].filter((session) => !this.#renew(session, before, next));
     for (const session of this.#sessions) next.demand(session);
     void this.#retire(before);
-    this.#announcer ??= setTimeout(() => {
-      this.#announcer = undefined;
-      void this.#announce();
-    }, CHANGES_MS);
+    this.#announcer.noteSwap();
     return ended.map(({ principal }) => principal.id);
   }
 
   /** Ends sessions, servers, spills and the log, in this order, so that the last records are written. */
   async close(): Promise<void> {
-    clearTimeout(this.#timer);
-    clearTimeout(this.#announcer);
+    this.#announcer.close();
     await endAll([
       () => together([...this.#sessions].map((session) => this.closeSession(session))),
       () => this.#backends.stop(),
@@ -126,10 +119,7 @@ export class Gateway implements Facade {
 
   /** A server's list has changed: told to the clients once for many changes. */
   noteChange(): void {
-    this.#timer ??= setTimeout(() => {
-      this.#timer = undefined;
-      this.#listener?.();
-    }, CHANGES_MS);
+    this.#announcer.noteChange();
   }
 
   /** False when it ends the session. */
@@ -156,15 +146,6 @@ export class Gateway implements Facade {
       if (this.#retiring.size === 0) await this.#backends.dropLeft();
     } catch (thrown) {
       this.#shared.log.error({ err: thrown }, 'fault');
-    }
-  }
-
-  /** Tells the sessions whose list has become another one than they were shown. */
-  async #announce(): Promise<void> {
-    for (const session of this.#sessions) {
-      if (session.shown === undefined || session.closed.aborted) continue;
-      const text = await this.#generation.within(({ exposures }) => exposures.tableFor(session.principal, session)).then((table) => table.text, () => undefined);
-      if (text !== session.shown) this.#listener?.(session);
     }
   }
 }

@@ -17,11 +17,13 @@ import { createPlans } from './plan.ts';
 import { openRecorder, type Recorder } from './recording/writer.ts';
 import { Grants } from './grants/grants.ts';
 import { grantStanding } from './grants/standing.ts';
+import { KillSwitch } from './servers/kill-switch.ts';
 import { openKnownLists } from './servers/known-lists.ts';
 import { createRuns } from './runs.ts';
 import type { OpenSession } from './session.ts';
 import { appendQuietly, type Shared } from './shared.ts';
 import { joinStanding } from './standing.ts';
+import { switchStanding } from './switch/standing.ts';
 import { createNotices } from './unoffered.ts';
 
 /** What a generation is made of. */
@@ -74,7 +76,7 @@ export class Generation {
     const grants = new Grants({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
     const isAsleep = (server: string): boolean => this.catalog.servers.get(server)?.adapter.isAsleep?.() === true;
     const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
-    const standing = joinStanding([runs.standing, byGrants, shared.aside]);
+    const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), runs.standing, byGrants, shared.aside]);
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, this.catalog);

@@ -78,7 +78,7 @@ export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call
 }
 
 /** Refusals of an adapter that say that nothing was sent. */
-const NOT_SENT: ReadonlySet<string> = new Set(['SERVER_UNAVAILABLE', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL', 'BUDGET_EXCEEDED']);
+const NOT_SENT: ReadonlySet<string> = new Set(['SERVER_UNAVAILABLE', 'SWITCHED_OFF', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL', 'BUDGET_EXCEEDED']);
 
 function withoutOurs(meta: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   return Object.fromEntries(Object.entries(meta).filter(([key]) => !key.startsWith('tollgate/')));

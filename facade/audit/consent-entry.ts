@@ -40,3 +40,11 @@ export interface ServerConsentEntry {
   readonly added?: number;
   readonly removed?: number;
 }
+
+/** The master switch was thrown or turned on again, by the user of the machine. */
+export interface SwitchEntry {
+  readonly type: 'switch';
+  readonly event: 'on' | 'off';
+  readonly outcome: AuditOutcome;
+  readonly by: string;
+}

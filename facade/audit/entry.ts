@@ -2,7 +2,7 @@
 import type { ErrorCode } from '../../catalogs/errors.ts';
 import type { Verb } from '../../catalogs/tool.ts';
 import type { ShadowReason } from '../../policies/port.ts';
-import type { ConsentEntry, ServerConsentEntry } from './consent-entry.ts';
+import type { ConsentEntry, ServerConsentEntry, SwitchEntry } from './consent-entry.ts';
 
 /** Who called, as frozen at identification. */
 export interface AuditPrincipal {
@@ -197,4 +197,5 @@ export type AuditEntry =
   | ConfigEntry
   | SessionEntry
   | ConsentEntry | ServerConsentEntry
+  | SwitchEntry
   | RecoveredEntry;

@@ -1,15 +1,11 @@
 /** Owns `kill`: stops one server or all in every process of a state folder, shows what is stopped, and lifts it; refuses names that nobody configured. */
-import { existsSync } from 'node:fs';
-import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { openAudit } from '../audit/log.ts';
-import { SHIPPED } from '../../catalogs/shipped.ts';
-import { WORKSPACE } from '../config/names.ts';
 import { didYouMean, quote } from '../config/problems.ts';
 import { KillSwitch, type Kill } from '../servers/kill-switch.ts';
-import { DATABASE, openState } from '../state/sqlite.ts';
+import { openState } from '../state/sqlite.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, type CommonOptions } from './open.ts';
+import type { CommonOptions } from './open.ts';
+import { placeOf, recordActs, type Place } from './place.ts';
 import { json, table } from './print.ts';
 
 /** What `kill` is given. */
@@ -20,16 +16,6 @@ export interface KillOptions extends CommonOptions {
   /** The state folder itself, for when the configuration cannot be read. */
   readonly state?: string;
 }
-
-/** What a command works on. */
-interface Place {
-  readonly state: string;
-  readonly audit: { readonly folder: string; readonly rotateBytes: number };
-  /** Absent where no configuration was read. */
-  readonly servers?: readonly string[];
-}
-
-const ROTATE_BYTES = 67_108_864;
 
 /**
  * The switch is thrown, and recorded after that: a full disk must not keep a server running. Throws USAGE, CONFIG_INVALID,
@@ -48,7 +34,8 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
     const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };
     await killSwitch.throw(kill);
     await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });
-    tell({ io, options }, { killed: [kill] }, `${server ?? 'Every server'} is stopped: no call reaches it from now on, and what runs ends within a second. Lift it with: tollgate kill --lift${server === undefined ? '' : ` ${server}`}`);
+    const words = server === undefined ? 'Every server is stopped, as by `tollgate off`: lists are empty and' : `${server} is stopped:`;
+    tell({ io, options }, { killed: [kill] }, `${words} no call reaches it from now on, and what runs ends within a second. Lift it with: tollgate ${server === undefined ? 'on' : `kill --lift ${server}`}`);
     return EXIT.ok;
   } finally {
     await state.close();
@@ -59,7 +46,7 @@ async function liftKills(killSwitch: KillSwitch, { options, io, place }: { optio
   const lifted = await killSwitch.lift(options.server);
   if (lifted.length > 0) await record(place, { event: 'kill.lifted', names: lifted, by: io.user });
   const rest = await killSwitch.list();
-  const still = rest.some(({ server }) => server === undefined) ? ' All servers are stopped still: tollgate kill --lift' : '';
+  const still = rest.some(({ server }) => server === undefined) ? ' Everything is switched off still: tollgate on' : '';
   const names = lifted.map((name) => (name === '*' ? 'all servers' : name)).join(', ');
   tell({ io, options }, { lifted, killed: rest }, `${lifted.length === 0 ? 'Nothing was to lift.' : `Lifted for ${names}.`}${still}`);
   return EXIT.ok;
@@ -73,29 +60,14 @@ async function listKills(killSwitch: KillSwitch, options: KillOptions, io: Io): 
   return EXIT.ok;
 }
 
-function placeOf(options: KillOptions, io: Io): Place {
-  if (options.state !== undefined) {
-    const state = path.resolve(io.cwd, options.state);
-    // A folder made anew would stop nothing, and say that it did.
-    if (!existsSync(path.join(state, DATABASE))) throw new TollgateError('USAGE', { detail: `There is no state of Tollgate in ${quote(options.state)}.`, next: 'Name the folder that `tollgate doctor` shows as the state folder.' });
-    return { state, audit: { folder: path.join(state, 'audit'), rotateBytes: ROTATE_BYTES } };
-  }
-  const config = readConfig(options, io);
-  return { state: config.state, audit: config.audit, servers: [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()] };
-}
-
 function checkName(server: string, { servers }: Place): void {
   if (servers === undefined || servers.includes(server)) return;
   throw new TollgateError('USAGE', { detail: `There is no server ${quote(server)}.`, next: `Name one of tollgate.yaml; ${didYouMean(server, servers)}` });
 }
 
 async function record({ audit: options }: Place, { event, names, by }: { event: 'kill' | 'kill.lifted'; names: readonly string[]; by: string }): Promise<void> {
-  const audit = openAudit(options);
-  try {
-    for (const server of names) audit.append({ type: 'server', server, event, outcome: event === 'kill' ? 'deny' : 'allow', by });
-  } finally {
-    await audit.close();
-  }
+  const outcome = event === 'kill' ? 'deny' : 'allow';
+  await recordActs(options, names.map((server) => (server === '*' ? { type: 'switch', event: event === 'kill' ? 'off' : 'on', outcome, by } : { type: 'server', server, event, outcome, by })));
 }
 
 function tell({ io, options }: { io: Io; options: KillOptions }, data: unknown, words: string): void {

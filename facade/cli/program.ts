@@ -11,6 +11,7 @@ import type { Examine } from './doctor.ts';
 import type { Starter } from './init.ts';
 import { EXIT, type Io } from './io.ts';
 import { addLogin } from './login-commands.ts';
+import { addGrants } from './grant-commands.ts';
 import type { CommonOptions } from './open.ts';
 import { addPlan } from './plan-commands.ts';
 import { addPolicy } from './policy.ts';
@@ -93,8 +94,10 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     .action(async ({ log, ...options }: CommonOptions & { log?: string }) =>
       done(log === undefined ? await (await import('./tools.ts')).runServers(options, io, assemble) : (await import('./server-log.ts')).runServerLog({ ...options, log }, io)));
   addKill(program, io, done);
+  addSwitch(program, io, done);
   addPolicy({ program, io, wiring, done });
   addPlan({ program, io, done });
+  addGrants({ program, io, done });
   addSecret({ program, io, done });
   addLogin({ program, io, signIns: wiring.signIns, done });
   addAudit(program, io, done);
@@ -115,6 +118,14 @@ function addKill(program: Command, io: Io, done: (code: number) => void): void {
     .addHelpText('after', '\nExamples:\n  $ tollgate kill github         stop one server\n  $ tollgate kill                what is stopped?\n  $ tollgate kill --lift github  let it run again')
     .action(async (server: string | undefined, options: CommonOptions & { all?: true; lift?: true; state?: string }) =>
       done(await (await import('./kill.ts')).runKill({ ...options, ...(server === undefined ? {} : { server }) }, io)));
+}
+
+function addSwitch(program: Command, io: Io, done: (code: number) => void): void {
+  for (const [name, about] of [['off', 'switch everything off: lists are empty, nothing runs, in every process'], ['on', 'switch it on again']] as const) {
+    program.command(name).description(about)
+      .option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--state <folder>', 'the state folder, when the configuration cannot be read').option('--json', 'print data as JSON')
+      .action(async (options: CommonOptions & { state?: string }) => done(await (await import('./switch.ts')).runSwitch({ ...options, to: name }, io)));
+  }
 }
 
 /** The audit commands read files only, so they parse their own words. */

@@ -1,12 +1,12 @@
-/** Owns the kill switch in the shared state: which servers nobody may run or call, in all processes; refuses to guess when the state cannot be read. */
+/** Owns the switches in the shared state: which servers nobody may run or call, and the master switch of all that is, in all processes; refuses to guess when the state cannot be read. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { State } from '../state/state.ts';
 
 const SPACE = 'kill';
-/** No server has this name. */
+/** The master switch. No server has this name. */
 const ALL = '*';
 
-/** One switch that is thrown. `server` is absent for all servers. */
+/** One switch that is thrown. `server` is absent for the master switch. */
 export interface Kill {
   readonly server?: string;
   /** ISO 8601, UTC. */
@@ -23,7 +23,7 @@ export class KillSwitch {
     this.#state = state;
   }
 
-  /** Throws the switch of one server, or of all. */
+  /** Throws the switch of one server, or the master switch. */
   async throw({ server, since, by }: Kill): Promise<void> {
     await this.#state.put(SPACE, server ?? ALL, JSON.stringify({ since, by }));
   }
@@ -35,7 +35,19 @@ export class KillSwitch {
     return names;
   }
 
-  /** All that are thrown, that of all servers first. */
+  /** Turns the master switch on again, and nothing else. False when it was on. */
+  async turnOn(): Promise<boolean> {
+    const wasOff = (await this.#state.get(SPACE, ALL)) !== undefined;
+    await this.#state.remove(SPACE, ALL);
+    return wasOff;
+  }
+
+  /** What the master switch says to every list and call, or undefined while it is on. */
+  async offRefusal(): Promise<TollgateError | undefined> {
+    return (await this.#state.get(SPACE, ALL)) === undefined ? undefined : switchedOff();
+  }
+
+  /** All that are thrown, the master switch first. */
   async list(): Promise<readonly Kill[]> {
     return [...(await this.#state.list(SPACE))].map(([server, text]) => ({ ...(server === ALL ? {} : { server }), ...(JSON.parse(text) as Omit<Kill, 'server'>) }));
   }
@@ -54,8 +66,11 @@ export class KillSwitch {
 
 /** As `refusalOf`, for names that were read already. */
 export function refusalIn(names: ReadonlySet<string>, server: string): TollgateError | undefined {
-  if (!names.has(ALL) && !names.has(server)) return undefined;
-  const what = names.has(server) ? `Server "${server}" was` : 'All servers were';
-  const how = names.has(server) ? `tollgate kill --lift ${server}` : 'tollgate kill --lift';
-  return new TollgateError('SERVER_UNAVAILABLE', { detail: `${what} stopped by the kill switch.`, next: `Go on without it. The owner lifts it with \`${how}\`.`, data: { killed: true } });
+  if (names.has(ALL)) return switchedOff();
+  if (!names.has(server)) return undefined;
+  return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${server}" was stopped by the kill switch.`, next: `Go on without it. The owner lifts it with \`tollgate kill --lift ${server}\`.`, data: { killed: true } });
+}
+
+function switchedOff(): TollgateError {
+  return new TollgateError('SWITCHED_OFF', { data: { killed: true } });
 }

@@ -1,0 +1,45 @@
+/** Owns `off` and `on`: the master switch of a state folder, thrown at the terminal and recorded; refuses folders that hold no state. */
+import { KillSwitch } from '../servers/kill-switch.ts';
+import { openState } from '../state/sqlite.ts';
+import { EXIT, type Io } from './io.ts';
+import type { CommonOptions } from './open.ts';
+import { placeOf, recordActs } from './place.ts';
+import { json } from './print.ts';
+
+/** What `off` and `on` are given. */
+export interface SwitchOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  readonly to: 'on' | 'off';
+  /** The state folder itself, for when the configuration cannot be read. */
+  readonly state?: string;
+}
+
+/** The switch is thrown, and recorded after that: a full disk must not keep anything running. Throws USAGE, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
+export async function runSwitch({ to, ...options }: SwitchOptions, io: Io): Promise<number> {
+  const place = placeOf(options, io);
+  const state = openState(place.state);
+  try {
+    const killSwitch = new KillSwitch(state);
+    const now = { since: new Date().toISOString(), by: io.user };
+    const before = (await killSwitch.list()).find(({ server }) => server === undefined);
+    if (to === 'off' && before === undefined) await killSwitch.throw(now);
+    if (to === 'on') await killSwitch.turnOn();
+    const changed = to === 'off' ? before === undefined : before !== undefined;
+    if (changed) await recordActs(place.audit, [{ type: 'switch', event: to, outcome: to === 'off' ? 'deny' : 'allow', by: io.user }]);
+    const killed = (await killSwitch.list()).flatMap(({ server }) => server ?? []);
+    if (options.json === true) io.stdout(json({ switch: to, changed, ...(to === 'off' ? (before ?? now) : {}), killed }));
+    else io.stderr(`${to === 'off' ? offWords(before) : onWords(changed, killed)}\n`);
+    return EXIT.ok;
+  } finally {
+    await state.close();
+  }
+}
+
+function offWords(before: { readonly since: string; readonly by: string } | undefined): string {
+  if (before !== undefined) return `It was off already, since ${before.since}, by ${before.by}. Turn it on with: tollgate on`;
+  return 'Off: every list is empty and every call is refused from now on, in every process; what runs ends within a second. Turn it on with: tollgate on';
+}
+
+function onWords(changed: boolean, killed: readonly string[]): string {
+  const still = killed.length === 0 ? '' : ` Stopped by the kill switch still: ${killed.join(', ')}; see tollgate kill.`;
+  return `${changed ? 'On: servers start when they are asked for.' : 'It was on already.'}${still}`;
+}
