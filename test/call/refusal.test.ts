@@ -3,14 +3,13 @@ import { describe, expect, it } from 'vitest';
 import { UpstreamError } from '../../adapters/port.ts';
 import { ERRORS, TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
-import { NO_APPROVALS } from '../../facade/approvals.ts';
-import { consent } from '../../facade/decide.ts';
+import { decide, type Judging } from '../../facade/decide.ts';
 import { Metrics } from '../../facade/metrics.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import type { Trace } from '../../facade/record.ts';
 import { refusal } from '../../facade/refusal.ts';
 import { identify, openSession } from '../../facade/session.ts';
-import type { CallDecision, Effect, Principal } from '../../policies/port.ts';
+import type { CallDecision, Policy, Principal } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 
 const redactor = new Redactor();
@@ -73,16 +72,26 @@ describe('identify', () => {
   });
 });
 
-describe('consent', () => {
+describe('decide', () => {
   const decision = (outcome: string, pins: Record<string, unknown> = {}): CallDecision => ({
     outcome: outcome as CallDecision['outcome'], reasons: [{ id: 'r1', message: 'because', file: '/home/ann/rules.yaml', line: 3 }], shadow: [],
     obligations: { caps: {}, pins, budgets: [], labels: [] },
   });
   const session = openSession(principal, 'stdio');
   const caller = { decision: 'a1', session, principal, run: session.id, startedAt: 0 };
-  const effect: Effect = { verb: 'write', server: 's', tool: 't', paths: [], urls: [] };
-  const ask = (made: CallDecision, { args = {}, grant }: { args?: Record<string, unknown>; grant?: string } = {}): Promise<string | undefined> =>
-    consent({ caller, effect, argsText: '{}', decision: made, revision: 'r', pin: 'p', signal: session.closed }, { args, standing: { budgets: [], ...(grant !== undefined && { grant }) }, approvals: NO_APPROVALS });
+  const exposed = { name: 's_t', server: { name: 's', labels: [] }, pin: 'p' } as unknown as Judging['exposed'];
+  /** What has answered the ask, with a person who is never there. */
+  const ask = async (made: CallDecision | (() => CallDecision), { args = {}, grant, obtain }: { args?: Record<string, unknown>; grant?: string; obtain?: () => Promise<string | undefined> } = {}): Promise<string | undefined> => {
+    const trace = { startedAt: 0 } as Trace;
+    const policy = { revision: 'r', call: typeof made === 'function' ? made : () => made } as unknown as Policy;
+    const bound = { doc: { text: JSON.stringify(args), value: args, exact: true }, notes: [] };
+    const deps = {
+      standing: { judge: async () => ({ budgets: [], ...(grant !== undefined && { grant }) }) }, labels: { of: async () => [] }, plans: { of: async () => 'none' }, now: () => 1,
+      approvals: { obtain: obtain ?? (() => Promise.reject(new TollgateError('APPROVAL_REQUIRED'))) },
+    } as unknown as Parameters<typeof decide>[0];
+    await decide(deps, { policy, trace, caller, exposed, bound, place: { workspace: '/', owner: { principal: 'ann', run: 'r' } } as Judging['place'], request: { name: 's_t', args: bound.doc, signal: session.closed } });
+    return trace.consent;
+  };
 
   it('lets only a literal allow on' + verifies('CY-16'), async () => {
     await expect(ask(decision('allow'))).resolves.toBeUndefined();
@@ -92,6 +101,16 @@ describe('consent', () => {
   it('lets a grant answer what is asked, and nothing else', async () => {
     await expect(ask(decision('ask'), { grant: 'g1' })).resolves.toBe('g1');
     for (const other of ['deny', 'ASK', 'yes', '']) await expect(ask(decision(other), { grant: 'g1' })).rejects.toMatchObject({ code: 'DENIED' });
+  });
+
+  it('judges a call anew that has waited, by what is decided then', async () => {
+    const answers = [decision('ask'), decision('deny')];
+    const obtain = async (): Promise<undefined> => undefined;
+    await expect(ask(() => answers.shift() ?? decision('allow'), { obtain })).rejects.toMatchObject({ code: 'DENIED' });
+    answers.push(decision('ask'), decision('ask'));
+    await expect(ask(() => answers.shift() ?? decision('allow'), { obtain })).resolves.toBeUndefined();
+    const given: (string | undefined)[] = [undefined, 'a1'];
+    await expect(ask(decision('ask'), { obtain: async () => given.shift() })).resolves.toBe('a1');
   });
 
   it('names rule and message, and no file of the owner', async () => {
@@ -121,6 +140,7 @@ describe('Metrics', () => {
     metrics.onEnd(trace({}), new TollgateError('UNKNOWN_TOOL'));
     metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 20 }), undefined);
     metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 900_000 }), undefined);
+    for (const change of [1, 1, -1] as const) metrics.onWaiting(change);
     const text = metrics.text({ 'a"b': { state: 'healthy', restarts: 2 } }, 3);
     expect(text).toContain('tollgate_calls_total{tool="unknown",origin="cli",outcome="UNKNOWN_TOOL"} 1');
     expect(text).toContain('tollgate_calls_total{tool="read",origin="cli",outcome="ok"} 2');
@@ -129,6 +149,7 @@ describe('Metrics', () => {
     expect(text).toContain('tollgate_server_state{server="a\\"b",state="healthy"} 1');
     expect(text).toContain('tollgate_server_restarts_total{server="a\\"b"} 2');
     expect(text).toContain('tollgate_budget_unsettled 3');
+    expect(text).toContain('tollgate_approvals_waiting 1');
     expect(text).not.toContain('made-up');
   });
 });

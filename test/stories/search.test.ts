@@ -6,6 +6,7 @@ import { startFacade, type TestFacade } from './facade.ts';
 const CONFIG = (caps: string): string => `version: 1
 workspace: ./workspace
 state: ./state
+approvals: { waitMs: 0 }
 principals: [{ id: a, stdio: true }]
 rules:
   - { id: inside, outcome: allow, when: { verbs: [read], insideWorkspace: true } }
