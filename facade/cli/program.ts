@@ -6,6 +6,7 @@ import type { Authoring } from '../../policies/authoring.ts';
 import type { Assemble, Check, ServeOffline } from '../assembled.ts';
 import { VERSION } from '../wire/version.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
+import { addClients } from './client-commands.ts';
 import type { Shell } from './completion.ts';
 import type { Examine } from './doctor.ts';
 import type { Starter } from './init.ts';
@@ -99,6 +100,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   addPlan({ program, io, done });
   addGrants({ program, io, done });
   addSecret({ program, io, done });
+  addClients({ program, io, done });
   addLogin({ program, io, signIns: wiring.signIns, done });
   addAudit(program, io, done);
   program.command('completion').description('print a completion script').addArgument(new Argument('<shell>').choices(SHELLS))

@@ -62,3 +62,11 @@ export async function readPiped(io: Pick<Io, 'stdin'>): Promise<string> {
     throw new TollgateError('USAGE', { detail: 'The input is not UTF-8 text.', next: 'Encode a binary value, for example as base64.' });
   }
 }
+
+/** A question that is answered with yes or no; anything but yes is no. Throws CANCELLED on Ctrl-D and at the end of the input. */
+export async function askYes(io: Pick<Io, 'stdin' | 'stderr'>, question: string): Promise<boolean> {
+  const input = io.stdin as TerminalInput;
+  io.stderr(`${question} [y/N] `);
+  const answer = await readLine(input).finally(() => input.pause());
+  return /^y(es)?$/i.test(answer.trim());
+}

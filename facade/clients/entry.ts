@@ -13,6 +13,8 @@ export interface ClientEntry {
   readonly original: string;
   readonly name: string;
   readonly place: Place;
+  /** The keys that lead to it in its file. */
+  readonly path: readonly string[];
   readonly transport: 'stdio' | 'http' | 'sse';
   readonly command?: string;
   readonly args: readonly string[];
@@ -33,6 +35,7 @@ export interface ClientEntry {
 export interface EntrySource {
   readonly original: string;
   readonly node: Node;
+  readonly path: readonly string[];
   readonly format: ClientFormat | undefined;
   readonly place: Place;
   readonly remark: (at: Node, message: string) => void;
@@ -45,14 +48,14 @@ const SERVER_KEYS: ReadonlySet<string> = new Set([
 
 /** Reads a server. Never throws. */
 export function readEntry(source: EntrySource): ClientEntry {
-  const { original, node, place } = source;
+  const { original, node, place, path } = source;
   const { fields, twice } = fieldsOf(node);
   for (const [key, value] of fields) remarkKey(source, key, value);
   const reader = new EntryReader(fields, source.format, twice.map((key) => `key ${quote(key)} stands twice`));
   const found = reader.run();
   const dropped = [...fields.keys()].filter((key) => TRUST_KEYS.has(key));
   const [fault] = reader.faults;
-  return { original, name: toSlug(original), place, ...found, dropped, ...(fault !== undefined && { unusable: fault }) };
+  return { original, name: toSlug(original), place, path, ...found, dropped, ...(fault !== undefined && { unusable: fault }) };
 }
 
 function remarkKey({ original, remark }: EntrySource, key: string, node: Node): void {
@@ -60,7 +63,7 @@ function remarkKey({ original, remark }: EntrySource, key: string, node: Node): 
   else if (!SERVER_KEYS.has(key)) remark(node, `server ${quote(original)}: key ${quote(key)} is not read here`);
 }
 
-type Found = Omit<ClientEntry, 'original' | 'name' | 'place' | 'dropped' | 'unusable'>;
+type Found = Omit<ClientEntry, 'original' | 'name' | 'place' | 'path' | 'dropped' | 'unusable'>;
 
 class EntryReader {
   readonly faults: string[];

@@ -14,7 +14,7 @@ export interface ClientFormat {
   readonly id: ClientId;
   readonly title: string;
   readonly syntax: 'json' | 'toml';
-  /** Each: where it stands, from a root. The first of the project is written by default, else the first. */
+  /** Each: where it stands, from a root. The first is written by default. */
   readonly places: readonly (readonly [Root, ...string[]])[];
   /** The key that holds the servers. */
   readonly container: string;
@@ -29,6 +29,10 @@ export interface ClientFormat {
   readonly token?: 'input' | 'variable' | 'named';
   /** It starts programs without the PATH of a shell. */
   readonly bare?: true;
+  /** Program and arguments are one list. */
+  readonly oneList?: true;
+  /** What else a program's entry needs. */
+  readonly extra?: Readonly<Record<string, string>>;
 }
 
 /** Sources: reference pages of each client; ecosystem.md §2.1. */
@@ -58,7 +62,7 @@ export const CLIENTS: readonly ClientFormat[] = [
     places: [['home', '.codeium', 'windsurf', 'mcp_config.json'], ['home', '.codeium', 'mcp_config.json']],
   },
   {
-    id: 'zed', title: 'Zed', syntax: 'json', container: 'context_servers', plainUrl: 'http', interpolation: 'none', bare: true,
+    id: 'zed', title: 'Zed', syntax: 'json', container: 'context_servers', plainUrl: 'http', interpolation: 'none', bare: true, extra: { source: 'custom' },
     places: [['xdg', 'zed', 'settings.json'], ['project', '.zed', 'settings.json']],
   },
   {
@@ -66,7 +70,7 @@ export const CLIENTS: readonly ClientFormat[] = [
     places: [['codex', 'config.toml'], ['project', '.codex', 'config.toml']],
   },
   {
-    id: 'opencode', title: 'OpenCode', syntax: 'json', container: 'mcp', address: 'url', types: { stdio: 'local', http: 'remote' }, plainUrl: 'http', interpolation: 'braces', token: 'variable',
+    id: 'opencode', title: 'OpenCode', syntax: 'json', container: 'mcp', address: 'url', types: { stdio: 'local', http: 'remote' }, plainUrl: 'http', interpolation: 'braces', token: 'variable', oneList: true,
     places: [['project', 'opencode.json'], ['xdg', 'opencode', 'opencode.json']],
   },
 ];

@@ -29,6 +29,8 @@ export interface ClientFile {
 export interface Reading {
   readonly shown: string;
   readonly project: string;
+  /** Whose file it is; absent: told by where it stands. */
+  readonly format?: ClientFormat;
 }
 
 const ROOT_KEYS: ReadonlySet<string> = new Set([...CONTAINERS, 'inputs', 'projects', '$schema']);
@@ -41,8 +43,7 @@ export function readClientFile(absolute: string, reading: Reading): ClientFile {
 }
 
 /** Reads the text of a client's file; `file` is where it stands. Never throws. */
-export function readClientText(text: string, { shown, project, file }: Reading & { readonly file: string }): ClientFile {
-  const format = formatOf(file);
+export function readClientText(text: string, { shown, project, file, format = formatOf(file) }: Reading & { readonly file: string }): ClientFile {
   const isToml = format?.syntax === 'toml' || file.endsWith('.toml');
   const parsed = isToml ? parseToml(text) : parseJson(text);
   if (!('root' in parsed)) return alone(shown, parsed.place, `the included file is not ${isToml ? 'TOML' : 'JSON'} (${parsed.fault}), so none of its servers exists; correct the line`);
@@ -71,28 +72,28 @@ class ClientReader {
     const containers = this.#containers(root, fields, project);
     if (containers.length === 0) this.#warn(root, 'the included file has neither servers nor mcpServers; correct include, or take the file out');
     const unread = [...fields.keys()].filter((key) => !ROOT_KEYS.has(key));
-    if (unread.length > 0 && !containers.includes(root)) this.#warn(root, `keys that are not read here: ${listNames(unread.map(quote))}`);
+    if (unread.length > 0 && containers.every(({ path }) => path.length > 0)) this.#warn(root, `keys that are not read here: ${listNames(unread.map(quote))}`);
     const entries = containers.flatMap((container) => this.#entries(container));
     return { file: this.#file, ...(this.#format !== undefined && { format: this.#format }), entries, inputs: inputsOf(fields.get('inputs')), warnings: this.#warnings };
   }
 
-  #containers(root: Node, fields: ReadonlyMap<string, Node>, project: string): readonly Node[] {
-    const local = fieldsOf(fieldsOf(fields.get('projects')).fields.get(project)).fields.get('mcpServers');
+  #containers(root: Node, fields: ReadonlyMap<string, Node>, project: string): readonly Container[] {
+    const local = at(root, ['projects', project, 'mcpServers']);
     // A client's settings may have a key of another client's name that means something else.
-    const own = this.#format === undefined ? undefined : fields.get(this.#format.container);
-    const known = own === undefined ? [...CONTAINERS].map((key) => fields.get(key)) : [own];
-    const found = [local, ...known].filter((node) => node !== undefined).map(innerServers);
+    const own = this.#format === undefined ? undefined : at(root, [this.#format.container]);
+    const known = own === undefined ? [...CONTAINERS].map((key) => at(root, [key])) : [own];
+    const found = [local, ...known].filter((container) => container !== undefined).map(innerServers);
     if (found.length > 0 || fields.size === 0) return found;
-    return [...fields.values()].every(looksLikeServer) ? [root] : [];
+    return [...fields.values()].every(looksLikeServer) ? [{ node: root, path: [] }] : [];
   }
 
-  #entries(container: Node): readonly ClientEntry[] {
+  #entries({ node: container, path }: Container): readonly ClientEntry[] {
     const { fields, twice } = fieldsOf(container);
     if (container.type !== 'object') this.#warn(container, 'the servers are not an object; write "name": { … } for each');
     if (fields.size > MAX_ENTRIES) this.#warn(container, `${fields.size} servers, of which the first ${MAX_ENTRIES} are read`);
     const doubles = new Set(twice);
     return [...fields].slice(0, MAX_ENTRIES).map(([original, node]) => {
-      const entry = readEntry({ original, node, format: this.#format, place: this.#place(node), remark: (at, message) => this.#warn(at, message) });
+      const entry = readEntry({ original, node, path: [...path, original], format: this.#format, place: this.#place(node), remark: (at, message) => this.#warn(at, message) });
       if (entry.name !== original) this.#warn(node, `server ${quote(original)} is called ${entry.name} here: names are lower-case letters, digits and hyphens`);
       return { ...entry, ...(doubles.has(original) && { unusable: 'two servers of this file have this name' }) };
     });
@@ -114,10 +115,21 @@ class ClientReader {
   }
 }
 
+/** A map of servers, and the keys that lead to it. */
+interface Container {
+  readonly node: Node;
+  readonly path: readonly string[];
+}
+
+function at(root: Node, path: readonly string[]): Container | undefined {
+  const node = path.reduce<Node | undefined>((parent, key) => fieldsOf(parent).fields.get(key), root);
+  return node === undefined ? undefined : { node, path };
+}
+
 /** VS Code's settings and others hold them one level further down, under `mcp`. */
-function innerServers(node: Node): Node {
-  const inner = fieldsOf(node).fields.get('servers');
-  return inner?.type === 'object' && !looksLikeServer(inner) ? inner : node;
+function innerServers(container: Container): Container {
+  const inner = fieldsOf(container.node).fields.get('servers');
+  return inner?.type === 'object' && !looksLikeServer(inner) ? { node: inner, path: [...container.path, 'servers'] } : container;
 }
 
 function looksLikeServer(node: Node): boolean {

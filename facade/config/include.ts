@@ -9,7 +9,7 @@ import { nameFault, SERVER_NAME } from './names.ts';
 import { quote } from './problems.ts';
 import type { SandboxBase } from './sandbox.ts';
 import { isOverlay, settingsOf } from './servers.ts';
-import { inlineCodeFlag } from './spawn-rules.ts';
+import { inlineCodeFlag, isTollgate } from './spawn-rules.ts';
 import { substitute } from './substitute.ts';
 import type { Variables } from './substitute.ts';
 import type { WrittenServer } from './written.ts';
@@ -34,7 +34,8 @@ export function includeServers(files: readonly { readonly file: string; readonly
   files.forEach(({ file, shown }) => {
     const client = readClientFile(file, { shown, project: context.project });
     warnings.push(...client.warnings);
-    for (const entry of client.entries) addEntry(entry, client, { ...context, warnings });
+    // Clients that are connected to Tollgate list it too.
+    for (const entry of client.entries) if (entry.original !== 'tollgate' || !isTollgate(entry)) addEntry(entry, client, { ...context, warnings });
   });
   return warnings;
 }
@@ -121,18 +122,24 @@ function fillIn(entry: ClientEntry, { client, context, faults }: Filling): Serve
 
 const MAX_ENV_FILE = 64 * 1024;
 
-/** `NAME=value` lines, `#` comments, optional `export` and quotes. Every value counts as a secret: that is what such files are for. */
+/** Every value counts as a secret: that is what such files are for. */
 function readEnvFile(file: string, { context, faults }: Pick<Filling, 'context' | 'faults'>): Record<string, string> {
   const read = readText(file, MAX_ENV_FILE);
   if (!read.ok) {
     faults.push(`its envFile gives nothing: ${read.reason}`);
     return {};
   }
-  const pairs = read.text.split(/\r?\n/).flatMap((line): [string, string][] => {
+  const variables = parseEnvFile(read.text);
+  for (const value of Object.values(variables)) context.secrets.add(value);
+  return variables;
+}
+
+/** `NAME=value` lines, `#` comments, optional `export` and quotes. */
+export function parseEnvFile(text: string): Record<string, string> {
+  const pairs = text.split(/\r?\n/).flatMap((line): [string, string][] => {
     const [, name, value = ''] = /^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
     return name === undefined ? [] : [[name, /^(["']).*\1$/.test(value) ? value.slice(1, -1) : value]];
   });
-  for (const [, value] of pairs) context.secrets.add(value);
   return Object.fromEntries(pairs);
 }
 

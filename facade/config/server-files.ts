@@ -24,8 +24,9 @@ export function serverFileOf(folder: string, name: string): string {
  * tollgate.yaml with every file of the folder as an entry under `servers`: from here on nothing tells the two apart, except
  * where a fault is shown. Each file holds one entry; `name`, if it stands there, is that of the file. Never throws.
  */
-export function joinServerFiles(yaml: YamlFile, folder: string): YamlFile {
-  const found = readFiles(folder);
+export function joinServerFiles(yaml: YamlFile, folder: string, drafts: ReadonlyMap<string, string> = new Map()): YamlFile {
+  const drafted = [...drafts].map(([name, text]) => ({ name, file: readYaml(`${SERVER_FOLDER}/${name}.yaml`, text) }));
+  const found = [...readFiles(folder), ...drafted];
   if (found.length === 0) return yaml;
   const root = isMap(yaml.value) ? yaml.value : {};
   const own = isMap(root['servers']) ? root['servers'] : {};

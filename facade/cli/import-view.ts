@@ -1,0 +1,82 @@
+/** Owns how an import looks before it is done: servers, what is left out and why, what is written; refuses every value. */
+import type { FoundFile } from '../clients/found.ts';
+import type { ImportPlan, Outcome } from '../clients/import.ts';
+import { shownPath } from '../clients/places.ts';
+import { showEntry } from '../clients/show.ts';
+import type { Config } from '../config/config.ts';
+import type { Io } from './io.ts';
+import { paint, plural, printable, table } from './print.ts';
+
+/** Servers by client, for a table and as data. */
+export function listReport(files: readonly FoundFile[], io: Pick<Io, 'isTTY'>): { readonly data: unknown; readonly text: string } {
+  const rows = files.flatMap((found) => {
+    const { client, shown, servers, content } = found;
+    const title = client?.title ?? '';
+    if (servers.length === 0) return [[title, shown, '', content.entries.length > 0 ? 'Tollgate alone' : (content.warnings[0]?.message ?? 'no server'), '']];
+    return servers.map((entry) => {
+      const { name, runs, variables, headers, unusable } = showEntry(entry);
+      return [title, shown, name, unusable === undefined ? runs : `cannot be used: ${unusable}`, [...variables, ...headers].join(', ')];
+    });
+  });
+  const data = files.map(({ client, shown, servers }) => ({ client: client?.id, file: shown, servers: servers.map(showEntry) }));
+  return { data, text: table(io, ['client', 'file', 'server', 'runs', 'sets'], rows) };
+}
+
+interface View {
+  readonly io: Io;
+  readonly config: Config;
+  readonly fromVariables: boolean;
+}
+
+/** The preview of an import. */
+export function importReport(plan: ImportPlan, view: View): string {
+  const names = addedNames(plan);
+  const more = names.length === 0 || plan.changes.length === 0 ? '' : '  tollgate export --client CLIENT --replace\n';
+  return [...plan.outcomes.map((outcome) => lineOf(outcome, view.io)), plan.changes.length === 0 ? 'There is nothing to write.\n' : '', planLines(plan, view), more].join('');
+}
+
+/** What is written on the way in, and what is left to do. */
+export function planLines(plan: ImportPlan, { io, config, fromVariables }: View): string {
+  const { changes, outcomes, secrets, wanted } = plan;
+  const names = addedNames(plan);
+  const isCopy = changes.length > 1 || changes.some(({ file }) => file !== config.file);
+  const isClosed = outcomes.some(({ entry, left }) => left === undefined && entry.command !== undefined && entry.domains === undefined);
+  return [
+    changes.length === 0 ? '' : `Writes: ${changes.map(({ file }) => shownPath(file, { cwd: config.folder, home: io.home })).join(', ')}.\n`,
+    secretsLine(secrets, fromVariables),
+    isCopy && isClosed ? 'Programs have no network until sandbox.network.allowedDomains of their server names hosts.\n' : '',
+    names.length === 0 ? '' : `Next:\n${wanted.map((name) => `  tollgate secret set ${name}\n`).join('')}${names.map((name) => `  tollgate approve ${name}\n`).join('')}`,
+  ].join('');
+}
+
+function addedNames({ outcomes }: ImportPlan): readonly string[] {
+  return [...new Set(outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry.name))];
+}
+
+function lineOf({ entry, file, left }: Outcome, io: Io): string {
+  const { runs, variables, headers } = showEntry(entry);
+  const sets = [...variables, ...headers];
+  const notes = [
+    ...(entry.name === entry.original ? [] : [`called ${JSON.stringify(entry.original)} there`]),
+    ...(sets.length === 0 ? [] : [`sets ${sets.join(', ')}`]),
+    ...(entry.dropped.length === 0 ? [] : [`without ${entry.dropped.join(', ')}: a file grants no trust`]),
+  ];
+  const text = printable(`${entry.name}: ${runs}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}, from ${file}`);
+  return left === undefined ? paint(io, 'green', `+ ${text}\n`) : `${paint(io, 'yellow', `- ${text}`)}\n    left out: ${printable(left)}\n`;
+}
+
+function secretsLine(secrets: ImportPlan['secrets'], fromVariables: boolean): string {
+  if (secrets.length === 0) return '';
+  const names = secrets.map(({ name }) => name).join(', ');
+  return fromVariables ? `Set these variables where Tollgate runs: ${[...new Set(secrets.map(({ key }) => key.replace(/\W/g, '_')))].join(', ')}.\n` : `Into the vault: ${printable(names)} (${plural(secrets.length, 'value')}).\n`;
+}
+
+/** The plan as data: names only. */
+export function planData({ changes, outcomes, secrets, wanted }: ImportPlan, config: Config): Readonly<Record<string, unknown>> {
+  return {
+    servers: outcomes.map(({ entry, file, left }) => ({ ...showEntry(entry), file, dropped: entry.dropped, ...(left !== undefined && { left }) })),
+    files: changes.map(({ file }) => shownPath(file, { cwd: config.folder, home: config.folder })),
+    secrets: secrets.map(({ name }) => name),
+    wanted,
+  };
+}

@@ -1,0 +1,85 @@
+/** Owns `tollgate import`: lists what clients have, and brings servers in after a preview; refuses to write without consent, and shows no value. */
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { undoChanges, writeChanges } from '../clients/changes.ts';
+import { clientOf, CLIENTS } from '../clients/formats.ts';
+import { findFiles, readFound, type FoundFile } from '../clients/found.ts';
+import { planCopy, planInclude } from '../clients/import.ts';
+import type { ClientRoots } from '../clients/places.ts';
+import type { Config } from '../config/config.ts';
+import { didYouMean } from '../config/problems.ts';
+import { agree, keepSecrets, told, type Confirming } from './client-files.ts';
+import { importReport, listReport, planData } from './import-view.ts';
+import { EXIT, type Io } from './io.ts';
+import { readConfig, type CommonOptions } from './open.ts';
+import { commandLine, json } from './print.ts';
+import { askYes, isInteractive } from './prompt.ts';
+
+/** Options of the command. */
+export interface ImportOptions extends CommonOptions, Confirming {
+  readonly file?: string;
+  readonly from?: string;
+  readonly all?: true;
+  /** Names, separated by commas. */
+  readonly only?: string;
+  readonly copy?: true;
+  readonly secrets?: 'vault' | 'env';
+  readonly undo?: true;
+}
+
+/** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, VAULT_FAILED, CANCELLED. */
+export async function runImport(options: ImportOptions, io: Io, platform: NodeJS.Platform = process.platform): Promise<number> {
+  const config = readConfig(options, io);
+  if (options.undo === true) return told(undoChanges(config.state, 'import'), { options, io, roots: rootsOf(config, io, platform) });
+  const roots = rootsOf(config, io, platform);
+  const files = filesOf(options, roots, io);
+  if (options.file === undefined && options.from === undefined && options.all !== true) return list(files, options, io);
+  const fromVariables = await chooseSecrets(options, files, io);
+  const request = { config, world: { env: io.env, home: io.home }, files, ...(options.only !== undefined && { only: options.only.split(',').map((name) => name.trim()) }), fromVariables };
+  const plan = options.copy === true ? planCopy(request) : planInclude(request);
+  if (options.json !== true) io.stderr(importReport(plan, { io, config, fromVariables }));
+  const isDone = plan.changes.length > 0 && (await agree(options, io));
+  if (isDone && !fromVariables) await keepSecrets(plan.secrets, config, io);
+  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'import', now: Date.now() });
+  if (options.json === true) io.stdout(json({ ...planData(plan, config), written: isDone }));
+  else if (isDone) io.stderr(`Written. To take it back: ${commandLine([...io.self, 'import', '--undo'])}\n`);
+  return EXIT.ok;
+}
+
+function rootsOf(config: Config, io: Io, platform: NodeJS.Platform): ClientRoots {
+  return { cwd: config.folder, home: io.home, env: io.env, platform };
+}
+
+function filesOf({ file, from }: ImportOptions, roots: ClientRoots, io: Io): readonly FoundFile[] {
+  if (from !== undefined && clientOf(from) === undefined) throw new TollgateError('USAGE', { detail: `There is no client ${from}.`, next: didYouMean(from, CLIENTS.map(({ id }) => id)) });
+  if (file === undefined) return findFiles(roots).filter(({ client }) => from === undefined || client?.id === from);
+  const found = readFound(path.resolve(io.cwd, file), roots);
+  const [warning] = found.content.warnings;
+  if (found.content.entries.length === 0) throw new TollgateError('USAGE', { detail: `${file} gives no server${warning === undefined ? '' : `: ${warning.message}`}.`, next: 'Name a file in which a client keeps its servers.' });
+  return [found];
+}
+
+function list(files: readonly FoundFile[], options: ImportOptions, io: Io): number {
+  const { data, text } = listReport(files, io);
+  if (options.json === true) io.stdout(json(data));
+  else if (files.length === 0) io.stderr('No file of a known client was found. Name one: tollgate import FILE\n');
+  else {
+    io.stdout(text);
+    io.stderr('Nothing was changed. Bring them in:\n  tollgate import --all          they stay in their files\n  tollgate import --all --copy   copies of your own; keys move into the vault\n');
+  }
+  return EXIT.ok;
+}
+
+/** Where literal secrets go. Only copies move them. */
+async function chooseSecrets(options: ImportOptions, files: readonly FoundFile[], io: Io): Promise<boolean> {
+  if (options.copy !== true) {
+    if (options.secrets !== undefined) throw new TollgateError('USAGE', { detail: '--secrets goes with --copy: without it, values stay in the client\'s file.', next: 'Add --copy, or leave --secrets out.' });
+    return false;
+  }
+  if (options.secrets !== undefined) return options.secrets === 'env';
+  const holdsValues = files.some(({ servers }) => servers.some(({ env, headers, envFile }) => envFile !== undefined || [...Object.values(env), ...Object.values(headers)].some((value) => !value.includes('${'))));
+  if (!holdsValues) return false;
+  if (options.dryRun === true) return false;
+  if (!isInteractive(io)) throw new TollgateError('USAGE', { detail: 'Some of these servers have values in their files, and nobody can be asked where they shall go.', next: 'Say --secrets vault (they move into the vault), or --secrets env (you set the variables).' });
+  return !(await askYes(io, 'Move the keys in these files into the vault? Otherwise they are read from variables that you set.'));
+}

@@ -1,0 +1,130 @@
+/** Owns writing to files that belong to others: checked, backed up, whole or not at all, undone byte for byte; refuses links, foreign files, and files that changed since. */
+import { createHash, randomBytes } from 'node:crypto';
+import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { readPrivate, writePrivate } from '../secrets/private-file.ts';
+
+/** A file as it is and as it shall be. Texts keep a byte order mark. */
+export interface FileChange {
+  readonly file: string;
+  /** Absent: there is no such file yet. */
+  readonly before?: string;
+  readonly after: string;
+}
+
+/** Which command made a set of changes; each undoes its own. */
+export type Changer = 'import' | 'export';
+
+/** What stands in a backup beside the files: `before` absent for a file that was made. */
+interface Manifest {
+  readonly files: readonly { readonly file: string; readonly before?: string; readonly afterHash: string; readonly mode?: number }[];
+}
+
+/** One backup that is kept. */
+export interface Backup {
+  readonly name: string;
+  readonly file: string;
+  /** ms since 1970. */
+  readonly at: number;
+}
+
+const MAX_BYTES = 32 * 1024 * 1024;
+
+/** The text of a file that is to be written; undefined when there is none. Throws USAGE for what must not be written through or over. */
+export function readTarget(file: string): string | undefined {
+  const status = lstatSync(file, { throwIfNoEntry: false });
+  checkFolder(path.dirname(file));
+  if (status === undefined) return undefined;
+  if (status.isSymbolicLink()) throw refused(file, 'is a link, and what it leads to may belong to something else', 'Name the file itself with --file.');
+  if (!status.isFile()) throw refused(file, 'is no plain file', 'Name another with --file.');
+  if (process.getuid !== undefined && status.uid !== process.getuid()) throw refused(file, 'belongs to another user', 'Run this as the user who owns it.');
+  if ((status.mode & 0o002) !== 0) throw refused(file, 'can be written by everybody', 'Take that right away with chmod o-w, look at what the file says, then do it again.');
+  if (status.size > MAX_BYTES) throw refused(file, `is larger than ${MAX_BYTES / 1024 / 1024} MiB`, 'Make the change by hand.');
+  return decode(file);
+}
+
+function decode(file: string): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(readFileSync(file));
+  } catch {
+    throw refused(file, 'cannot be read as UTF-8 text', 'Correct it, or make the change by hand.');
+  }
+}
+
+/** Where everybody may put files, somebody else decides what stands there in the end. */
+function checkFolder(folder: string): void {
+  const status = statSync(folder, { throwIfNoEntry: false });
+  const isOpen = status !== undefined && (status.mode & 0o002) !== 0 && (status.mode & 0o1000) === 0;
+  if (isOpen) throw refused(folder, 'can be written by everybody', 'Take that right away with chmod o-w.');
+}
+
+/** Keeps what the files were, then writes all of them. Returns the name of the backup. Throws USAGE when one changed meanwhile; then nothing is written. */
+export function writeChanges(changes: readonly FileChange[], { state, changer, now }: { readonly state: string; readonly changer: Changer; readonly now: number }): string {
+  for (const { file, before } of changes) if (readTarget(file) !== before) throw refused(file, 'was changed meanwhile', 'Do it again: nothing was written.');
+  const files = changes.map(({ file, before, after }) => ({ file, ...(before !== undefined && { before, mode: statSync(file).mode & 0o777 }), afterHash: hashOf(after) }));
+  const name = `${new Date(now).toISOString().replace(/[:.]/g, '-')}-${changer}-${randomBytes(2).toString('hex')}`;
+  writePrivate(path.join(folderOf(state), `${name}.json`), JSON.stringify({ files } satisfies Manifest));
+  const done: FileChange[] = [];
+  try {
+    for (const change of changes) {
+      place(change.file, change.after, files.find(({ file }) => file === change.file)?.mode ?? 0o600);
+      done.push(change);
+    }
+  } catch (thrown) {
+    for (const { file, before } of done) if (before === undefined) unlinkSync(file);
+      else place(file, before, files.find((one) => one.file === file)?.mode ?? 0o600);
+    throw thrown;
+  }
+  return name;
+}
+
+/** Puts back what the last changes of this command replaced. Throws USAGE when there are none, or when one of the files is not as it was left. */
+export function undoChanges(state: string, changer: Changer): readonly string[] {
+  const last = listBackups(state).findLast(({ name }) => name.includes(`-${changer}-`));
+  if (last === undefined) throw new TollgateError('USAGE', { detail: `There is nothing that ${changer} could undo.`, next: 'Only what it wrote itself from this tollgate.yaml can be undone, once.' });
+  const { files } = JSON.parse(readPrivate(last.file) ?? '{"files": []}') as Manifest;
+  for (const { file, afterHash } of files) {
+    const there = readTarget(file);
+    if (there === undefined || hashOf(there) !== afterHash) throw refused(file, 'was changed since, so that undoing would lose that', `What it was stands in ${last.file}; put it back by hand.`);
+  }
+  for (const { file, before, mode } of files) {
+    if (before === undefined) unlinkSync(file);
+    else place(file, before, mode ?? 0o600);
+  }
+  rmSync(last.file);
+  return files.map(({ file }) => file);
+}
+
+/** Backups, the oldest first. They hold what the files held, keys too. */
+export function listBackups(state: string): readonly Backup[] {
+  const folder = folderOf(state);
+  const names = existsSync(folder) ? readdirSync(folder).filter((name) => /-(import|export)-[0-9a-f]{4}\.json$/.test(name)).sort() : [];
+  return names.map((name) => ({ name: name.replace('.json', ''), file: path.join(folder, name), at: statSync(path.join(folder, name)).mtimeMs }));
+}
+
+/** As one step: a client that reads meanwhile meets the old text or the new one. */
+function place(file: string, text: string, mode: number): void {
+  const aside = `${file}.${randomBytes(6).toString('hex')}`;
+  try {
+    mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
+    writeFileSync(aside, text, { mode: 0o600, flag: 'wx', flush: true });
+    chmodSync(aside, mode);
+    renameSync(aside, file);
+  } catch (thrown) {
+    rmSync(aside, { force: true });
+    throw refused(file, `cannot be written (${(thrown as NodeJS.ErrnoException).code ?? 'unknown'})`, 'Look at the rights of its folder.');
+  }
+}
+
+function folderOf(state: string): string {
+  return path.join(state, 'backups');
+}
+
+function hashOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
+function refused(file: string, why: string, next: string): TollgateError {
+  return new TollgateError('USAGE', { detail: `${file} ${why}.`, next });
+}

@@ -1,0 +1,69 @@
+/** Owns the change of servers in the text of a client's file: every other key, comment and byte stays; refuses text that it cannot change so. */
+import { isDeepStrictEqual } from 'node:util';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { ClientFormat } from './formats.ts';
+import { jsonEditor } from './edit-json.ts';
+import { tomlEditor } from './edit-toml.ts';
+
+/** What becomes of the servers of a file. */
+export interface ServerChange {
+  /** Takes the place of one of the same name. */
+  readonly add?: { readonly name: string; readonly value: Plain };
+  /** Paths of keys from the root. */
+  readonly remove: readonly (readonly string[])[];
+  /** VS Code asks for such a value once and keeps it. */
+  readonly input?: { readonly id: string; readonly description: string };
+}
+
+/** Plain values as a file has them. */
+export type Plain = Readonly<Record<string, unknown>>;
+
+/** One syntax: its value, and the two changes of its text. Each throws or gives undefined where it cannot. */
+export interface Editor {
+  read(text: string): Plain | undefined;
+  set(text: string, path: readonly string[], value: unknown): string | undefined;
+  remove(text: string, path: readonly string[]): string | undefined;
+}
+
+/** The text of the file after the change. An empty text counts as an empty file. Throws USAGE when only a person can make it. */
+export function changeServers(text: string, format: ClientFormat, change: ServerChange): string {
+  const bom = text.startsWith('\uFEFF') ? '\uFEFF' : '';
+  const editor = format.syntax === 'toml' ? tomlEditor : jsonEditor;
+  const body = text.slice(bom.length);
+  const before = editor.read(body);
+  if (before === undefined) throw unclear(`The file of ${format.title} cannot be read as ${format.syntax === 'toml' ? 'TOML' : 'JSON with every key once'}.`);
+  let changed: string | undefined = body;
+  for (const path of change.remove) changed = changed === undefined ? undefined : editor.remove(changed, path);
+  if (change.add !== undefined && changed !== undefined) changed = editor.set(changed, [format.container, change.add.name], change.add.value);
+  if (change.input !== undefined && changed !== undefined) changed = editor.set(changed, ['inputs'], withInput(before['inputs'], change.input));
+  const after = changed === undefined ? undefined : editor.read(changed);
+  if (after === undefined || !isDeepStrictEqual(withoutEmpty(after, format), withoutEmpty(wanted(before, format.container, change), format))) {
+    throw unclear(`The servers in the file of ${format.title} are written in a way that is not changed by a program.`);
+  }
+  return `${bom}${changed}`;
+}
+
+function wanted(before: Plain, container: string, { add, remove, input }: ServerChange): Plain {
+  const after = structuredClone(before) as Record<string, unknown>;
+  for (const path of remove) {
+    const parent = path.slice(0, -1).reduce<unknown>((value, key) => (value as Plain)[key], after) as Record<string, unknown>;
+    delete parent[path.at(-1) ?? ''];
+  }
+  if (add !== undefined) after[container] = Object.fromEntries([...Object.entries(after[container] ?? {}).filter(([name]) => name !== add.name), [add.name, add.value]]);
+  return input === undefined ? after : { ...after, inputs: withInput(before['inputs'], input) };
+}
+
+/** TOML has no table left when its last entry is gone. */
+function withoutEmpty(value: Plain, { container }: ClientFormat): Plain {
+  const servers = value[container];
+  return typeof servers === 'object' && servers !== null && Object.keys(servers).length === 0 ? Object.fromEntries(Object.entries(value).filter(([key]) => key !== container)) : value;
+}
+
+function withInput(there: unknown, { id, description }: NonNullable<ServerChange['input']>): readonly unknown[] {
+  const inputs = Array.isArray(there) ? (there as Plain[]) : [];
+  return inputs.some((input) => input['id'] === id) ? inputs : [...inputs, { type: 'promptString', id, description, password: true }];
+}
+
+function unclear(detail: string): TollgateError {
+  return new TollgateError('USAGE', { detail, next: 'Correct the file, or make the change by hand: nothing was written.' });
+}
