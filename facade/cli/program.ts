@@ -5,6 +5,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Authoring } from '../../policies/authoring.ts';
 import type { Assemble, Check, ServeOffline } from '../assembled.ts';
 import { VERSION } from '../wire/version.ts';
+import { addApprovals } from './approval-commands.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
 import { addClients } from './client-commands.ts';
 import type { Shell } from './completion.ts';
@@ -98,6 +99,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   addSwitch(program, io, done);
   addPolicy({ program, io, wiring, done });
   addPlan({ program, io, done });
+  addApprovals({ program, io, done });
   addGrants({ program, io, done });
   addSecret({ program, io, done });
   addClients({ program, io, done });

@@ -1,0 +1,88 @@
+/** Owns how a request for approval is shown: all of it, every argument as it will be sent; refuses to cut in silence, and to let a text drive the terminal. */
+import { shortHash, type Approval } from '../approvals/item.ts';
+import { mapStrings } from '../output/clean.ts';
+import type { Redactor } from '../output/redact.ts';
+import { plural, printable, table, type CliIo } from './print.ts';
+
+/** Characters of one argument that are shown without being asked for the rest. */
+const PAGE = 2000;
+const STATE_COLOURS = { pending: 'yellow', approved: 'green', denied: 'red' } as const;
+
+/** One line each. */
+export function approvalTable(io: Pick<CliIo, 'isTTY'>, items: readonly Approval[], now: number): string {
+  return table(io, ['ID', 'STATE', 'PRINCIPAL', 'TOOL', 'RULE', 'COVERS', 'ENDS'], items.map((item) => {
+    const { principal, effect } = item.binding;
+    return [item.id, { text: item.state, colour: STATE_COLOURS[item.state] }, principal.id, `${effect.server}.${effect.tool}`, item.reasons.map(({ id }) => id).join(', '), item.scope, `in ${spell(item.expires - now)}`];
+  }));
+}
+
+/** For machines: the arguments as text, exactly as they will be sent. */
+export function approvalData(item: Approval, redactor: Redactor): Readonly<Record<string, unknown>> {
+  const { id, state, scope, widest, binding, hash, reasons, session, run, call, uses, concealed, decided } = item;
+  const data = {
+    id, state, scope, widest, principal: binding.principal, server: binding.effect.server, tool: binding.effect.tool, verb: binding.effect.verb, effect: binding.effect,
+    arguments: item.argsText, concealed, reasons, session, run, call, uses, binding: hash, asked: new Date(item.asked).toISOString(), expires: new Date(item.expires).toISOString(),
+    ...(decided === undefined ? {} : { decided: { ...decided, at: new Date(decided.at).toISOString() } }),
+  };
+  return mapStrings(data, (text) => redactor.redact(text).value) as typeof data;
+}
+
+/** For a person. `isWhole`: long arguments to their end. */
+export function approvalText(item: Approval, { redactor, now, isWhole }: { readonly redactor: Redactor; readonly now: number; readonly isWhole: boolean }): string {
+  const { principal, effect } = item.binding;
+  const { id, role, profiles, origin } = principal;
+  const decided = item.decided === undefined ? '' : ` by ${item.decided.by}`;
+  const rows: readonly (readonly [string, string])[] = [
+    ['approval', `${item.id}  ${item.state}${decided}, asked ${spell(now - item.asked)} ago, ends in ${spell(item.expires - now)}`],
+    ['principal', `${id} (role ${role}, profile ${profiles.join(', ')}, origin ${origin})`],
+    ['run', item.run],
+    ['tool', `${effect.server}.${effect.tool} (${effect.verb})`],
+    ...item.reasons.map((reason): [string, string] => ['rule', `${reason.id}${reason.file === undefined ? '' : ` (${reason.file}:${reason.line})`}: ${reason.message}`]),
+    ...effect.paths.map(({ argument, path, inside }): [string, string] => ['path', `${argument}: ${path}${inside ? '' : ' (outside the workspace)'}`]),
+    ...effect.urls.map(({ argument, url }): [string, string] => ['url', `${argument}: ${url}`]),
+    ...(effect.command?.opaque === true ? [['command', 'does more than its words say: Tollgate cannot read it'] as [string, string]] : []),
+    ['covers', coverage(item)],
+    ['binding', shortHash(item)],
+  ];
+  const head = rows.map(([name, text]) => `${name.padEnd(10)} ${printable(text)}`);
+  const secrets = item.concealed === 0 ? '' : `, ${plural(item.concealed, 'secret')} shown as ***`;
+  const lines = [...head, `arguments  ${item.argsText.length} characters${secrets}`, ...argumentLines(item, isWhole)];
+  return `${redactor.redact(lines.join('\n')).value.replaceAll('[redacted]', '***')}\n`;
+}
+
+function coverage({ scope, widest, uses, state, binding: { effect, principal } }: Approval): string {
+  const words = { call: 'this call, once', group: `calls of ${effect.server} that the same rules ask about, by ${principal.id} in this run`, server: `all calls of ${effect.server} that may be approved so, by ${principal.id} in this run` };
+  if (state === 'approved' && scope !== 'call') return `${words[scope]}; used ${plural(uses, 'time')}`;
+  return widest === 'call' ? words[scope] : `${words[scope]}; may be widened: --for ${widest} for ${words[widest]}`;
+}
+
+/** Each argument by itself where that says the same as the text that is sent; else the text. */
+function argumentLines({ argsText }: Approval, isWhole: boolean): readonly string[] {
+  const value = JSON.parse(argsText) as Readonly<Record<string, unknown>>;
+  if (JSON.stringify(value) !== argsText) return blockOf('', argsText, isWhole);
+  return Object.entries(value).flatMap(([name, one]) => blockOf(JSON.stringify(name).slice(1, -1), JSON.stringify(one), isWhole));
+}
+
+/** JSON as it is sent: on one line where it fits, a long text by its own lines. What a terminal would not show stands as \u{…}. */
+function blockOf(name: string, text: string, isWhole: boolean): readonly string[] {
+  const shown = isWhole || text.length <= PAGE ? text : text.slice(0, PAGE);
+  const isText = text.startsWith('"') && text.includes('\\n');
+  const rest = shown.length === text.length ? [] : [`    [${shown.length} of ${text.length} characters; the rest: --all]`];
+  if (!isText) return [`  ${printable(name)}${name === '' ? '' : ': '}${printable(shown)}`, ...rest];
+  // A line end within a text is shown as one; every other escape stays as JSON has it.
+  const lines = shown.split(/(?<!\\)((?:\\\\)*)\\n/);
+  return [`  ${printable(name)}:`, ...joinLines(lines).map((line) => `    | ${printable(line)}`), ...rest];
+}
+
+/** The pieces of a split that keeps backslashes before a line end. */
+function joinLines(pieces: readonly string[]): readonly string[] {
+  const lines: string[] = [];
+  for (let at = 0; at < pieces.length; at += 2) lines.push(`${pieces[at] ?? ''}${pieces[at + 1] ?? ''}`);
+  return lines;
+}
+
+/** A time for people. */
+function spell(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  return seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
+}
