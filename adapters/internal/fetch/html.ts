@@ -1,0 +1,44 @@
+/** Owns how a page becomes text: what a reader sees, with its links; refuses scripts, styles and everything that is hidden in markup. */
+
+/** Elements whose content nobody reads. */
+const DROPPED = 'script|style|template|noscript|svg|iframe|object|head';
+const BLOCK = /<\/?(?:p|div|section|article|header|footer|main|nav|aside|ul|ol|table|tr|blockquote|pre|figure|form|fieldset|dl|dt|dd|h[1-6]|br|hr)\b[^<>]*>/gi;
+const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: ' ', ndash: '–', mdash: '—', hellip: '…', copy: '©', laquo: '«', raquo: '»', middot: '·', bull: '•' };
+
+/** Reduces HTML to text. Linear in its length; broken markup only costs looks. */
+export function textOfHtml(html: string): string {
+  const title = /<title[^<>]*>([^<]*)<\/title/i.exec(html.slice(0, 100_000))?.[1];
+  const body = withoutDropped(html.replace(/<!--[\s\S]*?-->/g, ' '));
+  const marked = body
+    .replace(/<h([1-6])\b[^<>]*>/gi, (_whole, level: string) => `\n\n${'#'.repeat(Number(level))} `)
+    .replace(/<li\b[^<>]*>/gi, '\n- ')
+    .replace(/<t[dh]\b[^<>]*>/gi, ' | ')
+    .replace(/<a\b[^<>]*?\bhref\s*=\s*["']?([^"'\s<>]+)[^<>]*>([^<]*)<\/a\s*>/gi, (_whole, href: string, text: string) => (text.trim() === '' ? ' ' : `${text} (${href})`))
+    .replace(BLOCK, '\n')
+    .replace(/<[^<>]*>/g, ' ');
+  const text = decode(marked).replace(/[^\S\n]+/g, ' ').replace(/ ?\n ?/g, '\n').replace(/\n{3,}/g, '\n\n').trim();
+  return title === undefined ? text : `${decode(title).trim()}\n\n${text}`;
+}
+
+/** Without a closing tag all of the rest is dropped: so does a browser. */
+function withoutDropped(html: string): string {
+  const open = new RegExp(`<(${DROPPED})\\b[^<>]*>`, 'gi');
+  const parts: string[] = [];
+  let at = 0;
+  for (let found = open.exec(html); found !== null; found = open.exec(html)) {
+    parts.push(html.slice(at, found.index));
+    const close = new RegExp(`</${found[1] ?? ''}\\s*>`, 'gi');
+    close.lastIndex = open.lastIndex;
+    at = close.exec(html) === null ? html.length : close.lastIndex;
+    open.lastIndex = at;
+  }
+  return [...parts, html.slice(at)].join(' ');
+}
+
+function decode(text: string): string {
+  return text.replace(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|([a-z]{2,8}));/gi, (whole, decimal?: string, hex?: string, name?: string) => {
+    if (name !== undefined) return ENTITIES[name.toLowerCase()] ?? whole;
+    const point = decimal === undefined ? Number.parseInt(hex ?? '', 16) : Number(decimal);
+    return point > 0 && point <= 0x10ffff && (point < 0xd800 || point > 0xdfff) ? String.fromCodePoint(point) : '';
+  });
+}

@@ -1,0 +1,99 @@
+/** Owns the catalog of servers that `tollgate connect` knows by name: one file each, read as data; refuses names that are none of them. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { parse } from 'yaml';
+import { TollgateError } from '../errors.ts';
+import type { Semantics, Verb } from '../tool.ts';
+
+/** A package as it was verified. `integrity` is what the registry says of its archive (SRI, sha512). */
+export interface KnownPackage {
+  readonly name: string;
+  readonly version: string;
+  readonly integrity: string;
+  /** File that Node runs, inside the package. */
+  readonly bin: string;
+}
+
+/** A secret that the server needs, in a variable (programs) or a header (remote servers). Values are never in a catalog. */
+export interface KnownCredential {
+  readonly env?: string;
+  readonly header?: string;
+  /** Stands before the value in the header, such as `Bearer `. */
+  readonly prefix?: string;
+  readonly title: string;
+  /** Page of the provider where it is made. */
+  readonly get: string;
+  /** What to choose there. */
+  readonly hint?: string;
+  /** Pattern of real ones: another value is asked about, not refused, for forms change. */
+  readonly form?: string;
+  /** A value of that form that opens nothing: servers that look at it before they list are verified with it. */
+  readonly example: string;
+  readonly optional?: true;
+}
+
+/** What its user must choose; `<name>` in args, env and domains stands for the value. */
+export interface KnownChoice {
+  readonly name: string;
+  readonly title: string;
+  /** A folder is given to the sandbox, a url's host becomes an allowed domain. */
+  readonly kind: 'folder' | 'url' | 'text';
+  /** Of a folder; default write. */
+  readonly access?: 'read' | 'write';
+  readonly default?: string;
+  readonly example?: string;
+}
+
+/** What `npm run verify:servers` found: it was installed, started in a sandbox without a network, and asked for its tools. */
+export interface Verified {
+  /** ISO date. What the package depends on is installed as of that day. */
+  readonly date: string;
+  readonly installs: boolean;
+  /** Whether it listed its tools; absent: it was not asked, because it is remote. */
+  readonly lists?: boolean;
+  readonly tools?: number;
+}
+
+/** One known server: a program from a package, or a remote server with a `url`. */
+export interface KnownServer {
+  readonly name: string;
+  readonly title: string;
+  readonly description: string;
+  readonly homepage: string;
+  readonly license?: string;
+  readonly note?: string;
+  readonly package?: KnownPackage;
+  readonly url?: string;
+  /** It wants a sign-in (`tollgate login`). */
+  readonly login?: true;
+  readonly args?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  readonly choices?: readonly KnownChoice[];
+  readonly credentials?: readonly KnownCredential[];
+  readonly domains?: readonly string[];
+  readonly labels: readonly string[];
+  readonly semantics?: Readonly<Record<string, Verb | Semantics>>;
+  /** Id of a mapping under catalogs/primitives/. */
+  readonly mapping?: string;
+  readonly memoryMb?: number;
+  readonly processes?: number;
+  readonly verified?: Verified;
+}
+
+const FOLDER = new URL('./', import.meta.url);
+const FILE = /^([a-z][a-z0-9-]*)\.yaml$/;
+
+/** Names of all known servers, sorted. */
+export function knownNames(): readonly string[] {
+  return readdirSync(FOLDER).flatMap((file) => FILE.exec(file)?.[1] ?? []).sort();
+}
+
+/** One of them. Throws USAGE for a name that is none. */
+export function loadKnown(name: string): KnownServer {
+  if (!knownNames().includes(name)) throw new TollgateError('USAGE', { detail: `No server is known by this name.`, next: 'Run `tollgate known` for the list, or give the address of a service.' });
+  return parse(readFileSync(new URL(`./${name}.yaml`, FOLDER), 'utf8')) as KnownServer;
+}
+
+/** All of them, by name. */
+export function loadAllKnown(): readonly KnownServer[] {
+  return knownNames().map(loadKnown);
+}
