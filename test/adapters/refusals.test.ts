@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { startRefusal, type ServerSettings } from '../../adapters/settings.ts';
 
 const settings = (over: Partial<ServerSettings>): ServerSettings => ({
-  name: 'fs', transport: 'stdio', command: 'npx', args: ['-y', 'some-server'], env: {}, headers: {}, isolation: 'sandbox', approved: true, connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 1000, ...over,
+  name: 'fs', transport: 'stdio', command: 'npx', args: ['-y', 'some-server'], env: {}, headers: {}, isolation: 'sandbox', connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 1000, ...over,
 });
 const network = (allowedDomains: readonly string[]): Partial<ServerSettings> => ({ sandbox: { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains }, limits: { memoryMb: 256, processes: 64, fileMb: 64 } } });
 
@@ -18,7 +18,7 @@ describe('a program that fetches its package at every start', () => {
     expect(startRefusal(settings(over))).toBeUndefined();
   });
 
-  it('says first that nobody has approved it', () => {
-    expect(startRefusal(settings({ approved: false }))?.next).toContain('approved: true');
+  it('says first what makes its entry unusable', () => {
+    expect(startRefusal(settings({ ...network([]), unusable: 'it has no command.' }))?.message).toContain('cannot be used: it has no command.');
   });
 });

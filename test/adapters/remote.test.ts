@@ -339,7 +339,7 @@ describe('a remote server that misbehaves', () => {
     expect(await refusalOf(connect('http://user:hunter2@127.0.0.1:9/').server.start())).not.toContain('hunter2');
     const mute = await listen(() => {});
     expect(await refusalOf(connect(mute.url, { connectTimeoutMs: 300 }).server.start())).toMatch(/INIT_FAILED: Server "remote" did not answer within 300 ms/);
-    expect(await codeOf(connect(mute.url, { approved: false }).server.start())).toBe('SERVER_UNAVAILABLE');
+    expect(await codeOf(connect(mute.url, { unusable: 'it has no address.' }).server.start())).toBe('SERVER_UNAVAILABLE');
   });
 });
 

@@ -1,19 +1,20 @@
 /** Owns the tests of servers as processes, with a server that misbehaves in every way we know. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { ServerPool } from '../../adapters/pool.ts';
 import type { UpstreamServer } from '../../adapters/server.ts';
-import type { ServerSettings } from '../../adapters/settings.ts';
+import type { AdapterOptions, ServerSettings } from '../../adapters/settings.ts';
 import { verifies } from '../verifies.ts';
 import { callOf, chaos, codeOf, FAST, HOST, isGone, refusalOf, serve, temporaryFolder, textOf } from './servers.ts';
 import type { Bench } from './servers.ts';
 
 const open: ServerPool[] = [];
 
-function start(mode?: string, more?: Partial<ServerSettings>): Bench {
-  const bench = serve(chaos(mode, more));
+function start(mode?: string, more?: Partial<ServerSettings>, options?: Partial<AdapterOptions>): Bench {
+  const bench = serve(chaos(mode, more), options);
   open.push(bench.pool);
   return bench;
 }
@@ -72,13 +73,29 @@ describe('the handshake', () => {
     expect(await codeOf(server.listTools(controller.signal))).toBe('CANCELLED');
   });
 
-  it('does not start what nobody approved, and says which line to write', async () => {
-    const { isolation: _isolation, ...unasked } = chaos('ok', { approved: false });
-    const { server } = serve(unasked);
-    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: .* In tollgate\.yaml write `approved: true` under servers\.chaos\.$/);
-    expect(server.health().state).toBe('disabled');
-    expect(await refusalOf(start('ok', { approved: false }).server.start())).toMatch(/write `approved: true` under servers\.chaos/);
-    expect(await refusalOf(start('ok', { unusable: 'it has no command.' }).server.start())).toMatch(/SERVER_UNAVAILABLE: .*it has no command/);
+  it('does not start what nobody consents to, asked each time with the settings that it would start with', async () => {
+    const starts = join(temporaryFolder(), 'starts');
+    const settings = chaos('ok', { env: { CHAOS_STARTS: starts } });
+    const asked: ServerSettings[] = [];
+    let refusal: TollgateError | undefined = new TollgateError('SERVER_UNAVAILABLE', { detail: 'Nobody has approved it.' });
+    const { server } = start('ok', settings, {
+      consent: (seen) => {
+        asked.push(seen);
+        return Promise.resolve(refusal);
+      },
+    });
+    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: Nobody has approved it\./);
+    expect(server.health()).toMatchObject({ state: 'disabled', reason: expect.stringContaining('Nobody has approved it.') as string });
+    expect(await codeOf(server.listTools())).toBe('SERVER_UNAVAILABLE');
+    expect([asked, existsSync(starts)]).toEqual([[settings, settings], false]);
+    refusal = undefined;
+    expect(await textOf(server, callOf('echo'))).toBe('{}');
+    expect(server.health().state).toBe('healthy');
+  });
+
+  it('does not start what cannot be used, and asks nobody about it', async () => {
+    const consent = (): never => expect.unreachable('consent to what cannot start');
+    expect(await refusalOf(start('ok', { unusable: 'it has no command.' }, { consent }).server.start())).toMatch(/SERVER_UNAVAILABLE: .*it has no command/);
   });
 
   it('gives the process its own settings and next to nothing of ours', async () => {

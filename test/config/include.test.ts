@@ -38,7 +38,7 @@ describe('the forms of all clients' + verifies('HA-01'), () => {
     }`;
     include({ files: { '.vscode/mcp.json': text }, env: { TOLLGATE_INPUT_GH_TOKEN: 'token-of-github', X: 'value-of-x' } }, (config, said, project) => {
       expect(said).toBe('');
-      expect(config.servers.get('github')).toMatchObject({ transport: 'http', url: 'https://api.example.com/mcp', headers: { Authorization: 'Bearer token-of-github' }, source: '.vscode/mcp.json', approved: false });
+      expect(config.servers.get('github')).toMatchObject({ transport: 'http', url: 'https://api.example.com/mcp', headers: { Authorization: 'Bearer token-of-github' }, source: '.vscode/mcp.json' });
       expect(config.servers.get('local')).toMatchObject({ transport: 'stdio', command: 'node', args: [`${project.folder}/server.js`, project.home], env: { LEVEL: 'info', X: 'value-of-x' }, cwd: `${project.folder}/sub` });
       expect(config.servers.get('events')).toMatchObject({ transport: 'sse' });
       expect(config.secrets).toEqual(expect.arrayContaining(['token-of-github', 'value-of-x', 'Bearer token-of-github']));
@@ -124,7 +124,7 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
     ['Tollgate itself', { command: 'npx', args: ['-y', 'tollgate', 'run'] }, 'inside itself'],
     ['a switch', { command: 'x', disabled: true }, 'the file disables it'],
   ])('a server with %s is alone unusable, and named', (_what, server, says) => {
-    include({ files: { 'mcp.json': { mcpServers: { a: server, b: { command: 'y' } } } }, yaml: 'servers: {a: {approved: true, isolation: direct}}' }, ({ servers }, said) => {
+    include({ files: { 'mcp.json': { mcpServers: { a: server, b: { command: 'y' } } } }, yaml: 'servers: {a: {isolation: direct}}' }, ({ servers }, said) => {
       expect(servers.get('a')?.unusable).toContain(says);
       expect(servers.get('b')?.unusable).toBeUndefined();
       expect(said).toContain('mcp.json:1:');
@@ -143,23 +143,23 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
 describe('an included file grants nothing', () => {
   it('alwaysAllow, autoApprove and trust are reported, other unknown keys too' + verifies('HA-01'), () => {
     include({ files: one({ command: 'x', alwaysAllow: ['*'], autoApprove: true, trust: true, approved: true, isolation: 'direct', sandboxEnabled: false }) }, ({ servers }, said) => {
-      expect(servers.get('a')).toMatchObject({ approved: false });
-      expect(servers.get('a')).not.toHaveProperty('isolation');
-      for (const key of ['alwaysAllow', 'autoApprove', 'trust']) expect(said).toContain(`${key} grants trust, which a client's file cannot`);
-      for (const key of ['approved', 'isolation', 'sandboxEnabled']) expect(said).toContain(`key "${key}" is not read here`);
+      // Without `isolation` it runs in a sandbox, whatever the file says of one.
+      for (const key of ['approved', 'isolation', 'sandboxEnabled']) expect(servers.get('a')).not.toHaveProperty(key);
+      for (const key of ['alwaysAllow', 'autoApprove', 'trust', 'approved']) expect(said).toContain(`${key} grants trust, which a client's file cannot`);
+      expect(said).toContain('key "isolation" is not read here');
     });
   });
 
-  it('approval and settings come from an entry of the same name in tollgate.yaml', () => {
-    const yaml = 'servers: {a: {approved: true, isolation: direct, timeoutMs: 5000, mapping: server-filesystem, tools: {deny: [x]}}}\nprofiles: {dev: {servers: [a]}}';
+  it('settings come from an entry of the same name in tollgate.yaml; approval from no file at all' + verifies('HA-01'), () => {
+    const yaml = 'servers: {a: {isolation: direct, timeoutMs: 5000, mapping: server-filesystem, tools: {deny: [x]}}}\nprofiles: {dev: {servers: [a]}}';
     include({ files: one({ command: 'npx', args: ['pkg'] }), yaml }, ({ servers }, said) => {
-      expect(servers.get('a')).toMatchObject({ command: 'npx', approved: true, isolation: 'direct', timeoutMs: 5000, mapping: 'server-filesystem', tools: { deny: ['x'] }, source: 'mcp.json' });
+      expect(servers.get('a')).toMatchObject({ command: 'npx', isolation: 'direct', timeoutMs: 5000, mapping: 'server-filesystem', tools: { deny: ['x'] }, source: 'mcp.json' });
       expect(said).toContain('the package has no exact version');
     });
   });
 
   it('an entry without its server stays, unusable', () => {
-    include({ files: { 'mcp.json': { mcpServers: {} } }, yaml: 'servers: {gone: {approved: true}}\nprofiles: {dev: {servers: [gone]}}' }, ({ servers }, said) => {
+    include({ files: { 'mcp.json': { mcpServers: {} } }, yaml: 'servers: {gone: {isolation: direct}}\nprofiles: {dev: {servers: [gone]}}' }, ({ servers }, said) => {
       expect(servers.get('gone')).toMatchObject({ unusable: expect.stringContaining('no included file defines it') as string, source: 'tollgate.yaml' });
       expect(said).toContain('tollgate.yaml:2:17: server "gone" is in none of the included files');
     });

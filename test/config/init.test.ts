@@ -43,7 +43,7 @@ describe('in an empty folder', () => {
       init(project);
       const text = read(project, 'tollgate.yaml').replace(/^# (servers:|profiles:| {2}.*)$/gm, '$1').replace('  # tools:', '  tools:').replace(/^ +- \{id: calls-per-run.*$/m, '');
       const { servers, profiles } = project.config(text);
-      expect(servers.get('tracker')).toMatchObject({ approved: true });
+      expect(servers.get('tracker')).toMatchObject({ command: 'node', args: ['path/to/server.js'] });
       expect(profiles.get('default')).toMatchObject({ servers: ['tracker'], expose: [{ tool: 'tracker.*' }] });
     });
   });
@@ -80,20 +80,22 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
       for (const { client } of places(project, platform)) expect(err).toContain(client.title);
       expect(err).toContain('server-0 (sets API_KEY, B-C)');
       expect(text + err).not.toContain(SECRET);
-      expect(text).toContain('#   server-0: {approved: true}\n');
+      expect(text).toContain('#   server-0: {}\n');
       const config = loadConfig(project.file, { env: {}, home: project.home });
       expect(config.servers.size).toBe(places(project, platform).length);
-      expect([...config.servers.values()].filter(({ approved }) => approved)).toEqual([]);
+      // None is approved: a state folder, where consent would be, is not even made.
+      expect(existsSync(config.state)).toBe(false);
+      expect([...config.profiles.values()].flatMap(({ servers }) => servers)).toEqual([]);
     });
   });
 
-  it('the comments, uncommented, approve the servers and show their tools', () => {
+  it('the comments, uncommented, let a profile reach the servers and show their tools', () => {
     withProject((project) => {
       project.write('.mcp.json', JSON.stringify({ mcpServers: { one: { command: 'x' }, two: { command: 'y' }, broken: {} } }));
       init(project);
-      const uncommented = read(project, 'tollgate.yaml').replace(/^# (servers:|profiles:| .*(?:approved|servers: \[))/gm, '$1').replace('  # tools:', '  tools:');
+      const uncommented = read(project, 'tollgate.yaml').replace(/^# (servers:|profiles:| {2}.*(?:: \{\}|servers: \[.*))$/gm, '$1').replace('  # tools:', '  tools:');
       const { servers, profiles } = project.config(uncommented);
-      expect([...servers.values()].map(({ name, approved }) => [name, approved])).toEqual([['one', true], ['two', true], ['broken', false]]);
+      expect([...servers.keys()]).toEqual(['one', 'two', 'broken']);
       expect(profiles.get('default')).toMatchObject({ servers: ['one', 'two'], expose: [{ tool: 'one.*' }, { tool: 'two.*' }] });
     });
   });

@@ -109,7 +109,7 @@ servers:
   slow: {command: x, timeoutMs: 900000, cwd: sub}
 `);
       expect(servers.get('plain')).toEqual({
-        name: 'plain', transport: 'stdio', command: 'x', args: [], env: {}, headers: {}, approved: false, tools: {}, semantics: [], labels: [],
+        name: 'plain', transport: 'stdio', command: 'x', args: [], env: {}, headers: {}, tools: {}, semantics: [], labels: [],
         connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, start: 'lazy', lifetime: 'on-demand', trustHints: false, reconnectBackoffMs: 1000, source: 'tollgate.yaml',
         sandbox: { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 256 } },
       });

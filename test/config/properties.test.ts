@@ -84,7 +84,7 @@ describe('secrets', () => {
       fc.property(secret, fc.constantFrom('command', 'url', 'cwd', 'envFile', 'type', 'name', 'nothing'), (value, spoiled) => {
         const server = { command: 'x', env: { A_TOKEN: '${SECRET}', B: 'pre ${env:SECRET}', PASSWORD: value }, headers: {}, ...(spoiled === 'nothing' ? {} : { [spoiled]: '${SECRET}' }) };
         project.write('secret.json', JSON.stringify({ mcpServers: { a: server } }));
-        const config = project.config('include: [secret.json]\nservers: {a: {approved: true}}', { SECRET: value });
+        const config = project.config('include: [secret.json]\nservers: {a: {isolation: direct}}', { SECRET: value });
         expect(formatProblems(config.warnings)).not.toContain('Zq9!');
         expect(config.servers.get('a')?.unusable ?? '').not.toContain('Zq9!');
         expect(config.secrets).toEqual(expect.arrayContaining([value]));

@@ -43,7 +43,7 @@ describe('a file under servers/', () => {
     ['a list', '- command: node\n', /^servers\/notes\.yaml:1:1 the file holds no server/],
     ['another name', 'name: other\ncommand: node\n', /^servers\/notes\.yaml:1:7 the server is called "notes", after its file/],
     ['a secret on the command line', 'command: node\nargs: ["${secret:notes}"]\n', /^servers\/notes\.yaml:2:8 \$\{secret:…\} outside of env and headers/],
-    ['an approval', 'command: node\napproved: true\n', /^servers\/notes\.yaml:2:1 /],
+    ['an approval', 'command: node\napproved: true\n', /^servers\/notes\.yaml:2:1 .*`tollgate approve notes`/],
     ['a profile that is not there', 'command: node\nprofiles: [default, ops]\n', /^servers\/notes\.yaml:2:21 profile "ops" is not under profiles/],
   ])('with %s refuses the load', (_name, text, message) => {
     project.write('servers/notes.yaml', text);

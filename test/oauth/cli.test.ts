@@ -25,11 +25,13 @@ state: ../state
 servers:
   tracker: {url: '${guarded.mcp}', reconnectBackoffMs: 100}
   local: {command: node, args: [x.mjs]}
+  stranger: {url: '${guarded.mcp}'}
   written: {url: '${guarded.mcp}', headers: {Authorization: Bearer of-the-owner}}
 expose: {tools: [tracker.*]}
 profiles: {default: {servers: [tracker]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
 `);
+  await project.approve({ names: ['tracker', 'local', 'written'] });
 }
 
 function close(): void {
@@ -91,11 +93,13 @@ describe('tollgate login and logout', () => {
     ['a server that is not there', ['login', 'traker'], 2, 'did you mean "tracker"?'],
     ['a program', ['login', 'local'], 2, 'signs in by itself'],
     ['a server with a header', ['logout', 'written'], 2, 'header Authorization'],
+    ['a server that nobody approved', ['login', 'stranger'], 5, '`tollgate approve stranger`'],
     ['no server', ['login'], 2, 'USAGE'],
   ])('refuses %s', async (_what, argv, code, said) => {
     const answer = await cli(project, argv);
     expect(answer.code).toBe(code);
     expect(answer.err).toContain(said);
+    expect([...issuer.heard, ...guarded.heard]).toEqual([]);
   });
 
   it('stops at a signal', async () => {

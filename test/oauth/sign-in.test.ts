@@ -126,9 +126,9 @@ describe('attacks on a sign-in', () => {
     expect(await refusalOf(room.signIn())).toMatch(message);
   });
 
-  it('sends nothing in clear, and signs in to no server that nobody approved', async () => {
+  it('sends nothing in clear, and signs in to no server that cannot be used', async () => {
     expect(await refusalOf(room.signIn({ url: 'http://mcp.example.org/mcp' }))).toMatch(/LOGIN_FAILED: .*not reached over https/);
-    expect(await refusalOf(room.signIn({ approved: false }))).toMatch(/nobody has approved/);
+    expect(await refusalOf(room.signIn({ unusable: 'two entries have its name.' }))).toMatch(/SERVER_UNAVAILABLE: .*two entries have its name/);
   });
 
   it('follows no redirect of a token to another origin', async () => {
