@@ -80,7 +80,7 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
     const pid = Number(/^(\d+)$/m.exec(started)?.[1]);
     expect(isRunning(pid)).toBe(true);
     expect((await cli(project, ['kill', '--all'])).code).toBe(0);
-    expect(codeOf(await child.call('read', { path: 'README.md' }))).toBe('SERVER_UNAVAILABLE');
+    expect(codeOf(await child.call('read', { path: 'README.md' }))).toBe('SWITCHED_OFF');
     await gone([pid]);
     await cli(project, ['kill', '--lift']);
     expect(textOf(await child.call('read', { path: 'README.md' }))).toContain('# Hello');
