@@ -1,0 +1,116 @@
+/** Tests the master switch over several processes of one state folder: nothing MCP runs while it is off, and it works where nothing else does. */
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { cli, dataOf, server } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { Child, isRunning, startedIn, type Reply } from '../process/child.ts';
+import { verifies } from '../verifies.ts';
+
+let project: Project;
+let starts: string;
+const children: Child[] = [];
+
+beforeEach(async () => {
+  project = new Project();
+  starts = path.join(project.folder, 'starts');
+  project.write('workspace/README.md', '# Hello\n');
+  project.write('tollgate.yaml', `version: 1
+workspace: ./workspace
+state: ./state
+bash: {isolation: direct}
+servers: {chaos: ${server(['chaos.mjs', 'ok'], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}}`)}, early: ${server(['chaos.mjs', 'ok'], `start: eager, env: {CHAOS_STARTS: ${JSON.stringify(starts)}}`)}}
+profiles: {default: {servers: [chaos, early], expose: {primitives: workspace, tools: ["chaos.*"]}}}
+rules: [{id: all, outcome: allow, when: {}}]
+`);
+  await project.approve();
+});
+afterEach(async () => {
+  await Promise.all(children.splice(0).map((child) => child.kill('SIGKILL')));
+  project.remove();
+});
+
+async function run(): Promise<Child> {
+  const child = new Child(project, ['run']);
+  children.push(child);
+  await child.hello();
+  return child;
+}
+
+const codeOf = ({ result, error }: Reply): unknown => error?.data?.code ?? result?._meta?.['tollgate/code'] ?? 'ok';
+const textOf = ({ result }: Reply): string => result?.content?.[0]?.text ?? '';
+const namesOf = async (child: Child): Promise<readonly string[]> => ((await child.ask('tools/list')).result?.tools ?? []).map(({ name }) => name);
+const changes = (child: Child): number => child.lines.filter(({ method }) => method === 'notifications/tools/list_changed').length;
+const gone = async (pids: readonly number[]): Promise<void> => expect.poll(() => pids.filter(isRunning), { timeout: 5000 }).toEqual([]);
+
+describe('the master switch' + verifies('HA-19'), () => {
+  it('empties every list, refuses every call, ends every server and command, and tells the clients within a second; on again, all is as before', async () => {
+    const both = await Promise.all([run(), run()]);
+    const before = await Promise.all(both.map(namesOf));
+    expect(before[0]).toEqual(expect.arrayContaining(['chaos_echo', 'read', 'bash']));
+    expect(codeOf(await (both[0] as Child).call('chaos_echo', {}))).toBe('ok');
+    const started = textOf(await (both[1] as Child).call('bash', { action: 'start', command: 'echo $$; exec sleep 600' }));
+    const pids = [...startedIn(starts), Number(/^(\d+)$/m.exec(started)?.[1])];
+    const hanging = (both[0] as Child).call('chaos_hang', {});
+
+    expect((await cli(project, ['off'])).err).toMatch(/^Off: every list is empty/);
+    for (const child of both) {
+      const reply = await child.call('chaos_echo', {});
+      expect([codeOf(reply), textOf(reply)]).toEqual(['SWITCHED_OFF', expect.stringContaining('tollgate on')]);
+      expect(codeOf(await child.call('read', { path: 'README.md' }))).toBe('SWITCHED_OFF');
+      // A name that never was is refused the same way: nothing is told of what there would be.
+      expect(codeOf(await child.call('no_such_tool', {}))).toBe('SWITCHED_OFF');
+      expect(await namesOf(child)).toEqual([]);
+    }
+    expect(codeOf(await hanging)).toBe('TOOL_CRASHED');
+    await gone(pids);
+    const third = await run();
+    expect(await namesOf(third)).toEqual([]);
+    expect(startedIn(starts).filter(isRunning)).toEqual([]);
+
+    expect((await cli(project, ['on'])).err).toBe('On: servers start when they are asked for.\n');
+    await Promise.all(both.map((child) => expect.poll(() => changes(child), { timeout: 1500 }).toBeGreaterThan(0)));
+    await expect.poll(async () => Promise.all(both.map(namesOf)), { timeout: 5000 }).toEqual(before);
+    await expect.poll(async () => codeOf(await third.call('chaos_echo', {})), { timeout: 5000 }).toBe('ok');
+    const acts = dataOf<{ event: string; by: string; outcome: string }[]>((await cli(project, ['audit', 'list', '--all', '--type', 'switch', '--json'])).out);
+    expect(acts.map(({ event, by, outcome }) => [event, by, outcome]).sort()).toEqual([['off', 'somebody', 'deny'], ['on', 'somebody', 'allow']]);
+  });
+
+  it('is heard of by a client that sits idle, both times', async () => {
+    const child = await run();
+    expect((await namesOf(child)).length).toBeGreaterThan(3);
+    const heard = changes(child);
+    await cli(project, ['off']);
+    await expect.poll(() => changes(child), { timeout: 1500 }).toBeGreaterThan(heard);
+    expect(await namesOf(child)).toEqual([]);
+    const again = changes(child);
+    await cli(project, ['on']);
+    await expect.poll(() => changes(child), { timeout: 1500 }).toBeGreaterThan(again);
+    await expect.poll(async () => (await namesOf(child)).length, { timeout: 5000 }).toBeGreaterThan(3);
+  });
+
+  it('works where the configuration is broken, and says what it did', async () => {
+    const child = await run();
+    await namesOf(child);
+    project.write('tollgate.yaml', 'nonsense: [');
+    expect(await cli(project, ['off'])).toMatchObject({ code: 2 });
+    expect(await cli(project, ['off', '--state', 'nowhere'])).toMatchObject({ code: 2, err: expect.stringContaining('There is no state of Tollgate') });
+    expect(dataOf((await cli(project, ['off', '--state', 'state', '--json'])).out)).toMatchObject({ switch: 'off', changed: true, by: 'somebody', killed: [] });
+    expect(codeOf(await child.call('read', { path: 'README.md' }))).toBe('SWITCHED_OFF');
+    expect((await cli(project, ['off', '--state', 'state'])).err).toMatch(/^It was off already, since .* by somebody/);
+    expect(dataOf((await cli(project, ['off', '--state', 'state', '--json'])).out)).toMatchObject({ switch: 'off', changed: false, by: 'somebody' });
+    expect(dataOf((await cli(project, ['on', '--state', 'state', '--json'])).out)).toEqual({ switch: 'on', changed: true, killed: [] });
+    expect((await cli(project, ['on', '--state', 'state'])).err).toBe('It was on already.\n');
+  });
+
+  it('is what kill --all throws, and leaves what was stopped by name stopped', async () => {
+    await cli(project, ['kill', 'chaos']);
+    expect((await cli(project, ['kill', '--all'])).err).toMatch(/as by `tollgate off`.*Lift it with: tollgate on\n$/);
+    expect(dataOf((await cli(project, ['kill', '--json'])).out)).toMatchObject({ killed: [{ by: 'somebody' }, { server: 'chaos' }] });
+    expect((await cli(project, ['kill', '--lift', 'chaos'])).err).toContain('Everything is switched off still: tollgate on');
+    await cli(project, ['kill', 'chaos']);
+    expect((await cli(project, ['on'])).err).toBe('On: servers start when they are asked for. Stopped by the kill switch still: chaos; see tollgate kill.\n');
+    const child = await run();
+    expect(codeOf(await child.call('chaos_echo', {}))).toBe('UNKNOWN_TOOL');
+    expect(codeOf(await child.call('read', { path: 'README.md' }))).toBe('ok');
+  });
+});
