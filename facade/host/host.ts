@@ -121,12 +121,18 @@ async function callTool(parts: HostParts, sessions: HostSessions, { principal, a
 
 /** The text of a result; refusals become errors, however they would travel over MCP. A server cannot forge them: its keys under `tollgate/` are dropped. */
 function resultOf(reply: Reply): string {
-  if (reply.kind === 'error') throw new Refused(reply.error.message, reply.error.data as Refusal | undefined);
+  if (reply.kind === 'error') throw refusedOf(reply.error);
   const meta = reply.text.includes('"tollgate/code"') ? (JSON.parse(reply.text) as { _meta?: Readonly<Record<string, unknown>>; content?: readonly { text?: string }[] }) : undefined;
   const code = meta?._meta?.['tollgate/code'];
   if (typeof code !== 'string') return reply.text;
   const [message = '', ...next] = (meta?.content?.[0]?.text ?? '').split('\n');
   throw new Refused(message, { code, next: next.join('\n') });
+}
+
+/** Over MCP the message says what to do next too; here that has a place of its own. */
+function refusedOf({ message, data = {} }: Extract<Reply, { kind: 'error' }>['error']): Refused {
+  const { code, next } = data as Refusal;
+  return new Refused(next !== undefined && message.endsWith(` ${next}`) ? message.slice(0, -next.length - 1) : message, { ...(code !== undefined && { code }), ...(next !== undefined && { next }) });
 }
 
 /** A refusal in words. `allow`: the methods that the path has. */
