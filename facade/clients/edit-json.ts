@@ -28,13 +28,63 @@ function plain(node: Node): unknown {
   return twice.length > 0 || values.some(([, value]) => value === undefined) ? undefined : Object.fromEntries(values);
 }
 
+/** The library's own insertion lays the line before it out anew. */
 function set(text: string, path: readonly string[], value: unknown): string | undefined {
-  const { applyEdits, modify } = jsonc();
-  const base = text.trim() === '' ? '{}\n' : text;
-  const eol = base.includes('\r\n') ? '\r\n' : '\n';
-  const indent = /^([ \t]+)\S/m.exec(base)?.[1] ?? '  ';
-  const formattingOptions = { eol, insertSpaces: !indent.startsWith('\t'), tabSize: indent.startsWith('\t') ? 1 : indent.length };
-  return applyEdits(base, modify(base, [...path], value, { formattingOptions }));
+  const base = text.trim() === '' ? '{\n}\n' : text;
+  const parsed = parseJson(base);
+  if (!('root' in parsed)) return undefined;
+  let node = parsed.root;
+  let depth = 0;
+  for (const key of path) {
+    const next: Node | undefined = fieldsOf(node).fields.get(key);
+    if (next === undefined) break;
+    [node, depth] = [next, depth + 1];
+  }
+  const layout = layoutOf(base);
+  if (depth === path.length) return base.slice(0, node.offset) + layout.write(value, layout.indentAt(node.offset)) + base.slice(node.offset + node.length);
+  if (node.type !== 'object') return undefined;
+  const [name = '', ...rest] = path.slice(depth);
+  return insert(base, node, { name, value: rest.reduceRight<unknown>((inner, key) => ({ [key]: inner }), value), layout });
+}
+
+interface Layout {
+  readonly eol: string;
+  readonly step: string;
+  /** The blanks with which the line of an offset begins. */
+  readonly indentAt: (offset: number) => string;
+  /** A value over several lines, all but the first indented. */
+  readonly write: (value: unknown, indent: string) => string;
+}
+
+function layoutOf(text: string): Layout {
+  const eol = text.includes('\r\n') ? '\r\n' : '\n';
+  const step = /^([ \t]+)["{]/m.exec(text)?.[1] ?? '  ';
+  return {
+    eol,
+    step,
+    indentAt: (offset) => /^[ \t]*/.exec(text.slice(text.lastIndexOf('\n', offset - 1) + 1))?.[0] ?? '',
+    write: (value, indent) => JSON.stringify(value, null, step).replaceAll('\n', `${eol}${indent}`),
+  };
+}
+
+/** Behind the last entry, and behind a comment at the end of its line; nothing else moves. */
+function insert(text: string, object: Node, { name, value, layout }: { readonly name: string; readonly value: unknown; readonly layout: Layout }): string {
+  const { eol, step, indentAt, write } = layout;
+  const last = object.children?.at(-1);
+  const inner = last === undefined ? indentAt(object.offset) + step : indentAt(last.offset);
+  const property = `${inner}${JSON.stringify(name)}: ${write(value, inner)}`;
+  const close = object.offset + object.length - 1;
+  if (last === undefined) {
+    const rest = text.slice(object.offset + 1, close);
+    return `${text.slice(0, object.offset + 1)}${rest.trimEnd()}${eol}${property}${eol}${indentAt(object.offset)}${text.slice(close)}`;
+  }
+  const end = last.offset + last.length;
+  const comma = commaAfter(text, end);
+  if (!text.slice(object.offset, close).includes('\n')) return `${text.slice(0, end)}, ${JSON.stringify(name)}: ${JSON.stringify(value)}${text.slice(end)}`;
+  const head = comma === undefined ? `${text.slice(0, end)},` : text.slice(0, comma + 1);
+  const tail = text.slice(comma === undefined ? end : comma + 1);
+  const restOfLine = /^[ \t]*(?:\/\/[^\r\n]*|\/\*[^*\r\n]*\*\/[ \t]*)?(?=\r?\n)/.exec(tail)?.[0] ?? '';
+  return `${head}${restOfLine}${eol}${property}${comma === undefined ? '' : ','}${tail.slice(restOfLine.length)}`;
 }
 
 /** The library's own removal takes comments between two entries along. */

@@ -51,7 +51,7 @@ function tableOf(lines: readonly string[], path: readonly string[]): { readonly 
   if (from < 0) return undefined;
   const next = headers.findIndex((header, index) => index > from && header !== undefined && !isOurs(header));
   let to = next < 0 ? lines.length : next;
-  while (next >= 0 && to > from + 1 && /^\s*(#.*)?$/.test(lines[to - 1] ?? '')) to -= 1;
+  while (next >= 0 && to > from + 1 && /^\s*(#.*)?$/.test((lines[to - 1] ?? '').trimEnd())) to -= 1;
   const isBlank = /^\s*$/.test(lines[to] ?? 'x');
   return { from, to: isBlank ? to + 1 : to };
 }

@@ -27,6 +27,8 @@ export interface ClientFormat {
   readonly interpolation: Interpolation;
   /** How a header that carries a token is written, so that the token stands elsewhere. */
   readonly token?: 'input' | 'variable' | 'named';
+  /** The file holds all settings of the client, so that other keys are no remark. */
+  readonly settings?: true;
   /** It starts programs without the PATH of a shell. */
   readonly bare?: true;
   /** Program and arguments are one list. */
@@ -50,7 +52,7 @@ export const CLIENTS: readonly ClientFormat[] = [
     places: [['project', '.cursor', 'mcp.json'], ['home', '.cursor', 'mcp.json']],
   },
   {
-    id: 'gemini', title: 'Gemini CLI', syntax: 'json', container: 'mcpServers', address: 'httpUrl', plainUrl: 'sse', interpolation: 'dollar', token: 'variable',
+    id: 'gemini', title: 'Gemini CLI', syntax: 'json', settings: true, container: 'mcpServers', address: 'httpUrl', plainUrl: 'sse', interpolation: 'dollar', token: 'variable',
     places: [['project', '.gemini', 'settings.json'], ['home', '.gemini', 'settings.json']],
   },
   {
@@ -62,15 +64,15 @@ export const CLIENTS: readonly ClientFormat[] = [
     places: [['home', '.codeium', 'windsurf', 'mcp_config.json'], ['home', '.codeium', 'mcp_config.json']],
   },
   {
-    id: 'zed', title: 'Zed', syntax: 'json', container: 'context_servers', plainUrl: 'http', interpolation: 'none', bare: true, extra: { source: 'custom' },
+    id: 'zed', title: 'Zed', syntax: 'json', settings: true, container: 'context_servers', plainUrl: 'http', interpolation: 'none', bare: true, extra: { source: 'custom' },
     places: [['xdg', 'zed', 'settings.json'], ['project', '.zed', 'settings.json']],
   },
   {
-    id: 'codex', title: 'Codex', syntax: 'toml', container: 'mcp_servers', address: 'url', plainUrl: 'http', interpolation: 'none', token: 'named',
+    id: 'codex', title: 'Codex', syntax: 'toml', settings: true, container: 'mcp_servers', address: 'url', plainUrl: 'http', interpolation: 'none', token: 'named',
     places: [['codex', 'config.toml'], ['project', '.codex', 'config.toml']],
   },
   {
-    id: 'opencode', title: 'OpenCode', syntax: 'json', container: 'mcp', address: 'url', types: { stdio: 'local', http: 'remote' }, plainUrl: 'http', interpolation: 'braces', token: 'variable', oneList: true,
+    id: 'opencode', title: 'OpenCode', syntax: 'json', settings: true, container: 'mcp', address: 'url', types: { stdio: 'local', http: 'remote' }, plainUrl: 'http', interpolation: 'braces', token: 'variable', oneList: true,
     places: [['project', 'opencode.json'], ['xdg', 'opencode', 'opencode.json']],
   },
 ];

@@ -72,7 +72,7 @@ class ClientReader {
     const containers = this.#containers(root, fields, project);
     if (containers.length === 0) this.#warn(root, 'the included file has neither servers nor mcpServers; correct include, or take the file out');
     const unread = [...fields.keys()].filter((key) => !ROOT_KEYS.has(key));
-    if (unread.length > 0 && containers.every(({ path }) => path.length > 0)) this.#warn(root, `keys that are not read here: ${listNames(unread.map(quote))}`);
+    if (unread.length > 0 && this.#format?.settings !== true && containers.every(({ path }) => path.length > 0)) this.#warn(root, `keys that are not read here: ${listNames(unread.map(quote))}`);
     const entries = containers.flatMap((container) => this.#entries(container));
     return { file: this.#file, ...(this.#format !== undefined && { format: this.#format }), entries, inputs: inputsOf(fields.get('inputs')), warnings: this.#warnings };
   }

@@ -47,10 +47,13 @@ function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext)
     context.warnings.push({ file: client.file, ...entry.place, message: `server ${quote(entry.original)}: ${message}` });
   };
   const existing = context.servers.get(entry.name);
-  if (existing !== undefined && !isIncluded(existing, context)) {
+  const isOwn = existing !== undefined && !isIncluded(existing, context);
+  const server = buildIncluded(entry, client, context);
+  if (isOwn) {
+    // A copy of its own: what the file still says is the same program.
+    if (sameProgram(existing, server)) return;
     return remark(`tollgate.yaml defines ${entry.name} itself, so this one is left out; rename one of them to have both`);
   }
-  const server = buildIncluded(entry, client, context);
   if (existing !== undefined && sameDefinition(existing, server)) return;
   const collision = existing === undefined ? undefined : `${existing.source} and ${client.file} define it differently, and nobody can tell which was meant; rename one`;
   const full = existing === undefined && context.servers.size >= context.limit ? `limits.servers (${context.limit}) is reached; raise it, or include fewer` : undefined;
@@ -72,6 +75,12 @@ function sameDefinition(one: ServerConfig, other: ServerConfig): boolean {
   const essence = ({ transport, command, args, env, cwd, url, headers, unusable }: ServerConfig): string =>
     JSON.stringify([transport, command, args, Object.entries(env).sort(), cwd, url, Object.entries(headers).sort(), unusable]);
   return essence(one) === essence(other);
+}
+
+/** The same, whatever keys it is given. */
+function sameProgram(one: ServerConfig, other: ServerConfig): boolean {
+  const program = ({ transport, command, args, url }: ServerConfig): string => JSON.stringify([transport, command, args, url]);
+  return program(one) === program(other);
 }
 
 function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeContext): ServerConfig {
