@@ -12,14 +12,6 @@ export interface AuditPrincipal {
   readonly origin: string;
 }
 
-/** Whose rows an internal server was asked for; ids alone. Of what an owner loads, user and space. */
-export interface AuditScope {
-  readonly user?: string;
-  readonly space: string;
-  readonly conversation?: string;
-  readonly turn?: string;
-}
-
 /** A rule that decided, by its place; messages stay in the policy. `file` relative to the folder of tollgate.yaml. */
 export interface AuditReason {
   readonly id: string;
@@ -104,7 +96,7 @@ export interface OutcomeEntry extends CallFacts {
   readonly ms: number;
   readonly upstreamMs?: number;
   /** Of the knowledge server: whose rows it was asked for, and how many were found. */
-  readonly scope?: AuditScope;
+  readonly scope?: Partial<RunScope>;
   readonly hits?: number;
 }
 
@@ -152,6 +144,8 @@ export interface ServerEntry extends ServerNumbers {
   readonly port?: number;
   readonly reason?: string;
   readonly count?: number;
+  /** Of what an owner did to the knowledge: whose it is; `count` says how many entries. */
+  readonly scope?: Partial<RunScope>;
   readonly ms?: number;
 }
 

@@ -12,6 +12,7 @@ import type { Shell } from './completion.ts';
 import type { Examine } from './doctor.ts';
 import type { Starter } from './init.ts';
 import { EXIT, type Io } from './io.ts';
+import { addKnowledge } from './knowledge/commands.ts';
 import { addLogin } from './login-commands.ts';
 import { addGrants } from './grant-commands.ts';
 import type { CommonOptions } from './open.ts';
@@ -102,6 +103,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   addApprovals({ program, io, done });
   addGrants({ program, io, done });
   addSecret({ program, io, done });
+  addKnowledge({ program, io, done });
   addClients({ program, io, done });
   addLogin({ program, io, signIns: wiring.signIns, done });
   addAudit(program, io, done);

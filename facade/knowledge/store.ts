@@ -20,7 +20,7 @@ const SCHEMA = {
       id INTEGER PRIMARY KEY, source INTEGER NOT NULL, kind TEXT NOT NULL, space TEXT NOT NULL, user TEXT NOT NULL, conversation TEXT NOT NULL,
       part INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
     CREATE INDEX chunk_of_source ON chunk (source);
-    CREATE VIRTUAL TABLE words USING fts5(body, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2');
+    CREATE VIRTUAL TABLE words USING fts5(body, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2');
     CREATE TABLE fact (
       space TEXT NOT NULL, user TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, source TEXT NOT NULL, labels TEXT NOT NULL, at INTEGER NOT NULL,
       PRIMARY KEY (space, user, key)) STRICT, WITHOUT ROWID;

@@ -8,8 +8,11 @@ const RUNS = new RegExp(`[${SPACELESS}]+|(?:(?![${SPACELESS}])[\\p{L}\\p{N}\\p{M
 
 /** Distinct words that one query is taken for; the rest is left out. */
 const MAX_WORDS = 32;
-/** Shorter words must match whole: as beginnings they would match nearly everything. */
+/** The index takes English words by their stems. Longer words of other languages match as beginnings; as beginnings, short ones would match nearly everything. */
+const INFLECTED = /[^\x00-\x7f]/;
 const MIN_PREFIX = 3;
+/** Letters at the end of a longer word that a text may have otherwise. */
+const MAX_ENDING = 3;
 
 /** Text as the index keeps it. */
 export function indexed(text: string): string {
@@ -27,13 +30,13 @@ export function wordsOf(query: string): readonly string[] {
  * NEAR, AND, NOT, columns, ^ and * in it are words like others, and what is no letter or digit is not in it at all.
  */
 export function expressionOf(words: readonly string[]): string {
-  return words.map((word) => (isSpaceless(word) ? `"${[...word].join(' ')}"` : `"${word}"${[...word].length < MIN_PREFIX ? '' : ' *'}`)).join(' OR ');
+  return words.map((word) => (isSpaceless(word) ? `"${[...word].join(' ')}"` : `"${word}"${INFLECTED.test(word) && [...word].length >= MIN_PREFIX ? ' *' : ''}`)).join(' OR ');
 }
 
 /** Where in a text the first of the words stands, in UTF-16 units; 0 when their forms differ too much to tell. */
 export function placeOf(text: string, words: readonly string[]): number {
   const plain = text.toLowerCase();
-  const places = words.map((word) => plain.indexOf(word)).filter((place) => place !== -1);
+  const places = words.map((word) => plain.indexOf(word.length > MAX_ENDING + 3 ? word.slice(0, -MAX_ENDING) : word)).filter((place) => place !== -1);
   return places.length === 0 ? 0 : Math.min(...places);
 }
 

@@ -29,7 +29,7 @@ describe('finding', () => {
   });
 
   it.each([
-    ['deployment', 'deploy', 'beginnings of words'], ['Straße und Café', 'cafe', 'accents'], ['ＦＵＬＬ width', 'full', 'width'],
+    ['Searching a library', 'searches libraries', 'stems of English words'], ['База знаний', 'знани', 'beginnings in other languages'], ['Straße und Café', 'cafe', 'accents'], ['ＦＵＬＬ width', 'full', 'width'],
     ['知识库的部署指南', '部署', 'Chinese words of two letters'], ['知识库的部署指南', '指', 'a single letter'], ['今日は東京に行きます', '東京に行く', 'a Japanese sentence'],
     ['지식 베이스입니다', '베이스', 'Korean with a particle'], ['ฐานความรู้ของทีม', 'ความรู้', 'Thai'], ['База знаний', 'ЗНАНИЙ', 'Cyrillic case'], ['قاعدة المعرفة', 'المعرفة', 'Arabic'], ['mixed 部署guide text', 'guide', 'letters beside ideographs'],
   ])('finds in "%s" by "%s": %s', (text, query) => {

@@ -1,0 +1,68 @@
+/** Owns how the commands of knowledge get at the store: for an owner, with names that the configuration knows, and a record of what was done; refuses everybody else. */
+import { TollgateError } from '../../../catalogs/errors.ts';
+import { KNOWLEDGE } from '../../../catalogs/shipped.ts';
+import { openAudit } from '../../audit/log.ts';
+import type { Config } from '../../config/config.ts';
+import { didYouMean, listNames, quote } from '../../config/problems.ts';
+import { createShelf, type Shelf } from '../../knowledge/shelf.ts';
+import { openStore } from '../../knowledge/store.ts';
+import type { RunScope } from '../../runs.ts';
+import type { Io } from '../io.ts';
+import { readConfig, readPrincipal } from '../open.ts';
+import type { KnowledgeOptions } from './commands.ts';
+
+/** What a command works with. */
+export interface Desk {
+  readonly config: Config;
+  readonly shelf: Shelf;
+  /** Writes down how many entries were added, changed or taken out; never which. */
+  record(event: 'knowledge.loaded' | 'knowledge.set' | 'knowledge.forgotten', facts: { readonly count: number; readonly scope: Partial<RunScope> }): void;
+}
+
+/** Labels of design §1, which rules may speak of always. */
+const LABELS = ['public', 'internal', 'secret', 'untrusted'] as const;
+
+/** Opens log and store for an owner. Throws CONFIG_INVALID, IDENTITY, AUDIT_FAILED, STATE_FAILED, and what `work` throws. */
+export async function withDesk(options: KnowledgeOptions, io: Io, work: (desk: Desk) => number | Promise<number>): Promise<number> {
+  const config = readConfig(options, io);
+  const { id: by, owner } = readPrincipal(config, options, io);
+  if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${by} is no owner, and only an owner fills the store or looks into it.`, next: 'Use --as with a principal that has `owner: true`.' });
+  // Opened first: what could not be recorded is not begun.
+  const audit = openAudit(config.audit);
+  try {
+    const store = openStore(config.state);
+    try {
+      return await work({ config, shelf: createShelf(store.database), record: (event, facts) => audit.append({ type: 'server', server: KNOWLEDGE, event, outcome: 'allow', by, ...facts }) });
+    } finally {
+      store.close();
+    }
+  } finally {
+    await audit.close();
+  }
+}
+
+/** The space and user that the options name, or the only space there is. A name that nobody has would hide what is loaded for ever. Throws USAGE. */
+export function ownerOf({ principals }: Config, { space, user }: Pick<KnowledgeOptions, 'space' | 'user'>): { readonly space: string; readonly user: string } {
+  const spaces = new Map<string, string[]>();
+  for (const { id, space: own = id } of principals) spaces.set(own, [...(spaces.get(own) ?? []), id]);
+  const only = spaces.size === 1 ? [...spaces.keys()][0] : undefined;
+  const chosen = space ?? only;
+  if (chosen === undefined) throw new TollgateError('USAGE', { detail: 'Nothing says which space this is for.', next: `Add --space with one of: ${listNames(spaces.keys())}.` });
+  const users = spaces.get(chosen);
+  if (users === undefined) throw new TollgateError('USAGE', { detail: `No principal has the space ${quote(chosen)}; ${didYouMean(chosen, spaces.keys())}`, next: 'A principal has the space that its `space` names, else one of its own, named like it.' });
+  if (user !== undefined && !users.includes(user)) throw new TollgateError('USAGE', { detail: `No principal ${quote(user)} has the space ${quote(chosen)}; ${didYouMean(user, users)}`, next: 'Name a principal of this space.' });
+  return { space: chosen, user: user ?? '' };
+}
+
+/** Labels in order, each once. One that no rule can speak of guards nothing. Throws USAGE. */
+export function labelsOf({ servers }: Config, labels: readonly string[] = []): readonly string[] {
+  const known = new Set<string>([...LABELS, ...[...servers.values()].flatMap((server) => server.labels)]);
+  const unknown = labels.find((label) => !known.has(label));
+  if (unknown !== undefined) throw new TollgateError('USAGE', { detail: `Label ${quote(unknown)} is none that rules know; ${didYouMean(unknown, known)}`, next: `Use one of: ${listNames(known)}.` });
+  return [...new Set(labels)].sort();
+}
+
+/** What a record says of an owner; nobody in particular is left out. */
+export function scopeOf({ space, user }: { readonly space: string; readonly user: string }): Partial<RunScope> {
+  return user === '' ? { space } : { space, user };
+}
