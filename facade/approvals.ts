@@ -6,8 +6,10 @@ import type { Caller } from './session.ts';
 export interface AskedCall {
   readonly caller: Caller;
   readonly effect: Effect;
-  /** The bound arguments, as they will be sent. */
+  /** The arguments of the tool that is really called, as the policy saw them. */
   readonly argsText: string;
+  /** The bound arguments, as they will be sent: other ones where a primitive is served by tools of other arguments. */
+  readonly sentText: string;
   readonly decision: CallDecision;
   readonly revision: string;
   /** Pin of the definition that will be called. */

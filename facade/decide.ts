@@ -45,7 +45,7 @@ export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 
     const input = (trace.input = { principal, run, labels: await deps.labels.of(session, run), time: new Date(at).toISOString(), plan: await deps.plans.of(principal, run) });
     const decision = (trace.decision = await policy.call({ ...input, effect, argsText }));
     refuse(decision, args);
-    if (decision.outcome === 'ask') trace.consent = standing.grant ?? (await deps.approvals.obtain({ caller, effect, argsText, decision, revision: policy.revision, pin: exposed.pin, ...waiting(request) }));
+    if (decision.outcome === 'ask') trace.consent = standing.grant ?? (await deps.approvals.obtain({ caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision, pin: exposed.pin, ...waiting(request) }));
     if (decision.outcome === 'allow' || trace.consent !== undefined) return { target, standing, input, decision };
   }
 }

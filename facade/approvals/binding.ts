@@ -6,7 +6,7 @@ import type { ApprovalScope, Effect, Principal, Reason } from '../../policies/po
 export interface Binding {
   readonly principal: Omit<Principal, 'owner'>;
   readonly effect: Effect;
-  /** Keyed digest of the arguments as they will be sent: the text, so type, order, spelling and defaults count. */
+  /** Keyed digest of the arguments as the policy saw them and as they will be sent: the texts, so type, order, spelling and defaults count. */
   readonly args: string;
   readonly revision: string;
   /** Of the tool's definition. */
@@ -18,6 +18,7 @@ export interface Bindable {
   readonly principal: Principal;
   readonly effect: Effect;
   readonly argsText: string;
+  readonly sentText: string;
   readonly revision: string;
   readonly pin: string;
 }
@@ -27,7 +28,7 @@ type Digest = (text: string) => string;
 /** The binding of a call. */
 export function bindingOf(call: Bindable, digest: Digest): Binding {
   const { id, role, groups, profiles, origin } = call.principal;
-  return { principal: { id, role, groups, profiles, origin }, effect: call.effect, args: digest(`tollgate/approval/args/1\n${call.argsText}`), revision: call.revision, pin: call.pin };
+  return { principal: { id, role, groups, profiles, origin }, effect: call.effect, args: digest(`tollgate/approval/args/1\n${JSON.stringify([call.argsText, call.sentText])}`), revision: call.revision, pin: call.pin };
 }
 
 /**

@@ -32,12 +32,12 @@ const ID_LENGTH = 10;
 
 /** Binds a call to what it is now. */
 export function bindRequest(call: AskedCall, by: { readonly digest: (text: string) => string; readonly redactor: Redactor; readonly pinOf: (effect: Effect) => string | undefined; readonly setOf: (server: string) => string }): Request {
-  const { effect, argsText, revision, caller, decision } = call;
-  const binding = bindingOf({ principal: caller.principal, effect, argsText, revision, pin: by.pinOf(effect) ?? call.pin }, by.digest);
+  const { effect, argsText, sentText, revision, caller, decision } = call;
+  const binding = bindingOf({ principal: caller.principal, effect, argsText, sentText, revision, pin: by.pinOf(effect) ?? call.pin }, by.digest);
   const hash = hashOf(binding, by.digest);
   const widest = widestOf(decision.reasons);
   const reach = reachOf();
-  const shown = conceal(argsText, by.redactor);
+  const shown = conceal(sentText, by.redactor);
   return { call, binding, hash, reachKeys: Object.values(reach), shown, open };
 
   function reachOf(): Readonly<Partial<Record<ApprovalScope, string>>> {

@@ -1,0 +1,49 @@
+/** Owns the owner's side of approvals in tests: a second connection to the state of a running facade, as the command line has. */
+import { ApprovalStore, type Approval, type Stored } from '../../facade/approvals/item.ts';
+import { approveRequest, denyRequest } from '../../facade/approvals/verdict.ts';
+import type { ConsentEntry } from '../../facade/audit/consent-entry.ts';
+import { openState } from '../../facade/state/sqlite.ts';
+import type { State } from '../../facade/state/state.ts';
+import type { ApprovalScope } from '../../policies/port.ts';
+
+/** An owner with the state of a facade open. */
+export class Desk {
+  readonly state: State;
+  readonly store: ApprovalStore;
+  /** What the acts of this owner would have left in the audit. */
+  readonly records: ConsentEntry[] = [];
+
+  constructor(folder: string) {
+    this.state = openState(folder);
+    this.store = new ApprovalStore(this.state);
+  }
+
+  /** What is in this state. */
+  async all(state?: Approval['state']): Promise<readonly Stored[]> {
+    return (await this.store.list()).filter(({ item }) => state === undefined || item.state === state);
+  }
+
+  /** The one request that is open. */
+  async open(): Promise<Stored> {
+    const open = await this.all('pending');
+    if (open.length !== 1) throw new Error(`${open.length} requests are open`);
+    return open[0] as Stored;
+  }
+
+  async approve(scope: ApprovalScope = 'call', expireMs = 60_000): Promise<Approval> {
+    return approveRequest(this.store, await this.open(), { by: 'olga', now: Date.now(), record: (entry) => void this.records.push(entry), scope, expireMs });
+  }
+
+  async deny(reason?: string, stored?: Stored): Promise<Approval> {
+    return denyRequest(this.store, stored ?? (await this.open()), { by: 'olga', now: Date.now(), record: (entry) => void this.records.push(entry), expireMs: 60_000, ...(reason === undefined ? {} : { reason }) });
+  }
+
+  /** Lets the clock of every request run ahead. */
+  async age(ms: number): Promise<void> {
+    for (const stored of await this.all()) await this.store.replace(stored, { ...stored.item, expires: stored.item.expires - ms });
+  }
+
+  async close(): Promise<void> {
+    await this.state.close();
+  }
+}
