@@ -269,6 +269,8 @@ describe('servers that end', () => {
     const bench = start();
     const pid = await pidOf(bench);
     const hanging = codeOf(bench.server.call(callOf('hang')));
+    // What is answered after it was sent after it.
+    await textOf(bench.server, callOf('echo'));
     await Promise.all([bench.server.stop(), bench.server.stop()]);
     expect([await isGone(pid), await hanging]).toEqual([true, 'TOOL_CRASHED']);
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: Server "chaos" was stopped/);

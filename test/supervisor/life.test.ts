@@ -208,7 +208,7 @@ describe('events' + verifies('HE-05'), () => {
 });
 
 describe('the kill switch', () => {
-  const refusal = new TollgateError('SERVER_UNAVAILABLE', { detail: 'Stopped by the kill switch.' });
+  const refusal = new TollgateError('SERVER_UNAVAILABLE', { detail: 'Stopped by the kill switch.', data: { killed: true } });
 
   it('ends a server at once, with its calls, and refuses starts until it is lifted', async () => {
     const bench = start('stubborn');
@@ -227,6 +227,17 @@ describe('the kill switch', () => {
     bench.pool.halt(() => undefined);
     expect(await textOf(bench.server, callOf('echo'))).toBe('{}');
     expect(wordsOf(bench).filter((word) => word === 'killed')).toHaveLength(1);
+  });
+
+  it('is not named where a server ends because consent was taken back', async () => {
+    const bench = start('ok');
+    const pid = await pidOf(bench);
+    const hanging = refusalOf(bench.server.call(callOf('hang')));
+    await textOf(bench.server, callOf('echo'));
+    bench.pool.halt(() => new TollgateError('SERVER_UNAVAILABLE', { detail: 'Nobody has approved it.' }));
+    expect(await hanging).toMatch(/^TOOL_CRASHED: Server "chaos" was ended, because it may not run any more/);
+    expect(await isGone(pid)).toBe(true);
+    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: Nobody has approved it/);
   });
 
   it('holds from the next call on, whoever threw it', async () => {
