@@ -39,7 +39,7 @@ export class ServerPool {
     const { name } = settings;
     if (this.servers.has(name)) throw nameTaken(name);
     if (this.servers.size >= this.limits.servers) throw this.tooMany(name);
-    const server = new UpstreamServer({ settings, slots: this.slots, options: this.options, connect: () => this.connect(settings) });
+    const server = new UpstreamServer({ settings, slots: this.slots, options: this.options, connect: () => connectionTo(settings, this.options) });
     this.servers.set(name, server);
     return server;
   }
@@ -120,11 +120,12 @@ export class ServerPool {
     const detail = `Server "${name}" is one more than the ${this.limits.servers} that are allowed.`;
     return new TollgateError('CONFIG_INVALID', { detail, next: 'Remove a server, or raise limits.servers in tollgate.yaml.' });
   }
+}
 
-  private connect(settings: ServerSettings): Connection {
-    if (settings.transport === 'unix') return new SocketConnection(settings);
-    return settings.transport === 'stdio' ? new StdioConnection(settings, this.options) : new RemoteConnection(settings, this.options.host);
-  }
+/** The way to a server, not yet opened. */
+export function connectionTo(settings: ServerSettings, options: AdapterOptions): Connection {
+  if (settings.transport === 'unix') return new SocketConnection(settings);
+  return settings.transport === 'stdio' ? new StdioConnection(settings, options) : new RemoteConnection(settings, options.host);
 }
 
 function nameTaken(name: string): TollgateError {

@@ -6,6 +6,8 @@ import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
 export type { OnEvent, ServerEvent } from './events.ts';
 export type { FileFact, Inspect, StartFiles } from './inspect.ts';
+export type { Looked } from './look.ts';
+export type { RawPrompt } from './tool-list.ts';
 export type { Credentials, CredentialStore, SignedIn, SignInParts, SignIns } from './oauth/credentials.ts';
 export type { Lifetime, OAuthSettings, ServerSettings, SharedSlots } from './settings.ts';
 
@@ -145,6 +147,16 @@ export class UpstreamError extends Error {
     this.rpc = rpc;
   }
 }
+
+/** What answers at an address: an MCP server (perhaps after a sign-in), another service, nothing, or something at private addresses. */
+export type Probed =
+  | { readonly kind: 'mcp'; readonly login: boolean }
+  | { readonly kind: 'web'; readonly status: number }
+  | { readonly kind: 'private'; readonly addresses: readonly string[] }
+  | { readonly kind: 'unreachable'; readonly why: string };
+
+/** Asks what answers at an address. `addresses`: those that are not public and were written out. Never throws for what answers. */
+export type Probe = (address: string, addresses: readonly string[]) => Promise<Probed>;
 
 /** The four primitives (design §1). */
 export const PRIMITIVES = ['read', 'write', 'edit', 'bash'] as const;

@@ -7,7 +7,7 @@ import { UpstreamError } from './port.ts';
 import type { JsonDoc, ServerInfo, UpstreamCall } from './port.ts';
 import { isObject } from './rpc/json.ts';
 import { Peer } from './rpc/peer.ts';
-import { readToolList } from './tool-list.ts';
+import { readPromptList, readToolList, type RawPrompt } from './tool-list.ts';
 
 /** What the owner of a session is told. */
 export interface SessionEvents {
@@ -31,6 +31,8 @@ export class UpstreamSession {
   /** Joins the events of this connection. */
   readonly id = randomUUID();
   private heardAt = Number.NEGATIVE_INFINITY;
+  /** What the server said of itself at its handshake, for people to look at. */
+  said: { readonly instructions?: string; readonly offersPrompts: boolean } = { offersPrompts: false };
 
   constructor(name: string, connection: Connection, events: SessionEvents) {
     this.name = name;
@@ -62,8 +64,16 @@ export class UpstreamSession {
 
   /** All pages of tools/list; see readToolList. `timeoutMs` counts for each page. */
   listTools(timeoutMs: number): Promise<readonly RawTool[]> {
-    const request = (params: string) => this.peer.request({ method: 'tools/list', params: () => params, timeoutMs, hardTimeoutMs: timeoutMs });
-    return readToolList(request, () => this.events.onBad());
+    return readToolList((params) => this.page('tools/list', params, timeoutMs), () => this.events.onBad());
+  }
+
+  /** All pages of prompts/list; none where the server does not offer them. */
+  async listPrompts(timeoutMs: number): Promise<readonly RawPrompt[]> {
+    return this.said.offersPrompts ? readPromptList((params) => this.page('prompts/list', params, timeoutMs), () => this.events.onBad()) : [];
+  }
+
+  private page(method: string, params: string, timeoutMs: number): ReturnType<Peer['request']> {
+    return this.peer.request({ method, params: () => params, timeoutMs, hardTimeoutMs: timeoutMs });
   }
 
   /** One tools/call; the arguments go out as their text stands. Throws as ServerAdapter says. */
@@ -129,6 +139,8 @@ export class UpstreamSession {
     this.connection.useProtocolVersion(protocolVersion);
     // Waited for: over HTTP the first call could overtake it.
     await this.peer.notify('notifications/initialized');
+    const { instructions, capabilities } = value;
+    this.said = { ...(typeof instructions === 'string' && { instructions }), offersPrompts: isObject(capabilities) && isObject(capabilities['prompts']) };
     const told = isObject(value['serverInfo']) ? value['serverInfo'] : {};
     return { name: textOr(told['name'], this.name), version: textOr(told['version'], ''), protocolVersion };
   }

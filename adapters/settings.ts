@@ -24,6 +24,8 @@ export interface ServerSettings {
   readonly headers: Readonly<Record<string, string>>;
   /** How a sign-in to a remote server is made. Absent: as its metadata says, with a client that registers itself. */
   readonly oauth?: OAuthSettings;
+  /** Places of its secrets, where one is not the vault: they decide what runs too. */
+  readonly secretSources?: Readonly<Record<string, unknown>>;
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: SandboxSettings;
   /** What rules close to its program, of all that its isolation gives it. Absent: nothing. */

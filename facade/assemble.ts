@@ -60,6 +60,7 @@ class Assembly {
       get config() { return gateway.generation.config; },
       get catalog() { return gateway.generation.catalog; },
       get deps() { return gateway.generation.deps; },
+      consents: this.#shared.consents,
       warmUp: () => backends.warmUp(),
       serversOf: (principal) => gateway.generation.serversOf(principal),
       notices: noticesOf(generation),

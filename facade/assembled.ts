@@ -3,6 +3,7 @@ import type { Principal } from '../policies/port.ts';
 import type { Deps } from './call.ts';
 import type { Catalog, Served } from './catalog.ts';
 import type { Config } from './config/config.ts';
+import type { Consents } from './consent/consents.ts';
 import type { Gateway } from './gateway.ts';
 
 /** A running facade. `config`, `catalog`, `deps` and `serversOf` are those of the configuration that answers now. */
@@ -11,6 +12,8 @@ export interface Assembled {
   readonly gateway: Gateway;
   readonly catalog: Catalog;
   readonly deps: Deps;
+  /** What people agreed to of servers. */
+  readonly consents: Consents;
   /** Starts the eager servers, and waits for none: for a facade that will serve somebody. */
   readonly warmUp: () => void;
   /** Names of the servers in a principal's profiles. */

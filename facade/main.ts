@@ -51,8 +51,12 @@ const signIns: SignIns = {
   signOut: async (parts) => (await import('../adapters/oauth/sign-in.ts')).signIns.signOut(parts),
 };
 
+/** Looking at servers before anybody agreed to them. */
+const inspect: Wiring['inspect'] = async (settings, folder) => (await import('../adapters/inspect.ts')).inspectStart(settings, folder);
+const openLook: Wiring['openLook'] = async (config, parts) => (await import('./wiring.ts')).openLook(config, parts);
+
 /** What the commands are given. */
-export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline, examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs), signIns };
+export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline, examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs), signIns, inspect, openLook };
 
 /**
  * Node 22 and later can keep what it compiled. The folder is that of the code itself: whoever can write there could change the code

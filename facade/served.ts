@@ -10,14 +10,19 @@ const UNKNOWN: Semantics = { verb: 'destructive' };
 /** What the four primitives of the internal server may take; bash has times of its own. */
 const INTERNAL_MS = 30_000;
 
+/** What the tools of a server do: by its rules, else by its mapping, else by its own word where the owner lets it count. */
+export function createSemantics(config: Pick<ServerConfig, 'semantics' | 'trustHints'>, known: ReadonlyMap<string, Semantics>): Served['semanticsOf'] {
+  const rules = config.semantics.map(({ pattern, semantics }) => ({ matches: matcher(pattern), semantics }));
+  return (tool, annotations) => rules.find((rule) => rule.matches(tool))?.semantics ?? known.get(tool) ?? (config.trustHints ? hinted(annotations) : UNKNOWN);
+}
+
 /** An external server as the facade holds it. `known` are semantics that a mapping of catalogs/primitives/ brings. */
 export function serveExternal(config: ServerConfig, parts: { adapter: ServerAdapter; backend?: PrimitiveBackend; known: ReadonlyMap<string, Semantics> }): Served {
-  const rules = config.semantics.map(({ pattern, semantics }) => ({ matches: matcher(pattern), semantics }));
   return {
     name: config.name,
     adapter: parts.adapter,
     ...(parts.backend === undefined ? {} : { backend: parts.backend }),
-    semanticsOf: (tool, annotations) => rules.find((rule) => rule.matches(tool))?.semantics ?? parts.known.get(tool) ?? (config.trustHints ? hinted(annotations) : UNKNOWN),
+    semanticsOf: createSemantics(config, parts.known),
     labels: config.labels,
     ...(config.validateOutput === undefined ? {} : { validateOutput: config.validateOutput }),
     timeoutMs: config.timeoutMs,

@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { inspectStart } from '../adapters/inspect.ts';
+import { lookAt } from '../adapters/look.ts';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
 import { openEgress } from '../adapters/egress/open.ts';
 import { haltable, type Haltable } from '../adapters/haltable.ts';
@@ -21,6 +22,7 @@ import { createAssemble } from './assemble.ts';
 import type { Assemble } from './assembled.ts';
 import type { BackendMakers } from './backends.ts';
 import type { Config } from './config/config.ts';
+import type { Look } from './consent/discovery.ts';
 import { createKnowledge } from './knowledge/answer.ts';
 import { openStore, type Store } from './knowledge/store.ts';
 import { consentWord, createManagement } from './manage/answer.ts';
@@ -28,6 +30,7 @@ import { policyParts } from './policy-parts.ts';
 import { makersOver, shippedServer } from './offline.ts';
 import { openPlaces, openSecrets } from './secrets/secrets.ts';
 import { keepSignIns } from './secrets/sign-ins.ts';
+import { ServerLogs } from './servers/logs.ts';
 import { Supervision, type Supervised } from './servers/supervision.ts';
 import { appendQuietly, type Shared } from './shared.ts';
 
@@ -49,6 +52,15 @@ export const assemble: Assemble = createAssemble({
     return supervised(pool, { supervision, shell: shellFor(current, { ...shared, owner: supervision.owner }), answers: answersFor(current, shared) });
   },
 });
+
+/** Looks at servers that nobody has agreed to use yet (see facade/consent/discovery.ts). */
+export function openLook(config: Config, parts: Pick<Shared, 'redactor' | 'audit' | 'state'>): Look {
+  const { credentials, ...host } = launchHost(() => config, parts);
+  const logs = new ServerLogs({ state: config.state, redactor: parts.redactor, onFault: () => undefined });
+  const refuse = (): Promise<never> => Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A look is given no secrets.' }));
+  return (settings, { signal, withSecrets }) =>
+    lookAt(settings, { host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) }, signal, onStderr: (name, line) => logs.write(name, line) });
+}
 
 /** Node 20 cannot run TypeScript in a thread: the sources use the built file, as a package does. */
 function compileThread(): string {

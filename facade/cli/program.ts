@@ -9,6 +9,8 @@ import { addApprovals } from './approval-commands.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
 import { addClients } from './client-commands.ts';
 import type { Shell } from './completion.ts';
+import { addConsent } from './consent/commands.ts';
+import type { ConsentWiring } from './consent/desk.ts';
 import type { Examine } from './doctor.ts';
 import type { Starter } from './init.ts';
 import { EXIT, type Io } from './io.ts';
@@ -22,7 +24,7 @@ import { reportError } from './report.ts';
 import { addSecret } from './secret.ts';
 
 /** What facade/main.ts gives the commands. */
-export interface Wiring {
+export interface Wiring extends ConsentWiring {
   readonly assemble: Assemble;
   readonly check: Check;
   readonly authoring: Authoring;
@@ -93,9 +95,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
       done(await (await import('./try.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble)));
   add('tools', 'show what an agent sees').option('--as <principal>', 'whose view')
     .action(async (options: As) => done(await (await import('./tools.ts')).runTools(options, io, assemble)));
-  add('servers', 'show the servers, their state and their quarantined tools').option('--log <server>', 'show what a server wrote to stderr; starts nothing')
-    .action(async ({ log, ...options }: CommonOptions & { log?: string }) =>
-      done(log === undefined ? await (await import('./tools.ts')).runServers(options, io, assemble) : (await import('./server-log.ts')).runServerLog({ ...options, log }, io)));
+  addConsent({ program, io, wiring, done });
   addKill(program, io, done);
   addSwitch(program, io, done);
   addPolicy({ program, io, wiring, done });

@@ -1,4 +1,4 @@
-/** Owns values that a person types or a program pipes in; refuses to show them, and to take them from the command line. */
+/** Owns what a person types or a program pipes in; refuses to show values, to take them from the command line, and to take silence for a yes. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Io } from './io.ts';
 
@@ -27,6 +27,17 @@ export async function askHidden(io: Pick<Io, 'stdin' | 'stderr'>, question: stri
   }
 }
 
+/** A yes or no from the terminal; anything but `y` or `yes` is no. Throws CANCELLED as `askHidden`. */
+export async function confirm(io: Pick<Io, 'stdin' | 'stderr'>, question: string): Promise<boolean> {
+  const input = io.stdin as TerminalInput;
+  io.stderr(`${question} [y/N] `);
+  try {
+    return /^y(es)?$/i.test((await readLine(input)).trim());
+  } finally {
+    input.pause();
+  }
+}
+
 function readLine(input: TerminalInput): Promise<string> {
   return new Promise((resolve, reject) => {
     let typed = '';
@@ -34,7 +45,7 @@ function readLine(input: TerminalInput): Promise<string> {
       input.off('data', take).off('end', giveUp);
       settle();
     };
-    const giveUp = (): void => finish(() => reject(new TollgateError('CANCELLED', { detail: 'Nothing was stored.' })));
+    const giveUp = (): void => finish(() => reject(new TollgateError('CANCELLED', { detail: 'Nothing was done.' })));
     const take = (chunk: Buffer | string): void => {
       for (const letter of chunk.toString()) {
         if (letter === '\r' || letter === '\n') return finish(() => resolve(typed));

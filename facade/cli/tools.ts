@@ -1,5 +1,6 @@
 /** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
 import type { Assemble, Assembled } from '../assembled.ts';
+import { consentWords } from './consent/servers.ts';
 import { EXIT, type Io } from './io.ts';
 import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
 import { table } from './print.ts';
@@ -26,16 +27,17 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
 /** Every server with its state; it is started to be listed. Exit code 5 when one cannot be reached. */
 export async function runServers(options: CommonOptions, io: Io, assemble: Assemble): Promise<number> {
   const config = readConfig(options, io);
-  return askFacade({ config, options, io, assemble }, async ({ catalog }) => {
+  return askFacade({ config, options, io, assemble }, async ({ catalog, consents }) => {
     await catalog.refresh([...catalog.servers.keys()], 'wake');
+    const words = await consentWords({ config, consents });
     const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
       const entries = catalog.entries(name);
       const hostile = entries.filter((entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined);
-      return { name, state: adapter.health().state, tools: entries.length, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: reasonOf(catalog, name).join(''), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
+      return { name, consent: words.get(name) ?? 'none needed', state: adapter.health().state, tools: entries.length, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: reasonOf(catalog, name).join(''), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
     });
     const code = rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
     if (options.json === true) return { data: `${JSON.stringify({ servers: rows })}\n`, remarks: [], code };
-    const data = table(io, ['NAME', 'STATE', 'TOOLS', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.state, String(row.tools), String(row.bytes), String(row.quarantined.length), row.version]));
+    const data = table(io, ['NAME', 'CONSENT', 'STATE', 'TOOLS', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.consent, row.state, String(row.tools), String(row.bytes), String(row.quarantined.length), row.version]));
     return { data, remarks: rows.flatMap(remarksOn), code };
   });
 }

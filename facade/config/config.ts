@@ -26,6 +26,8 @@ export interface ServerConfig {
   readonly pin?: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly oauth?: OAuthSettings;
+  /** Of the secrets that it uses, those that are not in the vault. */
+  readonly secretSources?: Readonly<Record<string, SecretSource>>;
   /** Absent: `sandbox`. Programs only; a remote server has no process here. */
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   /** Absent: it is given nothing. Paths absolute and real. */

@@ -24,6 +24,7 @@ import type { SandboxBase } from './sandbox.ts';
 import { checkShape } from './schema.ts';
 import { joinServerFiles, SERVER_FOLDER } from './server-files.ts';
 import { buildSecretSources } from './secret-sources.ts';
+import { withSources } from '../secrets/uses.ts';
 import { buildServers } from './servers.ts';
 import type { Variables } from './substitute.ts';
 import type { Written } from './written.ts';
@@ -106,7 +107,7 @@ class Loader {
       folder: this.#folder,
       workspace,
       state: places.state,
-      servers: new FrozenMap(servers),
+      servers: new FrozenMap([...servers].map(([name, server]) => [name, withSources(server, secretSources)] as const)),
       bash: bashOf(written.bash, base),
       secretSources: new FrozenMap(secretSources),
       principals,

@@ -57,7 +57,23 @@ export class Consents {
 
   /** Consent to start, and so to one look at its tools. What was agreed to before of its tools is void. */
   async approveStart({ facts, by, at }: StartApproval): Promise<void> {
-    await this.store.put(facts.server, { hash: startHash(facts), facts, by, at });
+    const { consent } = await this.store.get(facts.server);
+    const formerSet = consent?.tools?.set ?? consent?.formerSet;
+    await this.store.put(facts.server, { hash: startHash(facts), facts, by, at, ...(formerSet !== undefined && { formerSet }) });
+  }
+
+  /** The set of tools that somebody agreed to last; undefined: none, or any. */
+  async lastSet(server: string): Promise<ToolSet | undefined> {
+    const { consent } = await this.store.get(server);
+    const hash = consent?.tools?.set ?? consent?.formerSet;
+    return hash === undefined ? undefined : this.tools.get(server, hash);
+  }
+
+  /** Tools of the other approved servers, each with its server: what a definition may try to speak for. */
+  async toolsBeside(server: string): Promise<ReadonlyMap<string, string>> {
+    const others = [...(await this.store.all()).keys()].filter((name) => name !== server);
+    const sets = await Promise.all(others.map(async (name) => (await this.lastSet(name))?.tools.map((tool) => [tool.name, name] as const) ?? []));
+    return new Map(sets.flat());
   }
 
   /** Consent to one set of tools. Throws APPROVAL_REQUIRED where nobody agreed to the start. */

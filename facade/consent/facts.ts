@@ -4,7 +4,7 @@ import type { Inspect, ServerSettings, StartFiles } from '../../adapters/port.ts
 import { canonicalJson } from '../../catalogs/pin.ts';
 
 /** The settings that decide what runs; those of the facade alone (times, labels, semantics) are none of it. */
-export type StartSettings = Pick<ServerSettings, 'name' | 'transport' | 'command' | 'args' | 'env' | 'cwd' | 'url' | 'socket' | 'trust' | 'pin' | 'headers' | 'oauth' | 'isolation' | 'sandbox'>;
+export type StartSettings = Pick<ServerSettings, 'name' | 'transport' | 'command' | 'args' | 'env' | 'cwd' | 'url' | 'socket' | 'trust' | 'pin' | 'headers' | 'oauth' | 'secretSources' | 'isolation' | 'sandbox'>;
 
 /** What facts are made with. */
 export interface FactSources {
@@ -28,17 +28,18 @@ export interface StartFacts extends Partial<StartFiles> {
   readonly trust?: string;
   readonly pin?: string;
   readonly oauth?: Readonly<Record<string, unknown>>;
+  readonly secretSources?: Readonly<Record<string, unknown>>;
   readonly isolation?: string;
   readonly sandbox?: ServerSettings['sandbox'];
 }
 
 /** Looks at what a start would run now. A `${secret:NAME}` stands for itself: another value of it is no other server. */
 export async function startFacts(settings: StartSettings, { folder, inspect, digest }: FactSources): Promise<StartFacts> {
-  const { name, transport, command, args, env, url, socket, trust, pin, headers, oauth, isolation = 'sandbox', sandbox } = settings;
+  const { name, transport, command, args, env, url, socket, trust, pin, headers, oauth, secretSources, isolation = 'sandbox', sandbox } = settings;
   const masked = (part: string, values: Readonly<Record<string, string>>): Record<string, string> =>
     Object.fromEntries(Object.entries(values).map(([key, value]) => [key, digest(`${part}\0${key}\0${value}`)]));
   const facts = {
-    server: name, transport, command, args, env: masked('env', env), headers: masked('headers', headers), url, socket, trust, pin,
+    server: name, transport, command, args, env: masked('env', env), headers: masked('headers', headers), url, socket, trust, pin, secretSources,
     ...(oauth !== undefined && { oauth: { ...oauth, ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }) } }),
     ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder)) }),
   };

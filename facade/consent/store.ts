@@ -25,6 +25,8 @@ export interface Consent extends Act {
   readonly hash: string;
   readonly facts: StartFacts;
   readonly tools?: ToolConsent;
+  /** The set that was agreed to before the start changed: only to show what is new since. */
+  readonly formerSet?: string;
 }
 
 /** What is kept of one server: nothing, consent, or an entry that must not be used. */

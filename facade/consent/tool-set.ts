@@ -1,13 +1,8 @@
 /** Owns what consent to tools is bound to: all that a server says of itself, as one hash; and how a list of now differs from it. */
 import { createHash } from 'node:crypto';
+import type { RawPrompt } from '../../adapters/port.ts';
 import { canonicalJson, pinsOf } from '../../catalogs/pin.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
-
-/** A prompt as a server listed it (MCP 2025-11-25, server/prompts). Unknown keys are kept. */
-export interface RawPrompt {
-  readonly name: string;
-  readonly [key: string]: unknown;
-}
 
 /** All that a server says that could reach a model, and whether its annotations count. */
 export interface ToolSet {

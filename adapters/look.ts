@@ -1,0 +1,37 @@
+/** Owns the one look at what a server says of itself, for a person who decides on it; refuses to call anything, and leaves nothing running. */
+import type { RawTool } from '../catalogs/tool.ts';
+import { connectionTo } from './pool.ts';
+import type { ServerInfo } from './port.ts';
+import { UpstreamSession } from './session.ts';
+import { startRefusal, type AdapterOptions, type ServerSettings } from './settings.ts';
+import type { RawPrompt } from './tool-list.ts';
+
+/** All that a server says before it is called. */
+export interface Looked {
+  readonly info: ServerInfo;
+  readonly tools: readonly RawTool[];
+  readonly instructions?: string;
+  readonly prompts: readonly RawPrompt[];
+}
+
+const LIST_MS = 30_000;
+
+/** Starts or reaches the server, lists, and ends it. Throws as ServerAdapter.start and listTools. `signal` ends it early. */
+export async function lookAt(settings: ServerSettings, options: AdapterOptions & { readonly signal: AbortSignal }): Promise<Looked> {
+  const refusal = startRefusal(settings);
+  if (refusal !== undefined) throw refusal;
+  const session = new UpstreamSession(settings.name, connectionTo(settings, options), { onToolsChanged: () => undefined, onBad: () => undefined, onClosed: () => undefined });
+  const kill = (): void => session.kill();
+  options.signal.addEventListener('abort', kill);
+  process.once('exit', kill);
+  try {
+    const info = await session.open(settings.connectTimeoutMs);
+    const tools = await session.listTools(LIST_MS);
+    const prompts = await session.listPrompts(LIST_MS);
+    return { info, tools, prompts, ...(session.said.instructions !== undefined && { instructions: session.said.instructions }) };
+  } finally {
+    await session.close();
+    options.signal.removeEventListener('abort', kill);
+    process.off('exit', kill);
+  }
+}

@@ -1,0 +1,67 @@
+/** Owns what the commands of consent work with: the owner who decides, the consents of the state folder, the record of each act; refuses whoever is no owner. */
+import type { Inspect } from '../../../adapters/port.ts';
+import { TollgateError } from '../../../catalogs/errors.ts';
+import type { ServerConsentEntry } from '../../audit/consent-entry.ts';
+import { createDigest, readAuditKey } from '../../audit/key.ts';
+import { openAudit, type AuditLog } from '../../audit/log.ts';
+import type { Config, ServerConfig } from '../../config/config.ts';
+import { didYouMean, quote } from '../../config/problems.ts';
+import { Consents } from '../../consent/consents.ts';
+import type { Look } from '../../consent/discovery.ts';
+import { Redactor } from '../../output/redact.ts';
+import { registerSecrets } from '../../shared.ts';
+import { openState } from '../../state/sqlite.ts';
+import type { State } from '../../state/state.ts';
+import type { Io } from '../io.ts';
+import { readConfig, readPrincipal, type CommonOptions } from '../open.ts';
+
+/** What facade/main.ts gives. */
+export interface ConsentWiring {
+  readonly inspect: Inspect;
+  readonly openLook: (config: Config, parts: { readonly redactor: Redactor; readonly audit: AuditLog; readonly state: State }) => Promise<Look>;
+}
+
+/** What every command of consent takes. */
+export interface ConsentOptions extends CommonOptions {
+  readonly as?: string;
+}
+
+/** Where an owner decides. */
+export interface Desk {
+  readonly config: Config;
+  readonly consents: Consents;
+  /** The owner. */
+  readonly by: string;
+  readonly now: () => string;
+  readonly look: () => Promise<Look>;
+  /** Awaited before an act holds: what cannot be recorded is not agreed to. Throws AUDIT_FAILED. */
+  readonly record: (entry: Omit<ServerConsentEntry, 'type' | 'by'>) => void;
+}
+
+/** Opens a desk for the owner that `--as` names, and closes it however `work` ends. Throws IDENTITY, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
+export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring }, work: (desk: Desk) => Promise<number>): Promise<number> {
+  const config = readConfig(options, io);
+  const { id: by, owner } = readPrincipal(config, options, io);
+  if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${by} is no owner, and only an owner decides on servers.`, next: 'Use --as with a principal that has `owner: true`.' });
+  const state = openState(config.state);
+  try {
+    const audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
+    try {
+      const redactor = new Redactor();
+      registerSecrets(redactor, config);
+      const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest: createDigest(readAuditKey(config.state)) });
+      return await work({ config, consents, by, now: () => new Date().toISOString(), look: () => wiring.openLook(config, { redactor, audit, state }), record: (entry) => audit.append({ type: 'consent', ...entry, by }) });
+    } finally {
+      await audit.close();
+    }
+  } finally {
+    await state.close();
+  }
+}
+
+/** The server of a name that a person typed. Throws USAGE. */
+export function serverNamed({ servers }: Config, name: string): ServerConfig {
+  const server = servers.get(name);
+  if (server === undefined) throw new TollgateError('USAGE', { detail: `There is no server ${quote(name)}.`, next: `Name one of tollgate.yaml; ${didYouMean(name, servers.keys())}` });
+  return server;
+}

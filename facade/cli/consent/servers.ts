@@ -1,0 +1,86 @@
+/** Owns `revoke` and `servers info`, `enable` and `disable`: consent taken back and shown; refuses names that no configuration and no state has. */
+import { TollgateError } from '../../../catalogs/errors.ts';
+import { nameFault } from '../../config/names.ts';
+import { didYouMean, quote } from '../../config/problems.ts';
+import { differences } from '../../consent/facts.ts';
+import { reviewStart } from '../../consent/review.ts';
+import { EXIT, type Io } from '../io.ts';
+import { json, printable } from '../print.ts';
+import { atDesk, serverNamed, type ConsentOptions, type ConsentWiring, type Desk } from './desk.ts';
+import { startScreen } from './screens.ts';
+
+type Named = ConsentOptions & { readonly name: string };
+
+/** Takes all consent back: it holds first and is recorded after that, for a full disk must not keep a server running. Throws USAGE, IDENTITY. */
+export async function runRevoke(options: Named, io: Io, wiring: ConsentWiring): Promise<number> {
+  return atDesk(options, { io, wiring }, async (desk) => {
+    // A server that was taken out of the configuration may have left its consent.
+    if (nameFault(options.name) !== undefined || (!desk.config.servers.has(options.name) && !(await desk.consents.store.all()).has(options.name))) throw noSuch(desk, options.name);
+    const was = await desk.consents.revoke(options.name);
+    if (was) desk.record({ event: 'revoked', server: options.name, outcome: 'deny' });
+    tell({ io, options }, { server: options.name, revoked: was }, was ? `${options.name} is no longer approved: no call reaches it from now on, and what runs ends within a second.` : `${options.name} was not approved.`);
+    return EXIT.ok;
+  });
+}
+
+/** Takes a server out of use, or back into it; consent stays as it is. Throws USAGE, IDENTITY. */
+export async function runSwitch(options: Named & { readonly enable: boolean }, io: Io, wiring: ConsentWiring): Promise<number> {
+  const { name, enable } = options;
+  return atDesk(options, { io, wiring }, async (desk) => {
+    serverNamed(desk.config, name);
+    if (enable) {
+      const was = await desk.consents.enable(name);
+      if (was) desk.record({ event: 'enabled', server: name, outcome: 'allow' });
+      const { state } = await desk.consents.statusOf(name);
+      const todo = state === 'approved' || state === 'any-tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
+      tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled.'}${todo}`);
+      return EXIT.ok;
+    }
+    await desk.consents.disable(name, { by: desk.by, at: desk.now() });
+    desk.record({ event: 'disabled', server: name, outcome: 'deny' });
+    tell({ io, options }, { server: name, disabled: true }, `${name} is disabled: no call reaches it from now on, and what runs ends within a second. Its approval stays. Undo it with: tollgate servers enable ${name}`);
+    return EXIT.ok;
+  });
+}
+
+/** What would start, who agreed to what, and what waits; starts nothing. */
+export async function runInfo(options: Named, io: Io, wiring: ConsentWiring): Promise<number> {
+  return atDesk(options, { io, wiring }, async ({ config, consents }) => {
+    const server = serverNamed(config, options.name);
+    const start = await reviewStart(server, consents);
+    const { state, consent, disabled } = await consents.statusOf(server.name);
+    const pending = await consents.tools.pending(server.name);
+    const set = await consents.lastSet(server.name);
+    if (options.json === true) {
+      io.stdout(json({ server: server.name, consent: state, ...(disabled !== undefined && { disabled }), changed: start.changed, ...(consent !== undefined && { start: { hash: consent.hash, by: consent.by, at: consent.at } }), ...(consent?.tools !== undefined && { tools: { ...consent.tools, names: set?.tools.map(({ name }) => name) ?? [] } }), ...(pending !== undefined && { pending }) }));
+      return EXIT.ok;
+    }
+    io.stdout(startScreen(server, start));
+    const tools = consent?.tools === undefined ? 'its tools are not approved' : consent.tools.set === undefined ? `any tools, by ${consent.tools.by} (${consent.tools.at})` : `${set?.tools.length ?? 0} tools, by ${consent.tools.by} (${consent.tools.at}): ${(set?.tools ?? []).map(({ name }) => name).join(', ')}`;
+    const waiting = pending === undefined ? [] : (['changed', 'added', 'removed'] as const).flatMap((what) => (pending[what].length === 0 ? [] : [`  waiting  ${what}: ${pending[what].join(', ')} (seen ${pending.since})`]));
+    const words = [`  consent  ${state}${start.changed.length > 0 ? ', but changed since' : ''}`, ...(consent === undefined ? [] : [`  tools    ${tools}`]), ...waiting, ...(disabled === undefined ? [] : [`  disabled by ${disabled.by} (${disabled.at})`])];
+    io.stdout(`${words.map(printable).join('\n')}\n`);
+    return EXIT.ok;
+  });
+}
+
+/** One word on each server's consent, for a list: read from the state, with a look at the files. */
+export async function consentWords(desk: Pick<Desk, 'config' | 'consents'>): Promise<ReadonlyMap<string, string>> {
+  const { config, consents } = desk;
+  const words = [...config.servers.values()].map(async (server) => {
+    const { state, consent, disabled } = await consents.statusOf(server.name);
+    if (disabled !== undefined) return [server.name, 'disabled'] as const;
+    if (consent !== undefined && differences(consent.facts, await consents.factsOf(server)).length > 0) return [server.name, 'changed'] as const;
+    return [server.name, (await consents.tools.pending(server.name)) === undefined ? state : 'changed'] as const;
+  });
+  return new Map(await Promise.all(words));
+}
+
+function noSuch({ config }: Desk, name: string): TollgateError {
+  return new TollgateError('USAGE', { detail: `There is no server ${quote(name)}.`, next: `Name one of tollgate.yaml; ${didYouMean(name, config.servers.keys())}` });
+}
+
+function tell({ io, options }: { io: Io; options: Named }, data: unknown, words: string): void {
+  if (options.json === true) io.stdout(json(data));
+  else io.stderr(`${words}\n`);
+}

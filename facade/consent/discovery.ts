@@ -1,0 +1,77 @@
+/** Owns the one look at a server that consent to its start allows: as closed as it can be; refuses to open more than its owner asked for, and says what that would be. */
+import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
+import type { Looked, ServerSettings } from '../../adapters/port.ts';
+import type { ServerConfig } from '../config/config.ts';
+import { isSecretName } from '../config/definition.ts';
+
+/** What the look is given beyond nothing. */
+export interface Openness {
+  /** The values of its secrets, its sign-in included. Without: a word in their place. */
+  readonly withSecrets?: boolean;
+  /** The domains that it is configured with. A remote server is always reached. */
+  readonly withNetwork?: boolean;
+  /** The isolation that it is configured with. Without: a sandbox. */
+  readonly ownIsolation?: boolean;
+}
+
+/** Looks at a server; facade/main.ts knows how. */
+export type Look = (settings: ServerSettings, options: { readonly signal: AbortSignal; readonly withSecrets: boolean }) => Promise<Looked>;
+
+/** Stands where a secret would: many servers only ask whether there is one. */
+const PLACEHOLDER = 'tollgate-discovery';
+const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
+
+/** One look. Throws as the start of a server; `next` names the flags that would have given it more. */
+export async function discover(server: ServerConfig, openness: Openness, { look, signal }: { readonly look: Look; readonly signal: AbortSignal }): Promise<Looked> {
+  try {
+    return await look(discoverySettings(server, openness), { signal, withSecrets: openness.withSecrets === true });
+  } catch (thrown) {
+    const error = asTollgateError(thrown);
+    if (signal.aborted) throw new TollgateError('CANCELLED', { detail: 'Stopped by a signal.', next: 'Run it again when you want the answer.' });
+    const advice = adviceFor(server, openness, error);
+    throw advice === undefined ? error : new TollgateError(error.code, { detail: error.message, next: advice, cause: thrown });
+  }
+}
+
+/** The settings of the look: read-only, no network, no secret, in a sandbox, unless more was asked for. */
+export function discoverySettings(server: ServerConfig, { withSecrets, withNetwork, ownIsolation }: Openness): ServerSettings {
+  const { sandbox, env, headers, oauth, ...rest } = server;
+  const masked = (values: Readonly<Record<string, string>>): Record<string, string> =>
+    Object.fromEntries(Object.entries(values).map(([name, value]) => [name, withSecrets !== true && holdsSecret(name, value) ? PLACEHOLDER : value]));
+  const reached = Object.fromEntries(Object.entries(headers).filter(([name, value]) => withSecrets === true || !holdsSecret(name, value)));
+  const { filesystem, network, ...limits } = sandbox ?? {};
+  return {
+    ...rest, env: masked(env), headers: reached, ...(withSecrets === true && oauth !== undefined && { oauth }),
+    ...(server.transport === 'stdio' && { isolation: ownIsolation === true ? server.isolation ?? 'sandbox' : 'sandbox' }),
+    ...(filesystem !== undefined && network !== undefined && { sandbox: {
+      ...(limits as Pick<NonNullable<ServerConfig['sandbox']>, 'limits' | 'image'>),
+      filesystem: { ...filesystem, allowRead: [...filesystem.allowRead, ...filesystem.allowWrite], allowWrite: [] },
+      network: { allowedDomains: withNetwork === true ? network.allowedDomains : [] },
+    } }),
+  };
+}
+
+/** Names of what was withheld, for whoever wonders why a server does not list. */
+export function withheld(server: ServerConfig): { readonly secrets: readonly string[]; readonly domains: readonly string[] } {
+  const secrets = [...Object.entries(server.env), ...Object.entries(server.headers)].filter(([name, value]) => holdsSecret(name, value)).map(([name]) => name);
+  return { secrets, domains: server.sandbox?.network.allowedDomains ?? [] };
+}
+
+function holdsSecret(name: string, value: string): boolean {
+  return value.includes('${secret:') || (isSecretName(name) && value !== '');
+}
+
+function adviceFor(server: ServerConfig, openness: Openness, { code }: TollgateError): string | undefined {
+  const { secrets, domains } = withheld(server);
+  const isProgram = server.transport === 'stdio';
+  const fetches = isProgram && FETCHERS.test((server.command ?? '').split('/').at(-1) ?? '');
+  const flags = [
+    ...(openness.withSecrets !== true && (secrets.length > 0 || !isProgram) ? ['--with-secrets'] : []),
+    ...(isProgram && openness.withNetwork !== true && domains.length > 0 ? ['--with-network'] : []),
+    ...(isProgram && openness.ownIsolation !== true && (code === 'SANDBOX_UNAVAILABLE' || (server.isolation ?? 'sandbox') !== 'sandbox') ? ['--own-isolation'] : []),
+  ];
+  if (flags.length === 0) return undefined;
+  const without = [...(flags.includes('--with-secrets') ? ['secrets'] : []), ...(flags.includes('--with-network') ? ['network'] : []), ...(flags.includes('--own-isolation') ? [`its isolation (${server.isolation ?? 'sandbox'})`] : [])];
+  const why = fetches ? 'It fetches its package when it starts. ' : '';
+  return `${why}It was looked at without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
+}
