@@ -1,12 +1,12 @@
 /** Owns the look at what a machine has for isolation, thing by thing with its fix; refuses to call a sandbox good that was not tried. */
 import { execFile } from 'node:child_process';
-import { chmodSync, chownSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { asTollgateError } from '../../catalogs/errors.ts';
 import { chooseIdentity } from './identity.ts';
-import { findProgram } from './programs.ts';
+import { findProgram, isScript } from './programs.ts';
 import { testIsolation } from './selftest.ts';
 import { INSTALL, namespaceFix } from './tools.ts';
 
@@ -14,31 +14,44 @@ const run = promisify(execFile);
 const ANSWER_MS = 10_000;
 const NOBODY = 65_534;
 
-/** As `Finding` in facade/cli/doctor.ts. */
+/** As `Finding` in facade/cli/doctor/findings.ts. */
 interface Finding {
+  readonly id: 'bwrap' | 'prlimit' | 'socat' | 'rg' | 'opa' | 'sandbox-user' | 'user-namespaces' | 'sandbox-proof' | 'no-sandbox' | 'container-client' | 'program-missing' | 'script-missing';
   readonly name: string;
   readonly state: 'ok' | 'weak' | 'missing';
   readonly seen: string;
   readonly fix?: string;
 }
 
-/** As `Needs` in facade/cli/doctor.ts. */
+/** As `Needs` in facade/cli/doctor/findings.ts. */
 interface Needs {
   readonly workspace?: string;
   readonly sandbox: boolean;
   readonly egress: boolean;
   readonly container: boolean;
   readonly rego: boolean;
+  readonly programs: readonly { readonly server: string; readonly command: string; readonly args: readonly string[]; readonly cwd: string }[];
 }
 
 /** Looks at programs, the workspace's owner and the container's daemon, and proves the sandbox with its self-test. Never throws. */
 export async function examine(needs: Needs): Promise<readonly Finding[]> {
   const sandbox = process.platform === 'linux' ? await examineSandbox(needs) : [elsewhere(needs)];
   return [
+    ...needs.programs.flatMap(lackingOf),
     ...sandbox,
     await program('rg', { needed: false, without: 'read searches with a slower search of its own', fix: 'sudo apt-get install ripgrep' }),
     await program('opa', { needed: needs.rego, without: 'only Rego of your own needs it', fix: 'Put the program opa 0.70 on PATH, or name it with --opa.', file: process.env['TOLLGATE_OPA'], ask: 'version' }),
     await containerClient(needs.container),
+  ];
+}
+
+/** The program of a server, and the scripts among its arguments: an uninstalled package is a script that is not there. */
+function lackingOf({ server, command, args, cwd }: Needs['programs'][number]): readonly Finding[] {
+  const gone = args.filter((arg) => isScript(arg) && !existsSync(path.resolve(cwd, arg)));
+  const isThere = findProgram(command, cwd) !== undefined;
+  return [
+    ...(isThere ? [] : [{ id: 'program-missing', name: `server ${server}`, state: 'missing', seen: `the program ${command} is not there`, fix: 'Install it, or correct command in its entry.' } as const]),
+    ...gone.map((file) => ({ id: 'script-missing', name: `server ${server}`, state: 'missing', seen: `${file} is not there`, fix: 'Install its package anew, or correct args in its entry.' }) as const),
   ];
 }
 
@@ -62,38 +75,39 @@ interface Wanted {
   readonly ask?: string;
 }
 
-async function program(name: string, { needed, without, fix, file, ask = '--version' }: Wanted): Promise<Finding> {
+async function program(name: 'bwrap' | 'prlimit' | 'socat' | 'rg' | 'opa', { needed, without, fix, file, ask = '--version' }: Wanted): Promise<Finding> {
   const found = findProgram(file ?? name, '/');
-  if (found === undefined) return { name, state: needed ? 'missing' : 'weak', seen: needed ? 'not installed' : `not installed: ${without}`, fix };
+  if (found === undefined) return { id: name, name, state: needed ? 'missing' : 'weak', seen: needed ? 'not installed' : `not installed: ${without}`, fix };
   const version = await run(found, [ask], { timeout: ANSWER_MS }).then(({ stdout }) => /\d+(?:\.\d+)+/.exec(stdout)?.[0] ?? '', () => '');
-  return { name, state: 'ok', seen: `${found} ${version}`.trim() };
+  return { id: name, name, state: 'ok', seen: `${found} ${version}`.trim() };
 }
 
 /** Root's workspace cannot be isolated when root runs us. */
 function ownerOf(workspace: string): Finding {
-  const name = 'user of sandboxes';
+  const base = { id: 'sandbox-user', name: 'user of sandboxes' } as const;
   try {
     const { uid } = chooseIdentity(workspace);
-    return { name, state: 'ok', seen: `uid ${uid}` };
+    return { ...base, state: 'ok', seen: `uid ${uid}` };
   } catch (thrown) {
     const user = process.env['SUDO_USER'] ?? 'USER';
-    return { name, state: 'missing', seen: asTollgateError(thrown).message, fix: `Run Tollgate as an ordinary user, or: chown -R ${user}: ${workspace}` };
+    return { ...base, state: 'missing', seen: asTollgateError(thrown).message, fix: `Run Tollgate as an ordinary user, or: chown -R ${user}: ${workspace}` };
   }
 }
 
 function namespaces(): Finding {
   const fix = namespaceFix();
-  return fix === undefined ? { name: 'user namespaces', state: 'ok', seen: 'not forbidden' } : { name: 'user namespaces', state: 'weak', seen: 'restricted by a setting of the kernel: the proof below shows whether it holds here', fix };
+  const base = { id: 'user-namespaces', name: 'user namespaces' } as const;
+  return fix === undefined ? { ...base, state: 'ok', seen: 'not forbidden' } : { ...base, state: 'weak', seen: 'restricted by a setting of the kernel: the proof below shows whether it holds here', fix };
 }
 
 async function proofs(workspace: string | undefined): Promise<readonly Finding[]> {
   const folder = workspace ?? makeFolder();
   try {
     const proven = await testIsolation(folder);
-    return proven.map(({ name, holds }) => ({ name: `sandbox: ${name}`, state: holds ? 'ok' : 'missing', seen: holds ? 'proven' : 'does not hold', fix: 'Report it; until then: isolation: container' }));
+    return proven.map(({ name, holds }) => ({ id: 'sandbox-proof', name: `sandbox: ${name}`, state: holds ? 'ok' : 'missing', seen: holds ? 'proven' : 'does not hold', fix: 'Report it; until then: isolation: container' }));
   } catch (thrown) {
     const { message, next } = asTollgateError(thrown);
-    return [{ name: 'sandbox', state: 'missing', seen: message, fix: /doctor/.test(next) ? (namespaceFix() ?? blockedFolder(folder) ?? next) : next }];
+    return [{ id: 'sandbox-proof', name: 'sandbox', state: 'missing', seen: message, fix: /doctor/.test(next) ? (namespaceFix() ?? blockedFolder(folder) ?? next) : next }];
   } finally {
     if (workspace === undefined) rmSync(folder, { recursive: true, force: true });
   }
@@ -115,14 +129,14 @@ function blockedFolder(file: string): string | undefined {
 
 async function containerClient(needed: boolean): Promise<Finding> {
   const client = findProgram('docker', '/') ?? findProgram('podman', '/');
-  const name = 'container client';
+  const base = { id: 'container-client', name: 'container client' } as const;
   const absent = needed ? 'missing' : 'weak';
-  if (client === undefined) return { name, state: absent, seen: `neither docker nor podman is installed${needed ? '' : ': only isolation container needs one'}`, fix: 'sudo apt-get install podman' };
+  if (client === undefined) return { ...base, state: absent, seen: `neither docker nor podman is installed${needed ? '' : ': only isolation container needs one'}`, fix: 'sudo apt-get install podman' };
   const answers = await run(client, ['ps', '--quiet'], { timeout: ANSWER_MS }).then(() => true, () => false);
-  return answers ? { name, state: 'ok', seen: client } : { name, state: absent, seen: `${client} gets no answer from its daemon`, fix: 'sudo systemctl start docker' };
+  return answers ? { ...base, state: 'ok', seen: client } : { ...base, state: absent, seen: `${client} gets no answer from its daemon`, fix: 'sudo systemctl start docker' };
 }
 
 function elsewhere({ sandbox }: Needs): Finding {
   const fix = process.platform === 'win32' ? 'Run Tollgate inside WSL.' : 'Write isolation: container for servers and bash: {isolation: direct}, or run Tollgate on Linux.';
-  return { name: 'sandbox', state: sandbox ? 'missing' : 'weak', seen: `there is none for ${process.platform}`, fix };
+  return { id: 'no-sandbox', name: 'sandbox', state: sandbox ? 'missing' : 'weak', seen: `there is none for ${process.platform}`, fix };
 }

@@ -9,6 +9,11 @@ const SHARED: ReadonlySet<string> = new Set(['/', '/root', '/tmp', '/var', '/var
 
 const SCRIPT = /\.(?:[cm]?[jt]s|py|pyz|rb|pl|sh|jar|wasm)$/;
 
+/** True for an argument that names a file of code. */
+export function isScript(argument: string): boolean {
+  return SCRIPT.test(argument);
+}
+
 /** The program's file, as the PATH of this process finds it; undefined when there is none. */
 export function findProgram(command: string, from: string): string | undefined {
   const candidates = command.includes('/') ? [path.resolve(from, command)] : (process.env['PATH'] ?? '').split(':').filter((folder) => folder.startsWith('/')).map((folder) => path.join(folder, command));
@@ -29,7 +34,7 @@ function isProgram(file: string): boolean {
  * installed for it, the scripts among its arguments, and the Node that runs us, which scripts may name in their first line.
  */
 export function filesOf(program: string, args: readonly string[], cwd: string): readonly string[] {
-  const scripts = args.filter((arg) => SCRIPT.test(arg)).map((arg) => path.resolve(cwd, arg)).filter((file) => existsSync(file));
+  const scripts = args.filter(isScript).map((arg) => path.resolve(cwd, arg)).filter((file) => existsSync(file));
   const wanted = [program, process.execPath, ...scripts].flatMap((file) => [file, realpathSync(file)]);
   return [...new Set(wanted.flatMap((file) => [file, ...packageOf(file)]))].filter((file) => !isOfSystem(file));
 }

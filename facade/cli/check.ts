@@ -31,7 +31,7 @@ export async function runCheck(options: CommonOptions, io: Io, check: Check): Pr
 }
 
 /** Secrets that servers use and that are nowhere. It is no fault of the file: whoever runs it here may store them later. */
-async function missingSecrets(config: Config, io: Io): Promise<{ readonly names: readonly string[]; readonly lines: readonly string[] }> {
+export async function missingSecrets(config: Config, io: Io): Promise<{ readonly names: readonly string[]; readonly lines: readonly string[] }> {
   const uses = secretUses(config);
   if (uses.size === 0) return { names: [], lines: [] };
   const { vault, env } = openPlaces({ state: config.state, env: io.env });

@@ -1,103 +1,101 @@
-/** Owns `doctor`: what this machine has of what the configuration needs, each with its fix; changes nothing. */
-import { existsSync, statSync } from 'node:fs';
+/** Owns `doctor`: what this machine has of what the configuration needs, each with its fix; changes nothing unless asked, and never what a person decided. */
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { formatProblems } from '../config/problems.ts';
 import type { Config, Problem } from '../config/config.ts';
+import { formatProblems } from '../config/problems.ts';
 import { openKeychain } from '../secrets/keychain.ts';
+import type { Examine, Finding, NeededProgram, Needs } from './doctor/findings.ts';
+import { examineOwnFiles } from './doctor/own-files.ts';
+import { examineServers, findBypasses, reachedServers } from './doctor/servers.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
 import { json, printable, table, type Cell } from './print.ts';
 
-/** One thing that was looked at. `weak`: what is there works without it, but with less. */
-export interface Finding {
-  readonly name: string;
-  readonly state: 'ok' | 'weak' | 'missing';
-  readonly seen: string;
-  /** The command or the line that mends it. */
-  readonly fix?: string;
+/** Options of the command. */
+export interface DoctorOptions extends CommonOptions {
+  readonly fix?: true;
 }
-
-/** What of the machine a configuration needs; what is not needed can only be weak. */
-export interface Needs {
-  /** Absent when there is no configuration to say it. */
-  readonly workspace?: string;
-  readonly sandbox: boolean;
-  readonly egress: boolean;
-  readonly container: boolean;
-  readonly rego: boolean;
-}
-
-/** Looks at the machine; starts a sandbox to prove it. Never throws. */
-export type Examine = (needs: Needs) => Promise<readonly Finding[]>;
 
 const OLDEST_NODE = [20, 20] as const;
 
-/** Prints every finding; 1 when something needed is missing. */
-export async function runDoctor(options: CommonOptions, io: Io, examine: Examine): Promise<number> {
-  const { config, finding } = tryConfig(options, io);
-  const findings = [nodeVersion(), finding, ...(config === undefined ? [] : [stateFolder(config)]), await keychain(io), ...(await examine(needsOf(config)))];
+/** Prints every finding, and mends with `--fix` what it can; 1 when something needed is still missing. Throws STATE_FAILED. */
+export async function runDoctor(options: DoctorOptions, io: Io, examine: Examine): Promise<number> {
+  const before = await look(options, io, examine);
+  const mendable = before.filter(({ mend, state }) => mend !== undefined && state !== 'ok');
+  if (options.fix === true) for (const finding of mendable) mendOne(finding, options, io);
+  const findings = options.fix === true && mendable.length > 0 ? await look(options, io, examine) : before;
   const isWell = findings.every(({ state }) => state !== 'missing');
-  if (options.json === true) io.stdout(json({ ok: isWell, findings }));
-  else show(findings, io);
+  const mended = options.fix === true ? mendable.map(({ id }) => id) : [];
+  if (options.json === true) io.stdout(json({ ok: isWell, findings: findings.map(({ mend, ...finding }) => ({ ...finding, fixable: mend !== undefined && finding.state !== 'ok' })), mended }));
+  else show(findings, options, io);
   return isWell ? EXIT.ok : EXIT.unexpected;
 }
 
-function show(findings: readonly Finding[], io: Io): void {
+async function look(options: CommonOptions, io: Io, examine: Examine): Promise<readonly Finding[]> {
+  const { config, finding } = tryConfig(options, io);
+  const roots = { cwd: io.cwd, home: io.home, env: io.env, platform: process.platform };
+  const own = config === undefined ? findBypasses(roots) : [...examineOwnFiles(config, Date.now()), ...(await examineServers(config, io, process.platform))];
+  return [nodeVersion(), finding, ...own, await keychain(io), ...(await examine(needsOf(config)))];
+}
+
+/** Said before it is done: what comes after it may fail. */
+function mendOne({ name, fix, mend }: Finding, { json: isData }: CommonOptions, io: Io): void {
+  if (isData !== true) io.stderr(printable(`fixing ${name}: ${fix ?? ''}`) + '\n');
+  try {
+    mend?.();
+  } catch (thrown) {
+    io.stderr(`  not done (${(thrown as NodeJS.ErrnoException).code ?? 'unknown'})\n`);
+  }
+}
+
+function show(findings: readonly Finding[], options: DoctorOptions, io: Io): void {
   const colours = { ok: 'green', weak: 'yellow', missing: 'red' } as const;
-  io.stdout(table(io, ['state', 'what', 'seen'], findings.map(({ state, name, seen }): readonly Cell[] => [{ text: state, colour: colours[state] }, name, seen])));
-  for (const { name, fix, state } of findings) if (fix !== undefined && state !== 'ok') io.stdout(`\n${printable(name)}:\n  ${printable(fix)}\n`);
+  io.stdout(table(io, ['state', 'what', 'seen', 'id'], findings.map(({ id, state, name, seen }): readonly Cell[] => [{ text: state, colour: colours[state] }, name, seen, id])));
+  const open = findings.filter(({ state }) => state !== 'ok');
+  for (const { name, fix } of open) if (fix !== undefined) io.stdout(`\n${printable(name)}:\n  ${printable(fix)}\n`);
+  const mendable = open.filter(({ mend }) => mend !== undefined);
+  if (options.fix !== true && mendable.length > 0) io.stderr(`\ntollgate doctor --fix does this: ${mendable.map(({ id }) => id).join(', ')}.\n`);
 }
 
 /** A machine is examined without a configuration too, as if it were the one that `tollgate init` writes. */
 function tryConfig(options: CommonOptions, io: Io): { readonly config?: Config; readonly finding: Finding } {
+  const base = { id: 'configuration', name: 'configuration' } as const;
   try {
     const config = readConfig(options, io);
-    return { config, finding: { name: 'configuration', state: 'ok', seen: options.config } };
+    return { config, finding: { ...base, state: 'ok', seen: options.config } };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError)) throw thrown;
-    if (!existsSync(path.resolve(io.cwd, options.config))) return { finding: { name: 'configuration', state: 'weak', seen: `there is no ${options.config}`, fix: 'tollgate init' } };
+    if (!existsSync(path.resolve(io.cwd, options.config))) return { finding: { ...base, state: 'weak', seen: `there is no ${options.config}`, fix: 'tollgate init' } };
     const problems = thrown.data['problems'] as readonly Problem[] | undefined;
     const first = problems?.[0] === undefined ? thrown.message : formatProblems([problems[0]]);
-    return { finding: { name: 'configuration', state: 'missing', seen: first, fix: 'tollgate check' } };
+    return { finding: { ...base, state: 'missing', seen: first, fix: 'tollgate check' } };
   }
 }
 
 function needsOf(config: Config | undefined): Needs {
-  if (config === undefined) return { sandbox: true, egress: false, container: false, rego: false };
-  const reached = new Set([...config.profiles.values()].flatMap(({ servers }) => servers));
-  const programs = [...config.servers.values()].filter(({ name, transport }) => transport === 'stdio' && reached.has(name));
-  const sandboxed = [...programs.filter(({ isolation = 'sandbox' }) => isolation === 'sandbox').map(({ sandbox }) => sandbox), ...(config.bash.isolation === 'sandbox' ? [config.bash.sandbox] : [])];
+  if (config === undefined) return { sandbox: true, egress: false, container: false, rego: false, programs: [] };
+  const reached = reachedServers(config).filter(({ transport, unusable }) => transport === 'stdio' && unusable === undefined);
+  const sandboxed = [...reached.filter(({ isolation = 'sandbox' }) => isolation === 'sandbox').map(({ sandbox }) => sandbox), ...(config.bash.isolation === 'sandbox' ? [config.bash.sandbox] : [])];
   return {
     workspace: config.workspace,
     sandbox: sandboxed.length > 0,
     egress: sandboxed.some((sandbox) => (sandbox?.network.allowedDomains.length ?? 0) > 0),
-    container: programs.some(({ isolation }) => isolation === 'container'),
+    container: reached.some(({ isolation }) => isolation === 'container'),
     rego: config.policies.some(({ kind, mode }) => kind === 'rego' && mode !== 'off'),
+    // What a container starts stands in its image.
+    programs: reached.filter(({ isolation }) => isolation !== 'container').map(({ name, command = '', args, cwd = config.folder }): NeededProgram => ({ server: name, command, args, cwd })),
   };
 }
 
 function nodeVersion(): Finding {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
   const isNew = major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1]);
-  return { name: 'Node.js', state: isNew ? 'ok' : 'missing', seen: process.version, fix: `Install Node.js ${OLDEST_NODE.join('.')} or newer.` };
-}
-
-/** Others of this machine must not read what is kept there. It is made at the first start. */
-function stateFolder({ state }: Config): Finding {
-  const name = 'state folder';
-  try {
-    const { mode } = statSync(state);
-    const isPrivate = (mode & 0o077) === 0;
-    return { name, state: isPrivate ? 'ok' : 'missing', seen: `${state} (mode ${(mode & 0o777).toString(8)})`, fix: `chmod 700 ${state}` };
-  } catch {
-    return { name, state: 'ok', seen: `${state} (made at the first start)` };
-  }
+  return { id: 'node-version', name: 'Node.js', state: isNew ? 'ok' : 'missing', seen: process.version, fix: `Install Node.js ${OLDEST_NODE.join('.')} or newer.` };
 }
 
 async function keychain(io: Io): Promise<Finding> {
+  const base = { id: 'keychain', name: 'keychain' } as const;
   const found = await openKeychain(io.env);
-  return found === undefined
-    ? { name: 'keychain', state: 'weak', seen: 'none: the vault has a key of its own, see docs/secrets.md' }
-    : { name: 'keychain', state: 'ok', seen: 'answers' };
+  return found === undefined ? { ...base, state: 'weak', seen: 'none: the vault has a key of its own, see docs/secrets.md' } : { ...base, state: 'ok', seen: 'answers' };
 }

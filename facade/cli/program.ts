@@ -11,7 +11,7 @@ import { addClients } from './client-commands.ts';
 import type { Shell } from './completion.ts';
 import { addConsent } from './consent/commands.ts';
 import type { ConsentWiring } from './consent/desk.ts';
-import type { Examine } from './doctor.ts';
+import type { Examine } from './doctor/findings.ts';
 import type { Starter } from './init.ts';
 import { EXIT, type Io } from './io.ts';
 import { addKnowledge } from './knowledge/commands.ts';
@@ -87,8 +87,8 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     .action(async (options: CommonOptions & { port?: number }) => done(await (await import('./serve.ts')).runHttp(options, io, assemble)));
   add('check', 'read configuration and policy; start nothing')
     .action(async (options: CommonOptions) => done(await (await import('./check.ts')).runCheck(options, io, check)));
-  add('doctor', 'look at what this machine has for isolation, and prove it')
-    .action(async (options: CommonOptions) => done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)));
+  add('doctor', 'look at what this machine and its clients have, and prove the isolation').option('--fix', 'mend what Tollgate can mend by itself')
+    .action(async (options: CommonOptions & { fix?: true }) => done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)));
   add('try <tool> [args]', 'show the decision on a call without calling').option('--as <principal>', 'who calls').option('--explain', 'show the effect and the obligations too')
     .addHelpText('after', `\nArguments are one JSON object:\n  $ tollgate try read '{"path": "README.md"}' --explain`)
     .action(async (tool: string, args: string | undefined, options: As & { explain?: true }) =>

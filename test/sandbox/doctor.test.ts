@@ -3,7 +3,7 @@ import { chmodSync, lchownSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } fr
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Finding } from '../../facade/cli/doctor.ts';
+import type { Finding } from '../../facade/cli/doctor/findings.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
@@ -57,8 +57,8 @@ describe('tollgate doctor', () => {
     expect(proofs.filter(({ state }) => state !== 'ok')).toEqual([]);
     expect([report.ok, report.code]).toEqual([true, 0]);
     const { out } = await cli(project, ['doctor']);
-    expect(out).toMatch(/^state +what +seen\n/);
-    expect(out).toMatch(/ok +sandbox: ports of the host cannot be reached +proven/);
+    expect(out).toMatch(/^state +what +seen +id\n/);
+    expect(out).toMatch(/ok +sandbox: ports of the host cannot be reached +proven +sandbox-proof/);
   });
 
   it('names what is missing with the command that installs it, and ends with 1', async () => {

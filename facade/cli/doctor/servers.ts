@@ -1,0 +1,76 @@
+/** Owns what `doctor` sees of servers: those that clients reach round Tollgate, those that nobody approved, and what they lack; refuses to approve or move any. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { createDigest, readAuditKey } from '../../audit/key.ts';
+import { findFiles } from '../../clients/found.ts';
+import type { ClientRoots } from '../../clients/places.ts';
+import type { Config, ServerConfig } from '../../config/config.ts';
+import { listNames } from '../../config/problems.ts';
+import { ConsentStore } from '../../consent/store.ts';
+import { DATABASE, openState } from '../../state/sqlite.ts';
+import { missingSecrets } from '../check.ts';
+import type { Io } from '../io.ts';
+import type { Finding } from './findings.ts';
+
+/** The servers that some profile reaches; the others are there for nobody. */
+export function reachedServers({ profiles, servers }: Pick<Config, 'profiles' | 'servers'>): readonly ServerConfig[] {
+  const reached = new Set([...profiles.values()].flatMap((profile) => profile.servers));
+  return [...servers.values()].filter(({ name }) => reached.has(name));
+}
+
+/** Throws STATE_FAILED. */
+export async function examineServers(config: Config, io: Io, platform: NodeJS.Platform): Promise<readonly Finding[]> {
+  const reached = reachedServers(config);
+  const unusable = reached.filter((server) => server.unusable !== undefined);
+  const roots = { cwd: config.folder, home: io.home, env: io.env, platform };
+  return [
+    ...findBypasses(roots),
+    ...unusable.map(({ name, unusable: why = '' }): Finding => ({ id: 'unusable-server', name: `server ${name}`, state: 'missing', seen: why, fix: 'tollgate check' })),
+    ...(await findUnapproved(config, reached.filter((server) => server.unusable === undefined))),
+    ...(await findMissingSecrets(config, reached, io)),
+  ];
+}
+
+/** What an agent starts by itself obeys no policy and stands in no record. */
+export function findBypasses(roots: ClientRoots): readonly Finding[] {
+  return findFiles(roots).flatMap(({ client, shown, servers, ofProject }): Finding[] => {
+    const live = servers.filter(({ unusable }) => unusable !== 'the file disables it');
+    if (live.length === 0) return [];
+    const isFirst = client?.places[0]?.[0] === 'project' ? ofProject : true;
+    return [{ id: 'bypass', name: `${client?.title ?? 'client'} (${shown})`, state: 'weak', seen: `reaches round Tollgate: ${listNames(live.map(({ original }) => original))}`, fix: `tollgate export --client ${client?.id ?? ''}${isFirst ? '' : ' --user'} --replace` }];
+  });
+}
+
+async function findUnapproved(config: Config, servers: readonly ServerConfig[]): Promise<readonly Finding[]> {
+  const states = await consentOf(config, servers.map(({ name }) => name));
+  return servers.flatMap(({ name }): Finding[] => {
+    const seen = states.get(name);
+    return seen === undefined ? [] : [{ id: 'unapproved', name: `server ${name}`, state: 'weak', seen, fix: `tollgate approve ${name}` }];
+  });
+}
+
+/** What is lacking, by server. Where there is no state yet, nobody has approved anything: none is made for the look. */
+async function consentOf(config: Config, names: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const nobody = 'nobody has approved it, so it does not start';
+  if (names.length === 0 || !existsSync(path.join(config.state, DATABASE))) return new Map(names.map((name) => [name, nobody]));
+  const state = openState(config.state);
+  try {
+    const store = new ConsentStore(state, createDigest(readAuditKey(config.state)));
+    const lacking = new Map<string, string>();
+    for (const name of names) {
+      const { consent, damaged } = await store.get(name);
+      if (damaged === true) lacking.set(name, 'its approval was damaged, so it does not start');
+      else if (consent === undefined) lacking.set(name, nobody);
+      else if (consent.tools === undefined) lacking.set(name, 'it may start, but nobody has approved its tools');
+    }
+    return lacking;
+  } finally {
+    await state.close();
+  }
+}
+
+async function findMissingSecrets(config: Config, servers: readonly ServerConfig[], io: Io): Promise<readonly Finding[]> {
+  const { names, lines } = await missingSecrets({ ...config, servers: new Map(servers.map((server) => [server.name, server])) }, io);
+  if (names.length === 0) return lines.map((line): Finding => ({ id: 'secret-missing', name: 'secrets', state: 'weak', seen: line.replace(/^warning: /, '') }));
+  return names.map((name): Finding => ({ id: 'secret-missing', name: `secret ${name}`, state: 'missing', seen: 'it is nowhere, and a server cannot start without it', fix: `tollgate secret set ${name}` }));
+}
