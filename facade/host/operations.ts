@@ -89,7 +89,7 @@ function match(template: string, path: string): Readonly<Record<string, string>>
   const named: [string, string][] = [];
   for (const [at, part] of wanted.entries()) {
     const value = given[at] ?? '';
-    if (part.startsWith('{')) named.push([part.slice(1, -1), value]);
+    if (part.startsWith('{') && value !== '') named.push([part.slice(1, -1), value]);
     else if (part !== value) return undefined;
   }
   return Object.fromEntries(named);

@@ -32,6 +32,7 @@ profiles:
   reach: { servers: [${servers.join(', ')}], expose: { primitives: {}, tools: [${servers.map((name) => `${name}.*`).join(', ')}] } }
   own: { }
 expose: { primitives: {} }
+approvals: { waitMs: 0 }
 rules: ${more.rules ?? '[{ id: all, outcome: allow, when: {} }]'}
 listen: { port: 0, origins: ["https://page.example"] }
 ${more.rest ?? ''}

@@ -1,0 +1,69 @@
+/** Owns the proof that the published description and the host API are one: routes both ways, schemas that are judged whole, a file of the package. */
+import { createRequire } from 'node:module';
+import { readFileSync } from 'node:fs';
+import { afterEach, describe, expect, it } from 'vitest';
+import { ERRORS, type ErrorCode } from '../../catalogs/errors.ts';
+import { createOperations } from '../../facade/host/host.ts';
+import { describeHost, findOperation, OPENAPI_FILE } from '../../facade/host/operations.ts';
+import { KINDS, SCOPES } from '../../facade/grants/grant.ts';
+import { verifies } from '../verifies.ts';
+import { startHost, type HostBench } from './bench.ts';
+
+const { Ajv2020 } = createRequire(import.meta.url)('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
+const document = JSON.parse(readFileSync(OPENAPI_FILE, 'utf8')) as { openapi: string; paths: Record<string, Record<string, { operationId: string; requestBody?: unknown; responses: object }>>; components: { schemas: Record<string, { properties?: Record<string, { enum?: string[] }>; description?: string }> } };
+let host: HostBench | undefined;
+afterEach(async () => {
+  await host?.close();
+  host = undefined;
+});
+
+describe('the description of the host API', () => {
+  it('names exactly the operations that there are' + verifies('HB-11'), () => {
+    const { operations } = describeHost();
+    const made = Object.keys(createOperations({} as never, {} as never)).sort();
+    expect(operations.map(({ id }) => id).sort()).toEqual(made);
+    expect(new Set(made).size).toBe(operations.length);
+  });
+
+  it('leads each of its paths to its own operation, and no other path anywhere', () => {
+    for (const { method, path, id } of describeHost().operations) {
+      const at = path.replace('{id}', 'grant_x').replace('{name}', 'host_x');
+      expect(findOperation(method, at).operation.id).toBe(id);
+      expect(() => findOperation(method, `${at}/more`)).toThrow();
+      expect(() => findOperation('PATCH', at)).toThrow();
+    }
+  });
+
+  it('judges every request in full: no rule of a schema is left unchecked, and no unknown key passes', () => {
+    for (const { id, judge } of describeHost().operations) {
+      expect([id, judge.unchecked]).toEqual([id, undefined]);
+      expect([id, judge.check({ 'no such key': 1 }).length > 0]).toEqual([id, true]);
+    }
+  });
+
+  it('holds valid JSON Schema 2020-12, a refusal for every operation, and bodies for POST alone', () => {
+    expect(document.openapi).toMatch(/^3\.1\./);
+    const ajv = new Ajv2020({ strict: false });
+    for (const schema of Object.values(document.components.schemas)) expect(ajv.validateSchema(schema as object)).toBe(true);
+    for (const [path, methods] of Object.entries(document.paths)) {
+      expect(path.startsWith('/host/v1/')).toBe(true);
+      for (const [method, operation] of Object.entries(methods)) {
+        expect(Object.keys(operation.responses)).toContain('default');
+        expect([path, method, operation.requestBody !== undefined]).toEqual([path, method, method === 'post']);
+      }
+    }
+  });
+
+  it('says what the code says of kinds and scopes', () => {
+    expect(document.components.schemas['Grant']?.properties?.['kind']?.enum).toEqual([...KINDS]);
+    for (const scope of SCOPES) expect(document.components.schemas['Scope']?.description).toContain(scope);
+  });
+
+  it('is served as it stands in the package; every refusal has a code of the table', async () => {
+    host = await startHost();
+    const response = await host.ask('GET /openapi.json');
+    expect(response.value).toEqual(document);
+    const code = (await host.ask('GET /nowhere')).value.error.code as ErrorCode;
+    expect(Object.keys(ERRORS)).toContain(code);
+  });
+});
