@@ -62,12 +62,12 @@ describe('tollgate doctor', () => {
   });
 
   it('names what is missing with the command that installs it, and ends with 1', async () => {
-    write('servers: {a: {command: x, sandbox: {network: {allowedDomains: [a.example]}}}, b: {command: y, isolation: container, sandbox: {image: z}}}\n');
+    write('servers: {a: {command: x, sandbox: {network: {allowedDomains: [a.example]}}}, b: {command: y, isolation: container, sandbox: {image: z}}}\nprofiles: {default: {servers: [a, b]}}\n');
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
     pathWithout(folder, ['bwrap', 'socat', 'rg']);
     const report = await examine();
     expect([report.ok, report.code]).toEqual([false, 1]);
-    expect(states(report)).toMatchObject({ bwrap: 'missing', socat: 'missing', rg: 'weak', opa: 'weak', 'container client': 'missing', prlimit: 'ok' });
+    expect(states(report)).toMatchObject({ bwrap: 'missing', socat: 'missing', rg: 'weak', opa: 'weak', 'container client': 'missing', prlimit: 'ok', 'server a': 'missing' });
     const { out } = await cli(project, ['doctor']);
     for (const fix of ['sudo apt-get install bubblewrap', 'sudo apt-get install socat', 'sudo apt-get install ripgrep', 'sudo apt-get install podman']) expect(out).toContain(fix);
     rmSync(folder, { recursive: true });
