@@ -70,10 +70,10 @@ export function differences(approved: Binding, asked: Binding): readonly string[
   const compare = (what: string, pick: (binding: Binding) => unknown): void => {
     if (!isDeepStrictEqual(pick(approved), pick(asked))) said.push(what);
   };
-  compare('policy has changed since', ({ revision }) => revision);
-  compare('definition of the tool has changed since', ({ pin }) => pin);
-  compare('role, groups, profiles or origin of the caller differ', ({ principal }) => principal);
-  compare('verb differs', ({ effect }) => effect.verb);
+  compare('the policy has changed since', ({ revision }) => revision);
+  compare('the definition of the tool has changed since', ({ pin }) => pin);
+  compare('the role, groups, profiles or origin of the caller differ', ({ principal }) => principal);
+  compare('the verb differs', ({ effect }) => effect.verb);
   compare('arguments differ', ({ args }) => args);
   // The same words may lead elsewhere by now: a link that was exchanged after the approval (TOCTOU).
   if (said.length === 0) compare('what the arguments lead to differs: a link or a file was exchanged', ({ effect }) => inOrder(effect));

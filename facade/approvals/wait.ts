@@ -1,5 +1,7 @@
 /** Owns the wait itself: a pause that whoever matters may end, and what the client is told meanwhile; refuses to hold a process that wants to end. */
 
+import { setMaxListeners } from 'node:events';
+
 /** How often the client is told that its call is still known, ms. */
 const TELL_MS = 5_000;
 
@@ -12,6 +14,8 @@ export function pause(ms: number, signals: readonly AbortSignal[]): Promise<void
       resolve();
     };
     const timer = setTimeout(done, ms);
+    // Many calls of one session wait for its end: that is no leak.
+    setMaxListeners(0, ...signals);
     for (const signal of signals) signal.addEventListener('abort', done, { once: true });
     if (signals.some(({ aborted }) => aborted)) done();
   });
