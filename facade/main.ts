@@ -55,8 +55,11 @@ const signIns: SignIns = {
 const inspect: Wiring['inspect'] = async (settings, folder) => (await import('../adapters/inspect.ts')).inspectStart(settings, folder);
 const openLook: Wiring['openLook'] = async (config, parts) => (await import('./wiring.ts')).openLook(config, parts);
 
+/** What answers at an address. */
+const probe: Wiring['probe'] = async (address, addresses) => (await import('../adapters/internal/fetch/probe.ts')).probe(address, addresses);
+
 /** What the commands are given. */
-export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline, examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs), signIns, inspect, openLook };
+export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline, examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs), signIns, probe, inspect, openLook };
 
 /**
  * Node 22 and later can keep what it compiled. The folder is that of the code itself: whoever can write there could change the code

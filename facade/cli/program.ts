@@ -1,6 +1,6 @@
 /** Owns the command line: commands, options and help; each command's code is loaded when it is called. */
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
-import type { SignIns } from '../../adapters/port.ts';
+import type { Probe, SignIns } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Authoring } from '../../policies/authoring.ts';
 import type { Assemble, Check, ServeOffline } from '../assembled.ts';
@@ -9,6 +9,7 @@ import { addApprovals } from './approval-commands.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
 import { addClients } from './client-commands.ts';
 import type { Shell } from './completion.ts';
+import { addConnect } from './connect-commands.ts';
 import { addConsent } from './consent/commands.ts';
 import type { ConsentWiring } from './consent/desk.ts';
 import type { Examine } from './doctor/findings.ts';
@@ -31,6 +32,7 @@ export interface Wiring extends ConsentWiring {
   readonly serveOffline: ServeOffline;
   readonly examine: Examine;
   readonly signIns: SignIns;
+  readonly probe: Probe;
 }
 
 type As = CommonOptions & { readonly as?: string };
@@ -95,6 +97,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
       done(await (await import('./try.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble)));
   add('tools', 'show what an agent sees').option('--as <principal>', 'whose view')
     .action(async (options: As) => done(await (await import('./tools.ts')).runTools(options, io, assemble)));
+  addConnect({ program, io, wiring, done });
   addConsent({ program, io, wiring, done });
   addKill(program, io, done);
   addSwitch(program, io, done);

@@ -4,6 +4,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { KnownChoice, KnownCredential, KnownPackage, KnownServer } from '../../catalogs/servers/known-server.ts';
 import type { Semantics } from '../../catalogs/tool.ts';
 import type { WrittenServer } from '../config/written.ts';
+import type { Openness } from '../consent/discovery.ts';
 
 /** A secret that the server's file refers to. */
 export interface NeededSecret extends KnownCredential {
@@ -20,6 +21,8 @@ export interface Draft {
   readonly secrets: readonly NeededSecret[];
   readonly package?: KnownPackage & { readonly asOf: string };
   readonly notes: readonly string[];
+  /** What its list of tools needs, as `approve` takes it. */
+  readonly openness?: Pick<Openness, 'withSecrets' | 'withNetwork'>;
   /** It wants a sign-in (`tollgate login`) before it can be asked for its tools. */
   readonly login?: true;
 }
@@ -57,7 +60,14 @@ export function draftKnown(known: KnownServer, wish: Wish): Draft {
     entry: { description, ...started, ...reached, labels, ...(semantics !== undefined && { semantics }), ...(mapping !== undefined && { mapping }), profiles: [wish.profile] },
     ...(pkg !== undefined && { package: { ...pkg, asOf: known.verified?.date ?? '' } }),
     ...(known.login === true && { login: true as const }),
+    ...opennessOf(known, secrets.length > 0),
   };
+}
+
+/** A remote server lists to whoever shows the credential; a program that did not list without one when it was verified is given what it has. */
+function opennessOf({ url, verified }: KnownServer, hasSecrets: boolean): Pick<Draft, 'openness'> {
+  if (url !== undefined) return hasSecrets ? { openness: { withSecrets: true } } : {};
+  return verified?.lists === false ? { openness: { withSecrets: true, withNetwork: true } } : {};
 }
 
 /** What a fetch does, by its method; the others of its schema are none. */
@@ -95,7 +105,7 @@ export function draftService({ origin, address, header }: Service, wish: Wish): 
 export function draftRemote(url: URL, { header, login }: { readonly header?: KnownCredential; readonly login: boolean }, wish: Wish): Draft {
   const secrets = header === undefined ? [] : [{ ...header, name: secretName(wish.name, header) }];
   return {
-    name: wish.name, title: url.host, secrets, notes: [], ...(login && { login: true as const }),
+    name: wish.name, title: url.host, secrets, notes: [], ...(secrets.length > 0 && { openness: { withSecrets: true } }), ...(login && { login: true as const }),
     entry: { description: `The MCP server at ${url.host}`, url: url.href, ...(secrets.length > 0 && { headers: referencesOf(secrets, 'header') }), labels: ['untrusted'], profiles: [wish.profile] },
   };
 }

@@ -49,14 +49,26 @@ export function isUntouched(journal: Journal, text: string | undefined): boolean
   return text !== undefined && digestOf(text) === journal.after;
 }
 
-/** Writes the file of a server; what it takes to go back is kept first, so that no moment is without a way back. */
-export function writeServerFile(places: Places, { server, text, secrets, version }: { readonly server: string; readonly text: string; readonly secrets: readonly string[]; readonly version?: string }): void {
+/** What is about to be done. `text`: the file; `secrets`: names that the vault does not have yet. */
+export interface Plan {
+  readonly server: string;
+  readonly text: string;
+  readonly secrets: readonly string[];
+  readonly version?: string;
+}
+
+/** Keeps what it takes to go back, before anything is done: no moment is without a way back. What an earlier run has kept stays. */
+export function beginJournal(places: Places, { server, text, secrets, version }: Plan): void {
   const known = readJournal(places, server);
-  const target = serverFileOf(places.folder, server);
-  const madeFolder = known?.madeFolder ?? !existsSync(path.dirname(target));
+  const madeFolder = known?.madeFolder ?? !existsSync(path.join(places.folder, SERVER_FOLDER));
   const before = known === undefined ? (readServerFile(places, server) ?? null) : known.before;
   const all = [...new Set([...(known?.secrets ?? []), ...secrets])];
   writeJournal(places, { server, before, after: digestOf(text), madeFolder, secrets: all, ...(version !== undefined && { version }) });
+}
+
+/** Writes the file of a server, after its journal was begun. */
+export function writeServerFile(places: Places, { server, text }: Pick<Plan, 'server' | 'text'>): void {
+  const target = serverFileOf(places.folder, server);
   mkdirSync(path.dirname(target), { recursive: true });
   replaceFile(target, text);
 }

@@ -98,11 +98,13 @@ function privateAddress(name: string): FetchError {
 /** What is longer is cut, and the connection closed: a body without end costs no more than this. */
 async function read(answer: IncomingMessage): Promise<{ readonly body: Buffer; readonly cut: boolean }> {
   const chunks: Buffer[] = [];
+  const isStream = /^text\/event-stream/i.test(answer.headers['content-type'] ?? '');
   let size = 0;
   for await (const chunk of answer) {
     chunks.push(chunk as Buffer);
     size += (chunk as Buffer).length;
-    if (size > MAX_BODY) break;
+    // A stream of events has no end; its first one is an answer.
+    if (size > MAX_BODY || (isStream && (chunk as Buffer).includes('\n\n'))) break;
   }
   return { body: Buffer.concat(chunks).subarray(0, MAX_BODY), cut: size > MAX_BODY };
 }

@@ -1,0 +1,78 @@
+/** Owns the last part of connecting: the two consents on the screens of `approve`, and what agents can do then; refuses to agree in anybody's place. */
+import { prospectOf } from '../effect.ts';
+import type { Principal } from '../../policies/port.ts';
+import type { Draft } from '../connect/draft.ts';
+import { asTollgateError } from '../../catalogs/errors.ts';
+import type { ConnectOptions } from './connect.ts';
+import { atDesk } from './consent/desk.ts';
+import { runApprove } from './consent/approve.ts';
+import { EXIT, type Io } from './io.ts';
+import { readConfig, readPrincipal, withFacade } from './open.ts';
+import { plural } from './print.ts';
+import type { Wiring } from './program.ts';
+
+/** What came of it: an exit code, what `approve` has to say as data, and a line where something failed. */
+export interface Consented {
+  readonly code: number;
+  readonly data?: unknown;
+  readonly failure?: string;
+}
+
+/** Both screens of `approve`. A catalog that has seen a server list only with its secrets asks for them. Never throws: what was written stands, and can be approved later. */
+export async function approveConnected(draft: Draft, { options, io, wiring }: { readonly options: ConnectOptions; readonly io: Io; readonly wiring: Wiring }): Promise<Consented> {
+  let data = '';
+  const inner: Io = options.json === true ? { ...io, stdout: (text) => void (data += text) } : io;
+  const more = draft.openness ?? {};
+  try {
+    const code = await runApprove({ config: options.config, name: draft.name, ...more, ...(options.json === true && { json: true }), ...(options.as !== undefined && { as: options.as }), ...(options.approve !== undefined && { yes: options.approve }) }, inner, wiring);
+    return { code, ...(data !== '' && { data: JSON.parse(data) as unknown }) };
+  } catch (thrown) {
+    const { code, message, next } = asTollgateError(thrown);
+    return { code: code === 'APPROVAL_REQUIRED' ? EXIT.approval : EXIT.server, failure: `${code}: ${message} ${next}` };
+  }
+}
+
+/** Takes all consent to a server back. Throws IDENTITY, STATE_FAILED. */
+export async function withdraw(options: ConnectOptions, name: string, { io, wiring }: { readonly io: Io; readonly wiring: Wiring }): Promise<void> {
+  await atDesk(options, { io, wiring }, async (desk) => {
+    if (await desk.consents.revoke(name)) desk.record({ event: 'revoked', server: name, outcome: 'deny' });
+    return EXIT.ok;
+  });
+}
+
+/** What policy says of a server's tools, before any argument. */
+export interface Reach {
+  readonly runs: readonly string[];
+  /** Asked about, or allowed for some arguments. */
+  readonly asks: readonly string[];
+  readonly closed: readonly string[];
+}
+
+/** What the principal's agent can do with a server now. Reads the list that was approved. Throws as `assemble`. */
+export async function reachOf(name: string, { options, io, wiring }: { readonly options: ConnectOptions; readonly io: Io; readonly wiring: Wiring }): Promise<Reach> {
+  const config = readConfig(options, io);
+  const principal: Principal = readPrincipal(config, options, io);
+  const reach = { runs: [] as string[], asks: [] as string[], closed: [] as string[] };
+  await withFacade({ config, options: {}, io, assemble: wiring.assemble }, async ({ catalog, deps }) => {
+    await catalog.refresh([name], 'let');
+    const entries = catalog.entries(name);
+    const decisions = await deps.policy().list(principal, entries.map(({ tool, semantics }) => ({ server: name, tool: tool.name, ...prospectOf(semantics) })));
+    entries.forEach(({ tool }, index) => {
+      const { verdict } = decisions[index] ?? { verdict: 'never' };
+      reach[verdict === 'always' ? 'runs' : verdict === 'maybe' ? 'asks' : 'closed'].push(tool.name);
+    });
+    return EXIT.ok;
+  });
+  return reach;
+}
+
+/** The reach in lines for a person. */
+export function reachLines(name: string, { runs, asks, closed }: Reach): readonly string[] {
+  const some = (what: readonly string[]): string => `${what.slice(0, 6).join(', ')}${what.length > 6 ? ', …' : ''}`;
+  return [
+    ...(runs.length === 0 ? [] : [`  ${plural(runs.length, 'tool')} run at once: ${some(runs)}`]),
+    ...(asks.length === 0 ? [] : [`  ${plural(asks.length, 'tool')} ask a person, or depend on the arguments: ${some(asks)}`]),
+    ...(closed.length === 0 ? [] : [`  ${plural(closed.length, 'tool')} are closed by policy: ${some(closed)}`]),
+    ...(runs.length + asks.length > 0 ? [] : [`  No rule allows any of them. Rules for reads that run and writes that ask:\n    - {id: read-${name}, outcome: allow, when: {servers: [${name}], verbs: [read]}}\n    - {id: ask-${name}, outcome: ask, when: {servers: [${name}], verbs: [write, destructive, execute]}}`]),
+  ];
+}

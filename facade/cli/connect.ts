@@ -1,0 +1,127 @@
+/** Owns `tollgate connect`: what would be done is shown, then done whole, then approved; refuses to do half of it, and to take a value from the command line. */
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { Config } from '../config/config.ts';
+import { SERVER_FOLDER } from '../config/server-files.ts';
+import { carryOut, textFor, type Done } from '../connect/carry-out.ts';
+import type { Draft } from '../connect/draft.ts';
+import { readJournal, readServerFile } from '../connect/journal.ts';
+import { previewOf, serverFileText } from '../connect/server-file.ts';
+import { agree } from './client-files.ts';
+import { approveConnected, reachLines, reachOf, type Consented } from './connect-consent.ts';
+import { collect, openVault, placeOf, readSources, unlike } from './connect-credentials.ts';
+import { findTarget, type Asked } from './connect-target.ts';
+import { EXIT, type Io } from './io.ts';
+import { readConfig, readPrincipal, type CommonOptions } from './open.ts';
+import { recordActs } from './place.ts';
+import { commandLine, json, printable } from './print.ts';
+import type { Wiring } from './program.ts';
+
+/** Options of the command. */
+export interface ConnectOptions extends CommonOptions, Asked {
+  readonly as?: string;
+  readonly credential?: readonly string[];
+  /** Hashes of what is agreed to, as `approve --yes` takes them. */
+  readonly approve?: readonly string[];
+}
+
+/** One run. */
+interface Run {
+  readonly options: ConnectOptions;
+  readonly io: Io;
+  readonly wiring: Wiring;
+}
+
+/**
+ * Connects a service. Exit code 7 when its approval is all that is missing, 5 when it could not be looked at. Throws USAGE, IDENTITY,
+ * CONFIG_INVALID, INSTALL_FAILED, VAULT_FAILED, CANCELLED; then nothing of it was left behind.
+ */
+export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring): Promise<number> {
+  const config = readConfig(options, io);
+  const by = ownerOf(config, options, io);
+  const sources = readSources(options.credential ?? []);
+  const vault = await openVault(config, io);
+  const draft = await findTarget(options, { io, sources, known: vault.names, probe: wiring.probe });
+  const unused = [...sources.keys()].find((name) => !draft.secrets.some((secret) => placeOf(secret) === name));
+  if (unused !== undefined) throw new TollgateError('USAGE', { detail: `${draft.name} takes no credential ${unused}.`, next: draft.secrets.length === 0 ? 'Leave --credential out.' : `It takes ${draft.secrets.map(placeOf).join(', ')}.` });
+  checkFree(draft, config);
+  const places = { state: config.state, folder: config.folder };
+  const text = textFor(draft, places);
+  const preview = previewOf(readServerFile(places, draft.name), text);
+  if (options.json !== true) io.stderr(planText(draft, preview, vault.names));
+  const isAgreed = await agree(options, io);
+  if (!isAgreed) return told({ options, io, wiring }, draft, { preview, text });
+  const values = await collect({ secrets: draft.secrets, sources, known: vault.names }, io);
+  for (const place of unlike(draft.secrets, values)) io.stderr(`${place} does not look like those that ${draft.title} gives; if it is another key, connect again with --credential.\n`);
+  const stop = new AbortController();
+  void io.stopped.then(() => stop.abort());
+  if (draft.package !== undefined) io.stderr(`Installing ${draft.package.name} ${draft.package.version} …\n`);
+  const done = await carryOut(draft, values, { ...places, vault: vault.places.vault, install: { env: io.env, say: (line) => io.stderr(`${printable(line)}\n`), signal: stop.signal }, reload: () => void readConfig(options, io) });
+  await recordActs(config.audit, [{ type: 'server', server: draft.name, event: 'connected', outcome: 'allow', by }]);
+  return finish({ options, io, wiring }, draft, done);
+}
+
+/** The owner who decides. Throws IDENTITY. */
+export function ownerOf(config: Config, options: Pick<ConnectOptions, 'as'>, io: Io): string {
+  const { id, owner } = readPrincipal(config, options, io);
+  if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${id} is no owner, and only an owner connects servers.`, next: 'Use --as with a principal that has `owner: true`.' });
+  return id;
+}
+
+/** A name that stands for something else already, or a file that somebody else wrote, is left alone. */
+function checkFree({ name, ...draft }: Draft, { servers, state, folder }: Config): void {
+  const there = servers.get(name);
+  const own = `${SERVER_FOLDER}/${name}.yaml`;
+  if (there !== undefined && there.source !== own) throw new TollgateError('USAGE', { detail: `There is a server ${name} already, in ${path.basename(there.source)}.`, next: 'Give this one another name with --name.' });
+  const text = readServerFile({ state, folder }, name);
+  if (text === undefined || text === serverFileText({ name, ...draft }) || readJournal({ state, folder }, name) !== undefined) return;
+  throw new TollgateError('USAGE', { detail: `${own} is there, and was not written by connect here.`, next: `Approve it as it is with \`tollgate approve ${name}\`, remove it, or give another name with --name.` });
+}
+
+function planText({ name, title, package: pkg, secrets, entry, notes }: Draft, preview: readonly string[], known: ReadonlySet<string>): string {
+  const reach = entry.sandbox?.network?.allowedDomains ?? (entry.url === undefined ? [] : [new URL(entry.url).host]);
+  const lines = [
+    `${title} becomes the server ${name}:`,
+    ...(pkg === undefined ? [] : [`  installs ${pkg.name} ${pkg.version} into the state folder, without running its scripts`]),
+    ...secrets.map((secret) => `  keeps ${placeOf(secret)} in the vault as ${secret.name}${known.has(secret.name) ? ' (there already)' : ''}`),
+    `  reaches ${reach.length === 0 ? 'no network' : reach.join(', ')}`,
+    ...notes.map((note) => `  note: ${note}`),
+    ...(preview.some((line) => !line.startsWith(' ')) ? [`  writes ${SERVER_FOLDER}/${name}.yaml:`, ...preview.map((line) => `    ${line}`)] : [`  ${SERVER_FOLDER}/${name}.yaml stays as it is`]),
+  ];
+  return `${lines.map(printable).join('\n')}\n`;
+}
+
+function told({ options, io }: Run, { name }: Draft, { preview, text }: { readonly preview: readonly string[]; readonly text: string }): number {
+  if (options.json === true) io.stdout(json({ server: name, written: false, preview, text }));
+  else io.stderr('Nothing was done.\n');
+  return EXIT.ok;
+}
+
+async function finish(run: Run, draft: Draft, done: Done): Promise<number> {
+  const { options, io } = run;
+  const { name } = draft;
+  if (draft.login === true) return awaitLogin(run, draft, done);
+  const consented = await approveConnected(draft, run);
+  const reach = consented.code === EXIT.ok ? await reachOf(name, run) : undefined;
+  if (options.json === true) io.stdout(json({ server: name, ...done, approved: consented.code === EXIT.ok, ...consented, ...(reach !== undefined && { reach }) }));
+  else if (reach !== undefined) io.stderr(`${[`Connected: ${draft.title} is the server ${name}. Its results are labelled ${(draft.entry.labels ?? []).join(', ')}.`, ...reachLines(name, reach)].map(printableLines).join('\n')}\n`);
+  else io.stderr(openEnd(run, name, consented));
+  return consented.code;
+}
+
+/** What was done stands, and starts nothing; the person is told how to go on and how to go back. */
+function openEnd({ io, options }: Run, name: string, { failure }: Consented): string {
+  const command = (...words: string[]): string => commandLine([...io.self, ...words, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]);
+  return `${failure === undefined ? '' : `${printable(failure)}\n`}${name} is installed and configured, and starts nothing until it is approved.\n  go on:   ${command('approve', name)}\n  go back: ${command('connect', '--undo', name)}\n`;
+}
+
+function awaitLogin({ options, io }: Run, { name }: Draft, done: Done): number {
+  const next = [commandLine([...io.self, 'login', name]), commandLine([...io.self, 'approve', name, '--with-secrets'])];
+  if (options.json === true) io.stdout(json({ server: name, ...done, approved: false, next }));
+  else io.stderr(`${name} is configured, and wants a sign-in before it says what it offers:\n${next.map((line) => `  ${line}\n`).join('')}`);
+  return EXIT.approval;
+}
+
+function printableLines(text: string): string {
+  return text.split('\n').map(printable).join('\n');
+}
