@@ -1,0 +1,68 @@
+/** Owns a user's home with clients' files in it, and the commands that are called there; what every file was, to compare. */
+import { createHash } from 'node:crypto';
+import { existsSync, lstatSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Io } from '../../facade/cli/io.ts';
+import type { ClientId } from '../../facade/clients/formats.ts';
+import { cli, type Answer } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { ENVIRONMENT, SAMPLES } from './samples.ts';
+
+/** A project with a plain tollgate.yaml. */
+export class Home {
+  readonly project = new Project();
+  readonly env: Record<string, string> = { ...ENVIRONMENT };
+
+  constructor(clients: readonly ClientId[] = [], yaml = '# mine\nversion: 1\n\nlimits: {servers: 40} # enough\n') {
+    this.project.write('tollgate.yaml', yaml);
+    for (const client of clients) this.write(SAMPLES[client].file, SAMPLES[client].text);
+  }
+
+  /** Below the home; `project/` is the project. */
+  file(name: string): string {
+    return path.join(this.project.home, name);
+  }
+
+  write(name: string, text: string): string {
+    return this.project.write(this.file(name), text);
+  }
+
+  read(name: string): string {
+    return readFileSync(this.file(name), 'utf8');
+  }
+
+  exists(name: string): boolean {
+    return existsSync(this.file(name));
+  }
+
+  run(words: readonly string[], more: Partial<Io> = {}): Promise<Answer> {
+    return cli(this.project, words, { env: this.env, ...more });
+  }
+
+  /** Hashes of all files but those of the state, by name. */
+  snapshot(): Readonly<Record<string, string>> {
+    const names = readdirSync(this.project.home, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('.local') && lstatSync(this.file(name)).isFile()).sort();
+    return Object.fromEntries(names.map((name) => [name, createHash('sha256').update(readFileSync(this.file(name))).digest('hex')]));
+  }
+
+  /** Everything that the state folder holds, as one text. */
+  state(): string {
+    const folder = this.file('.local');
+    if (!existsSync(folder)) return '';
+    return readdirSync(folder, { recursive: true, encoding: 'utf8' }).map((name) => path.join(folder, name)).filter((name) => lstatSync(name).isFile() && !name.includes('backups')).map((name) => readFileSync(name, 'latin1')).join('\n');
+  }
+
+  remove(): void {
+    this.project.remove();
+  }
+}
+
+/** Runs `work` in a home that is removed afterwards. */
+export async function atHome<T>(clients: readonly ClientId[], work: (home: Home) => Promise<T>, yaml?: string): Promise<T> {
+  const home = yaml === undefined ? new Home(clients) : new Home(clients, yaml);
+  try {
+    return await work(home);
+  } finally {
+    home.remove();
+  }
+}
