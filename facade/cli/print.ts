@@ -50,7 +50,8 @@ export function table(io: Pick<CliIo, 'isTTY'>, columns: readonly string[], rows
 
 /** JSON for machines, one value, indented for the person who looks anyway. */
 export function json(value: unknown): string {
-  return `${JSON.stringify(value, null, 2)}\n`;
+  // A terminal must not obey what stands in it; for a reader of JSON it is the same text.
+  return `${JSON.stringify(value, null, 2).replace(/(?!\n)[\p{C}\u2028\u2029]/gu, (found) => found.split('').map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join(''))}\n`;
 }
 
 function cellOf(cell: Cell): { readonly text: string; readonly colour?: Colour } {

@@ -1,5 +1,8 @@
 /** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
 import type { Assemble, Assembled } from '../assembled.ts';
+import type { Config } from '../config/config.ts';
+import { listRequests, type EnableRequest } from '../manage/requests.ts';
+import { openState } from '../state/sqlite.ts';
 import { consentWords } from './consent/servers.ts';
 import { EXIT, type Io } from './io.ts';
 import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
@@ -33,13 +36,25 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
     const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
       const entries = catalog.entries(name);
       const hostile = entries.filter((entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined);
-      return { name, consent: words.get(name) ?? 'none needed', state: adapter.health().state, tools: entries.length, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: reasonOf(catalog, name).join(''), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
+      return { name, consent: words.get(name) ?? 'none needed', state: catalog.problems.get(name)?.data['consent'] === true ? 'disabled' : adapter.health().state, tools: entries.length, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: reasonOf(catalog, name).join(''), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
     });
     const code = rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
-    if (options.json === true) return { data: `${JSON.stringify({ servers: rows })}\n`, remarks: [], code };
+    const requests = await requestsOf(config);
+    if (options.json === true) return { data: `${JSON.stringify({ servers: rows, requests })}\n`, remarks: [], code };
     const data = table(io, ['NAME', 'CONSENT', 'STATE', 'TOOLS', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.consent, row.state, String(row.tools), String(row.bytes), String(row.quarantined.length), row.version]));
-    return { data, remarks: rows.flatMap(remarksOn), code };
+    const wishes = requests.map(({ server, principal }) => `An agent of ${principal} asks for ${server}: look at it with \`tollgate servers info ${server}\`, and decide with \`tollgate approve ${server}\` or \`tollgate servers enable ${server}\`.`);
+    return { data, remarks: [...rows.flatMap(remarksOn), ...wishes], code };
   });
+}
+
+/** What agents have asked to have enabled, of the servers that are still there. */
+async function requestsOf({ state: folder, servers }: Config): Promise<readonly EnableRequest[]> {
+  const state = openState(folder);
+  try {
+    return (await listRequests(state)).filter(({ server }) => servers.has(server));
+  } finally {
+    await state.close();
+  }
 }
 
 /** Why the tools of a server are missing, and what to do; none when they are there. */

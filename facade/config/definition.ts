@@ -1,7 +1,7 @@
 /** Owns what makes a server startable or reachable, whoever wrote it; refuses what would run other code than it shows. */
 import { quote } from './problems.ts';
 import type { Path } from './problems.ts';
-import { hasLookAlike, inlineCodeFlag, isLoaderVariable, isTollgate, runsMovingPackage } from './spawn-rules.ts';
+import { hasLookAlike, hostReachFlag, inlineCodeFlag, isLoaderVariable, isTollgate, runsMovingPackage } from './spawn-rules.ts';
 
 /** The part of a server that says what is started or reached, variables filled in. */
 export interface ServerDefinition {
@@ -41,6 +41,8 @@ export function remarksOf(definition: ServerDefinition): readonly Finding[] {
   const found: Finding[] = [];
   const flag = inlineCodeFlag(definition);
   if (flag !== undefined) found.push({ path: ['args'], message: `${flag} runs code that stands in the arguments: nobody can review it as a file; put it into one` });
+  const reach = hostReachFlag(definition);
+  if (reach !== undefined) found.push({ path: ['args'], message: `${reach} gives the container a part of this machine, which no isolation of Tollgate bounds; use isolation: container with sandbox.image instead` });
   if (runsMovingPackage(definition)) found.push({ path: ['args'], message: 'the package has no exact version, so another may run tomorrow; write name@1.2.3' });
   return found;
 }

@@ -40,6 +40,14 @@ export function inlineCodeFlag({ command, args }: Spawn): string | undefined {
   return flags.find((flag) => args.some((argument) => argument === flag || argument.startsWith(`${flag}=`)));
 }
 
+const MOUNTS = /^(?:-v|--volume|--mount|--privileged|--device|--network|--net|--pid|--ipc|--cap-add|--volumes-from)(?:=|$)|^-v./;
+
+/** The flag with which a container is given a part of this machine; undefined when there is none. */
+export function hostReachFlag({ command, args }: Spawn): string | undefined {
+  if (!/^(?:docker|podman|nerdctl)$/.test(programOf(command ?? ''))) return undefined;
+  return args.find((argument) => MOUNTS.test(argument))?.replace(/=.*|(?<=^-v).+/s, '');
+}
+
 /** True when the command or the package that it runs holds letters outside ASCII: look-alikes of known names (case 73). */
 export function hasLookAlike({ command, args }: Spawn): boolean {
   const run = RUNNERS.has(programOf(command ?? '')) ? args : [];

@@ -61,17 +61,23 @@ function holdsSecret(name: string, value: string): boolean {
   return value.includes('${secret:') || (isSecretName(name) && value !== '');
 }
 
-function adviceFor(server: ServerConfig, openness: Openness, { code }: TollgateError): string | undefined {
+function adviceFor(server: ServerConfig, openness: Openness, error: TollgateError): string | undefined {
+  if (hasNoSandbox(error)) return (server.isolation ?? 'sandbox') === 'sandbox' ? undefined : `Mend that, or look at it as it is configured (${server.isolation ?? ''}): tollgate approve ${server.name} --own-isolation`;
   const { secrets, domains } = withheld(server);
   const isProgram = server.transport === 'stdio';
   const fetches = isProgram && FETCHERS.test((server.command ?? '').split('/').at(-1) ?? '');
   const flags = [
     ...(openness.withSecrets !== true && (secrets.length > 0 || !isProgram) ? ['--with-secrets'] : []),
     ...(isProgram && openness.withNetwork !== true && domains.length > 0 ? ['--with-network'] : []),
-    ...(isProgram && openness.ownIsolation !== true && (code === 'SANDBOX_UNAVAILABLE' || (server.isolation ?? 'sandbox') !== 'sandbox') ? ['--own-isolation'] : []),
+    ...(isProgram && openness.ownIsolation !== true && (server.isolation ?? 'sandbox') !== 'sandbox' ? ['--own-isolation'] : []),
   ];
   if (flags.length === 0) return undefined;
   const without = [...(flags.includes('--with-secrets') ? ['secrets'] : []), ...(flags.includes('--with-network') ? ['network'] : []), ...(flags.includes('--own-isolation') ? [`its isolation (${server.isolation ?? 'sandbox'})`] : [])];
   const why = fetches ? 'It fetches its package when it starts. ' : '';
   return `${why}It was looked at without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
+}
+
+/** A start that fails is INIT_FAILED, whatever it fails at. */
+function hasNoSandbox(error: TollgateError): boolean {
+  return error.code === 'SANDBOX_UNAVAILABLE' || (error.cause instanceof TollgateError && hasNoSandbox(error.cause));
 }

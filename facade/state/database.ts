@@ -1,5 +1,5 @@
 /** Owns one SQLite file through libsql: opened private, in WAL, with its traps closed; refuses every fault with STATE_FAILED. */
-import { chmodSync, closeSync, mkdirSync, openSync } from 'node:fs';
+import { chmodSync, closeSync, lstatSync, mkdirSync, openSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname } from 'node:path';
 import type Libsql from 'libsql';
@@ -56,8 +56,27 @@ function connect(path: string): Libsql.Database {
 /** The -wal and -shm files take over the mode of the database file, so it must be right before SQLite sees it. */
 function createPrivate(path: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  checkOwn(path);
   closeSync(openSync(path, 'a', 0o600));
   chmodSync(path, 0o600);
+}
+
+/**
+ * What people agreed to stands in there: a file that somebody else could have written is not read, and not mended either, for then
+ * nobody would ever hear of it (security E 71).
+ */
+function checkOwn(path: string): void {
+  const folder = statSync(dirname(path));
+  const file = lstatSync(path, { throwIfNoEntry: false });
+  const own = process.geteuid?.() ?? folder.uid;
+  const fault = (folder.mode & 0o002) !== 0 ? 'its folder may be written by everybody'
+    : folder.uid !== own ? 'its folder belongs to another user'
+    : file === undefined ? undefined
+    : !file.isFile() ? 'it is a link, or no file'
+    : file.uid !== own ? 'it belongs to another user'
+    : (file.mode & 0o022) !== 0 ? 'it may be written by others' : undefined;
+  if (fault === undefined) return;
+  throw new TollgateError('STATE_FAILED', { detail: `The state database is not used: ${fault}.`, next: 'Find out who did that, for approvals stand in it. Then give the state folder and its files to the user who runs Tollgate alone (chown, chmod 700), or remove it and approve anew.' });
 }
 
 /** SQLite does not wait for a lock when it changes the journal mode, so processes that start together must try again. */

@@ -1,0 +1,140 @@
+/** Tests approvals over attacks/approval_cases.json: what changes the hash, what does not, and what is refused or said before anybody is asked. */
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, truncateSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import Libsql from 'libsql';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { inspectStart } from '../../adapters/inspect.ts';
+import { faultsOf, remarksOf, type ServerDefinition } from '../../facade/config/definition.ts';
+import { startFacts, startHash, type StartSettings } from '../../facade/consent/facts.ts';
+import { ConsentStore } from '../../facade/consent/store.ts';
+import { openState } from '../../facade/state/sqlite.ts';
+import { verifies } from '../verifies.ts';
+
+interface Written {
+  readonly transport: 'stdio' | 'http';
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly cwd: string;
+  readonly url?: string;
+  readonly sandbox: { readonly net: readonly string[]; readonly write: readonly string[] };
+}
+
+interface Case {
+  readonly id: string;
+  readonly base: Written;
+  readonly change: Partial<Written> & { readonly _store?: string; readonly _race?: string };
+  readonly same_hash: boolean;
+  readonly why: string;
+  readonly class: string;
+}
+
+const file = path.join(process.env['TOLLGATE_CORPORA'] ?? path.join(import.meta.dirname, '..', '..', '..', 'shared', 'corpora'), 'attacks', 'approval_cases.json');
+const { cases } = JSON.parse(readFileSync(file, 'utf8').replaceAll('{{+}}', '')) as { cases: readonly Case[] };
+/** A defence against a file that was cut short. */
+const LEAST = 24;
+
+const settingsOf = ({ transport, command, args, env, cwd, url, sandbox: { net, write } }: Written): StartSettings => ({
+  name: 'acme', transport, command, args, env, cwd, headers: {}, ...(url !== undefined && { url }), isolation: 'sandbox',
+  sandbox: { filesystem: { allowRead: [], allowWrite: write, denyRead: [] }, network: { allowedDomains: net }, limits: { memoryMb: 256, processes: 64, fileMb: 256 } },
+});
+const hashOf = async (written: Written): Promise<string> => startHash(await startFacts(settingsOf(written), { folder: '/', inspect: inspectStart, digest: (text) => `keyed ${text}` }));
+const definitionOf = ({ transport, command, args, env, cwd }: Written): ServerDefinition => ({ transport, command, args, env, cwd, headers: {} });
+
+describe('approval cases', () => {
+  it('are all there', () => expect(cases.length).toBeGreaterThanOrEqual(LEAST));
+
+  it.each(cases.filter(({ change }) => change._store === undefined && change._race === undefined).map((one) => [one.id, one.why, one] as const))('%s: %s' + verifies('HA-15'), async (_id, _why, { base, change, same_hash: same }) => {
+    const reordered = '_order' in change;
+    const { _order: _ignored, ...rest } = change as Record<string, unknown>;
+    const changed = { ...base, ...rest } as Written;
+    const written = reordered ? (Object.fromEntries(Object.entries(changed).reverse()) as unknown as Written) : changed;
+    expect((await hashOf(written)) === (await hashOf(base))).toBe(same);
+  });
+
+  it.each(cases.filter(({ class: kind }) => kind === 'unicode').map((one) => [one.id, one] as const))('%s is refused before anybody is asked' + verifies('HA-15'), (_id, { base, change }) => {
+    expect(faultsOf(definitionOf({ ...base, ...change })).map(({ message }) => message).join()).toContain('ASCII');
+  });
+
+  it.each(cases.filter(({ class: kind, why }) => kind === 'interpreter' || /unpinned|dist-tag/.test(why)).map((one) => [one.id, one.why, one] as const))('%s (%s) is said on the screen' + verifies('HA-16'), (_id, _why, { base, change }) => {
+    expect(remarksOf(definitionOf({ ...base, ...change }))).not.toEqual([]);
+  });
+});
+
+describe('the store', () => {
+  let folder: string;
+  beforeAll(() => {
+    folder = mkdtempSync(path.join(tmpdir(), 'tollgate-store-'));
+  });
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+  const fresh = async (name: string): Promise<string> => {
+    const state = path.join(folder, name);
+    mkdirSync(state, { mode: 0o700 });
+    await openState(state).close();
+    return state;
+  };
+  /** Everything into the one file, as after a clean end. */
+  const checkpoint = (database: string): void => {
+    const connection = new Libsql(database);
+    connection.prepare('PRAGMA wal_checkpoint(TRUNCATE)').get();
+    connection.close();
+    for (const end of ['-wal', '-shm']) rmSync(database + end, { force: true });
+  };
+  const withStore = async <T>(state: string, work: (store: ConsentStore) => Promise<T>): Promise<T> => {
+    const opened = openState(state);
+    try {
+      return await work(new ConsentStore(opened, (text) => `keyed ${text}`));
+    } finally {
+      await opened.close();
+    }
+  };
+  const refused = (state: string): void => expect(() => openState(state)).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.not.stringContaining(folder) }));
+
+  it('c039: cut short, nothing is approved, and nothing is written over it' + verifies('HA-15'), async () => {
+    for (const cut of [10, 100, 3000, 5000, 9000]) {
+      const state = await fresh(`cut-${cut}`);
+      await withStore(state, (store) => store.put('acme', { hash: 'h', facts: { server: 'acme', transport: 'stdio', args: [], env: {}, headers: {} }, by: 'boss', at: 'now', tools: { hints: false, by: 'boss', at: 'now' } }));
+      const database = path.join(state, 'state.db');
+      checkpoint(database);
+      truncateSync(database, cut);
+      const before = readFileSync(database);
+      const codeOrConsent = await withStore(state, (store) => store.get('acme')).catch((thrown: unknown) => (thrown as { code?: string }).code);
+      expect([cut, codeOrConsent]).toEqual([cut, 'STATE_FAILED']);
+      expect(readFileSync(database).equals(before)).toBe(true);
+    }
+  });
+
+  it('c039: an entry that is no JSON, or has another seal, is damaged: it counts for nothing and stays' + verifies('HA-15'), async () => {
+    const state = await fresh('entry');
+    for (const text of ['', '{', 'null', '{"v":1}', '{"v":1,"seal":"x","body":"{}"}']) {
+      const opened = openState(state);
+      await opened.put('consent', 'acme', text);
+      await opened.close();
+      expect(await withStore(state, (store) => store.get('acme'))).toEqual({ damaged: true });
+    }
+  });
+
+  it.each([['writable by everybody', 0o666], ['writable by a group', 0o620]])('c040: %s, it is refused, and stays as it is' + verifies('HA-15'), async (name, mode) => {
+    const state = await fresh(name);
+    chmodSync(path.join(state, 'state.db'), mode);
+    refused(state);
+    refused(state);
+  });
+
+  it('c040: in a folder that everybody may write, it is refused' + verifies('HA-15'), async () => {
+    const state = await fresh('open');
+    chmodSync(state, 0o777);
+    refused(state);
+  });
+
+  it('c041: a link is refused, and what it leads to is left alone' + verifies('HA-15'), async () => {
+    const state = await fresh('link');
+    const elsewhere = path.join(folder, 'elsewhere.db');
+    renameSync(path.join(state, 'state.db'), elsewhere);
+    symlinkSync(elsewhere, path.join(state, 'state.db'));
+    refused(state);
+    expect(existsSync(elsewhere)).toBe(true);
+  });
+});
