@@ -1,15 +1,17 @@
 /** Tests the management tools (HA-20) through the whole facade: what a model may learn of its servers, and that it can only ever narrow. */
+import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Session } from '../../facade/facade.ts';
-import { dropRequests, listRequests } from '../../facade/manage/requests.ts';
+import { dropRequests, listRequests, noteRequest } from '../../facade/manage/requests.ts';
 import { consentWord } from '../../facade/manage/answer.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
+const MAIN = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
 const STORY = path.join(import.meta.dirname, '..', 'fixtures', 'story-server.mjs');
 const SECRETS = /story-server|\/node|sentinel|HOME|TOKEN|sha256:/;
 let folder: string;
@@ -34,7 +36,7 @@ servers:
   waiting: ${server()}
   gone: {command: /nowhere/at/all/sentinel, isolation: direct}
   foreign: ${server()}
-principals: [{id: alice, stdio: true, profiles: [work]}, {id: bob, stdio: true, profiles: [work]}]
+principals: [{id: alice, stdio: true, profiles: [work]}, {id: bob, stdio: true, profiles: [work]}, {id: boss, stdio: true, owner: true}]
 profiles:
   work: {servers: [stories, waiting, tollgate], expose: {primitives: {read: workspace}, tools: ["stories.*", "waiting.*", ${names}]}}
   others: {servers: [foreign, gone], expose: {primitives: {}}}
@@ -120,10 +122,22 @@ describe('managing servers' + verifies('HA-20'), () => {
     const state = openState(path.join(folder, 'state'));
     expect(await listRequests(state)).toMatchObject([{ server: 'waiting', principal: 'alice' }]);
     expect(await consentWord('waiting', { statusOf: () => Promise.resolve({ state: 'approved', disabled: { by: 'boss', at: '' } }) })).toBe('disabled');
-    await dropRequests(state, 'waiting');
-    expect(await listRequests(state)).toEqual([]);
+    await noteRequest(state, { server: 'gone', principal: 'bob', since: 1 });
+    await dropRequests(state, 'gone');
+    expect(await listRequests(state)).toHaveLength(1);
     await state.close();
     expect(facade.records().filter(({ event }) => event === 'server-requested')).toMatchObject([{ type: 'approval', outcome: 'ask', server: 'waiting', principal: { id: 'alice' } }]);
+  });
+
+  it('shows the wish to the owner, until the owner has decided', async () => {
+    const facade = await start();
+    await ask(facade, facade.open('alice'), 'manage_mcp', { action: 'enable', server: 'waiting' });
+    const tollgate = (...words: readonly string[]): { status: number | null; stdout: string; stderr: string } => spawnSync(process.execPath, [MAIN, ...words, '-c', path.join(folder, 'tollgate.yaml')], { encoding: 'utf8' });
+    expect(tollgate('servers').stderr).toContain('An agent of alice asks for waiting: look at it with `tollgate servers info waiting`');
+    expect(JSON.parse(tollgate('servers', '--json').stdout)).toMatchObject({ requests: [{ server: 'waiting', principal: 'alice' }] });
+    expect(tollgate('servers', 'disable', 'waiting', '--as', 'boss').status).toBe(0);
+    expect(JSON.parse(tollgate('servers', '--json').stdout)).toMatchObject({ requests: [] });
+    expect(await ask(facade, facade.open('alice'), 'manage_mcp', { action: 'enable', server: 'waiting' })).toContain('`tollgate servers enable waiting`');
   });
 
   it('stands under rules: looking reads, managing is destructive, whatever the name it is called by', async () => {

@@ -8,6 +8,7 @@ import type { Config, ServerConfig } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/problems.ts';
 import { Consents } from '../../consent/consents.ts';
 import type { Look } from '../../consent/discovery.ts';
+import { dropRequests } from '../../manage/requests.ts';
 import { Redactor } from '../../output/redact.ts';
 import { registerSecrets } from '../../shared.ts';
 import { openState } from '../../state/sqlite.ts';
@@ -50,7 +51,14 @@ export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly
       const redactor = new Redactor();
       registerSecrets(redactor, config);
       const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest: createDigest(readAuditKey(config.state)) });
-      return await work({ config, consents, by, now: () => new Date().toISOString(), look: () => wiring.openLook(config, { redactor, audit, state }), record: (entry) => audit.append({ type: 'consent', ...entry, by }) });
+      const decided = new Set<string>();
+      const code = await work({ config, consents, by, now: () => new Date().toISOString(), look: () => wiring.openLook(config, { redactor, audit, state }), record: (entry) => {
+        audit.append({ type: 'consent', ...entry, by });
+        decided.add(entry.server);
+      } });
+      // What agents have asked for is answered, whatever the answer was.
+      for (const server of decided) await dropRequests(state, server);
+      return code;
     } finally {
       await audit.close();
     }
