@@ -1,0 +1,68 @@
+/** Tests `tollgate grants`: who may give, what is printed, how it ends, and what a running facade makes of it. */
+import { existsSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { EXIT } from '../../facade/cli/io.ts';
+import type { Grant } from '../../facade/grants/grant.ts';
+import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+import { cli, dataOf } from './terminal.ts';
+
+const CONFIG = 'principals: [{id: boss, owner: true, stdio: true}, {id: guest, stdio: true, profiles: [harbor]}]\nworkspace: ./workspace\nstate: ./state\n';
+const CALL = 'mcp:tools.call';
+const PAGE = 'https://app.example';
+let project: Project;
+beforeAll(() => {
+  project = new Project();
+  project.write('workspace/README.md', '');
+  project.write('tollgate.yaml', CONFIG);
+});
+afterAll(() => project.remove());
+
+const grants = (...words: string[]): ReturnType<typeof cli> => cli(project, ['grants', ...words]);
+const asBoss = (...words: string[]): ReturnType<typeof cli> => grants(...words, '--as', 'boss');
+
+describe('grants', () => {
+  it('nothing is granted at first, and looking leaves no log behind', async () => {
+    expect(await grants('list')).toEqual({ code: EXIT.ok, out: '', err: 'Nothing is granted.\n' });
+    expect(dataOf((await grants('list', '--json')).out)).toEqual({ grants: [] });
+    const audit = path.join(project.folder, 'state', 'audit');
+    expect(existsSync(audit) ? readdirSync(audit) : []).toEqual([]);
+  });
+
+  it('an owner gives, checks, lists and takes back' + verifies('HB-02'), async () => {
+    const added = await asBoss('add', PAGE, CALL, '--profile', 'harbor', '--tools', 'files.read_file, files.list', '--for', '2h', '--json');
+    const { grant } = dataOf<{ grant: Grant }>(added.out);
+    expect(grant).toMatchObject({ origin: PAGE, profile: 'harbor', scope: CALL, kind: 'once', tools: ['files.read_file', 'files.list'], by: 'boss' });
+    expect((grant.expiresAt ?? 0) - grant.at).toBeGreaterThan(7_199_000);
+    const check = (tool: string, profile = 'harbor'): ReturnType<typeof cli> => grants('check', PAGE, CALL, '--profile', profile, '--tool', tool);
+    expect(await check('files.read_file')).toMatchObject({ code: EXIT.ok, out: `granted by ${grant.id}\n` });
+    expect(await check('files.wipe')).toMatchObject({ code: EXIT.refused, out: 'denied\n' });
+    expect(await check('files.read_file', 'default')).toMatchObject({ code: EXIT.approval, out: 'not granted: nobody has decided\n' });
+    const { out } = await grants('list', '--origin', PAGE, '--profile', 'harbor');
+    expect(out).toMatch(/^ID +ORIGIN +PROFILE +SCOPE +KIND +TOOLS +UNTIL +BY\n/);
+    expect(out).toContain(grant.id);
+    expect(await asBoss('revoke', grant.id)).toMatchObject({ code: EXIT.ok, err: expect.stringContaining('It holds for no call from now on.') });
+    expect(await asBoss('revoke', grant.id)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('There is no such grant.') });
+    expect((await cli(project, ['audit', 'export', '--type', 'grant'])).out.trim().split('\n').map((line) => (JSON.parse(line) as { event: string; by: string })).map(({ event, by }) => [event, by])).toEqual([['added', 'boss'], ['revoked', 'boss']]);
+  });
+
+  it('a denial, a tab, an end that is named', async () => {
+    expect(await asBoss('add', PAGE, CALL, '--kind', 'deny')).toMatchObject({ code: EXIT.ok, err: expect.stringMatching(/^Denied mcp:tools\.call to https:\/\/app\.example with profile default, until revoked\. Take it back with: tollgate grants revoke grant_/) });
+    expect(await grants('check', PAGE, CALL, '--json')).toMatchObject({ code: EXIT.refused, out: expect.stringContaining('"DENIED"') });
+    expect(await asBoss('add', PAGE, 'browser:activeTab.read', '--tab', '9')).toMatchObject({ code: EXIT.ok, err: expect.stringContaining('tab 9') });
+    expect(await grants('check', PAGE, 'browser:activeTab.read', '--tab', '9')).toMatchObject({ code: EXIT.ok });
+    expect(await grants('check', PAGE, 'browser:activeTab.read', '--session', '9')).toMatchObject({ code: EXIT.approval });
+  });
+
+  it('nobody else decides, and nothing is guessed', async () => {
+    expect(await grants('add', PAGE, CALL, '--as', 'guest')).toMatchObject({ code: EXIT.auth, err: expect.stringContaining('only an owner grants') });
+    expect(await grants('revoke', `grant_${'0'.repeat(32)}`, '--as', 'guest')).toMatchObject({ code: EXIT.auth });
+    for (const words of [['https://app.example/', CALL], [PAGE, 'mcp:tools.delete'], [PAGE, 'tools'], [PAGE, CALL, '--profile', 'nope'], [PAGE, CALL, '--for', 'long'], [PAGE, CALL, '--for', '0s'], [PAGE, CALL, '--tools', ''], [PAGE, CALL, '--kind', 'always', '--tab', '1'], ['\u001b[2J', CALL]]) {
+      const answer = await asBoss('add', ...words);
+      expect([words, answer.code]).toEqual([words, EXIT.usage]);
+      expect(answer.err).not.toContain('\u001b');
+    }
+    expect(await grants('check', '*', CALL)).toMatchObject({ code: EXIT.usage });
+  });
+});

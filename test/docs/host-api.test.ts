@@ -1,0 +1,42 @@
+/** Tests docs/host-api.md by running its commands, in their order, against a host at work. */
+import { spawn } from 'node:child_process';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describeHost } from '../../facade/host/operations.ts';
+import { startHost, TOKENS, type HostBench } from '../host/bench.ts';
+import { blocksOf, codeIn, readPage, rowsOf, sectionOf } from './markdown.ts';
+
+const PAGE = 'docs/host-api.md';
+const commands = blocksOf(PAGE).filter(({ text }) => text.includes('curl '));
+let host: HostBench;
+beforeAll(async () => {
+  host = await startHost();
+}, 30_000);
+afterAll(() => host.close());
+
+/** What a person sees who types it. The listener lives in this process, so nothing may wait for the command without it. */
+function type(text: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let out = '';
+    const child = spawn('bash', ['-c', text], { env: { PATH: process.env['PATH'], HOST: host.url, TOKEN: TOKENS.host } });
+    child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString()));
+    child.on('error', reject).on('close', () => resolve(out));
+  });
+}
+
+describe('docs/host-api.md', () => {
+  it('does what it says, command by command', async () => {
+    const answers: Record<string, unknown>[] = [];
+    for (const { text } of commands) answers.push(JSON.parse(await type(text)) as Record<string, unknown>);
+    expect(answers.map((answer) => Object.keys(answer))).toEqual([['grant'], ['grant'], ['grant'], ['tools'], ['result'], ['expired']]);
+    expect((answers[3]?.['tools'] as { name: string }[]).map(({ name }) => name)).toEqual(['chaos_echo']);
+    expect(answers[5]).toEqual({ expired: 1 });
+    expect(JSON.parse(await type(commands[4]?.text ?? ''))).toMatchObject({ error: { code: 'APPROVAL_REQUIRED' } });
+  });
+
+  it('names every operation with its method and path', () => {
+    const rows = rowsOf(sectionOf(PAGE, '## Who may do what'));
+    const said = rows.flatMap(([names = '', requests = '']) => codeIn(names).map((id) => `${id} ${/\/host\/v1\/[^`?]*/.exec(requests)?.[0] ?? ''}`));
+    expect(said.sort()).toEqual(describeHost().operations.map(({ id, path }) => `${id} ${path}`).sort());
+    expect(readPage(PAGE)).toContain('owner: true');
+  });
+});
