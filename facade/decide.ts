@@ -42,6 +42,7 @@ export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 
     const target = (trace.target = aim(exposed, bound, place));
     const { effect, argsText, args } = target;
     const standing = await deps.standing.judge({ caller, effect, args });
+    trace.budgets = standing.budgets.map(({ id }) => id);
     const input = (trace.input = { principal, run, labels: await deps.labels.of(session, run), time: new Date(at).toISOString(), plan: await deps.plans.of(principal, run) });
     const decision = (trace.decision = await policy.call({ ...input, effect, argsText }));
     refuse(decision, args);

@@ -25,6 +25,8 @@ import { appendQuietly, type Shared } from './shared.ts';
 import { joinStanding } from './standing.ts';
 import { switchStanding } from './switch/standing.ts';
 import { createNotices } from './unoffered.ts';
+import { upgradeStanding } from './upgrades/standing.ts';
+import { Upgrades } from './upgrades/upgrades.ts';
 
 /** What a generation is made of. */
 export interface GenerationParts {
@@ -76,7 +78,7 @@ export class Generation {
     const grants = new Grants({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
     const isAsleep = (server: string): boolean => this.catalog.servers.get(server)?.adapter.isAsleep?.() === true;
     const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
-    const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), runs.standing, byGrants, shared.aside]);
+    const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, new Upgrades({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) })), runs.standing, byGrants, shared.aside]);
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, this.catalog);

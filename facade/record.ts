@@ -23,6 +23,8 @@ export interface Trace {
   /** What the policy is told beside the target. */
   input?: Omit<CallInput, 'effect' | 'argsText'>;
   decision?: CallDecision;
+  /** Ids of the budgets beside those of the policy. */
+  budgets?: readonly string[];
   /** Id of the approval or grant that answered an ask. */
   consent?: string | undefined;
   facts?: CallFacts;
@@ -66,16 +68,16 @@ export function effectDigest(effect: Effect, argsText: string, digest: (text: st
   return digest(JSON.stringify([effect, argsText]));
 }
 
-function obligationsOf(decision: CallDecision | undefined): { obligations?: AuditObligations } {
+function obligationsOf({ decision, budgets: more = [] }: Pick<Trace, 'decision' | 'budgets'>): { obligations?: AuditObligations } {
   if (decision === undefined) return {};
   const { caps, timeoutMs, pins, budgets, labels } = decision.obligations;
-  return { obligations: { ...caps, ...(timeoutMs === undefined ? {} : { timeoutMs }), pins: Object.keys(pins), budgets: budgets.map((budget) => budget.id), labels } };
+  return { obligations: { ...caps, ...(timeoutMs === undefined ? {} : { timeoutMs }), pins: Object.keys(pins), budgets: [...budgets.map((budget) => budget.id), ...more], labels } };
 }
 
 /** Before the server is reached. */
 export function intentRecord(trace: Trace, digest: (text: string) => string): IntentEntry {
   trace.facts = factsOf(trace, digest);
-  return { type: 'intent', ...trace.facts, outcome: 'allow', ...obligationsOf(trace.decision), sizes: { args: trace.argBytes } };
+  return { type: 'intent', ...trace.facts, outcome: 'allow', ...obligationsOf(trace), sizes: { args: trace.argBytes } };
 }
 
 /** After all: an outcome where an intent stands, else the refusal by a budget or the decision without a call. */
@@ -84,7 +86,13 @@ export function endRecord(trace: Trace, end: { failure: TollgateError | undefine
   const shared = { ...factsOf(trace, end.digest), ...(code === undefined ? {} : { code }), ms: end.now - trace.startedAt };
   if (trace.intended === true) return { ...shared, type: 'outcome', outcome: end.failure === undefined ? 'allow' : 'error', ...outcomeFields(trace) };
   if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED') return { ...shared, type: 'budget', outcome: 'deny', code, ...budgetFields(end.failure?.data ?? {}) };
-  return { ...shared, type: 'decision', outcome: outcomeOf(code), ...obligationsOf(trace.decision), sizes: { args: trace.argBytes } };
+  return { ...shared, type: 'decision', outcome: outcomeOf(code), ...(trace.decision === undefined && reasonsOf(end.failure)), ...obligationsOf(trace), sizes: { args: trace.argBytes } };
+}
+
+/** Of a refusal that came before the policy: what an owner has not added is a reason too. */
+function reasonsOf(failure: TollgateError | undefined): Pick<DecisionEntry, 'reasons'> {
+  const reasons = failure?.data['reasons'];
+  return Array.isArray(reasons) ? { reasons: reasons.map(({ id }: Reason) => ({ id })) } : {};
 }
 
 function outcomeFields(trace: Trace): Pick<OutcomeEntry, 'executed' | 'sizes' | 'cut' | 'isError' | 'redactions' | 'escaped' | 'upstreamMs' | 'scope' | 'hits'> {

@@ -48,3 +48,19 @@ export interface SwitchEntry {
   readonly outcome: AuditOutcome;
   readonly by: string;
 }
+
+/** An owner added a capability, or took it back (CY-08). */
+export interface UpgradeEntry {
+  readonly type: 'upgrade';
+  readonly event: 'enabled' | 'disabled';
+  /** The capability. */
+  readonly id: string;
+  readonly outcome: AuditOutcome;
+  readonly by: string;
+  /** The profile that it was added to; absent for all. */
+  readonly profile?: string;
+  /** For each session. */
+  readonly calls?: number;
+  readonly bytes?: number;
+  readonly until?: string;
+}

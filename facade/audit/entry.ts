@@ -3,7 +3,7 @@ import type { ErrorCode } from '../../catalogs/errors.ts';
 import type { Verb } from '../../catalogs/tool.ts';
 import type { ShadowReason } from '../../policies/port.ts';
 import type { RunScope } from '../runs.ts';
-import type { ConsentEntry, ServerConsentEntry, SwitchEntry } from './consent-entry.ts';
+import type { ConsentEntry, ServerConsentEntry, SwitchEntry, UpgradeEntry } from './consent-entry.ts';
 
 /** Who called, as frozen at identification. */
 export interface AuditPrincipal {
@@ -193,4 +193,5 @@ export type AuditEntry =
   | SessionEntry
   | ConsentEntry | ServerConsentEntry
   | SwitchEntry
+  | UpgradeEntry
   | RecoveredEntry;

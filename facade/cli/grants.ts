@@ -10,8 +10,7 @@ import type { GrantOptions } from './grant-commands.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, readPrincipal } from './open.ts';
 import { json, plural, printable, table } from './print.ts';
-
-const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+import { readTime } from './times.ts';
 
 /** Prints them. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runGrantList({ origin, profile, ...options }: GrantOptions & { readonly origin?: string }, io: Io): Promise<number> {
@@ -84,12 +83,6 @@ function readOwner(config: Config, options: GrantOptions, io: Io): string {
 function readProfile(config: Config, { profile = 'default' }: GrantOptions): string {
   if (!config.profiles.has(profile)) throw new TollgateError('USAGE', { detail: `There is no profile ${printable(profile)}.`, next: `Known are ${[...config.profiles.keys()].join(', ')}.` });
   return profile;
-}
-
-function readTime(text: string): number {
-  const [, count, unit = ''] = /^(\d{1,6})([smhd])$/.exec(text) ?? [];
-  if (count === undefined) throw new TollgateError('USAGE', { detail: '--for is a number with s, m, h or d behind it.', next: 'Write for example --for 10m.' });
-  return Number(count) * (UNITS[unit] ?? 0);
 }
 
 function until({ expiresAt, session, tab }: Grant): string {

@@ -23,6 +23,7 @@ import { addPlan } from './plan-commands.ts';
 import { addPolicy } from './policy.ts';
 import { reportError } from './report.ts';
 import { addSecret } from './secret.ts';
+import { addUpgrades } from './upgrade-commands.ts';
 
 /** What facade/main.ts gives the commands. */
 export interface Wiring extends ConsentWiring {
@@ -105,6 +106,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   addPlan({ program, io, done });
   addApprovals({ program, io, done });
   addGrants({ program, io, done });
+  addUpgrades({ program, io, done });
   addSecret({ program, io, done });
   addKnowledge({ program, io, done });
   addClients({ program, io, done });

@@ -4,6 +4,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import { bindArgs } from '../args.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
+import { openSession } from '../session.ts';
 import { aim } from '../target.ts';
 import { EXIT, type Io } from './io.ts';
 import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
@@ -27,11 +28,14 @@ export async function runTry(options: TryOptions, io: Io, assemble: Assemble): P
     });
     const bound = bindArgs(args, exposed.args);
     const target = aim(exposed, bound, { workspace: deps.workspace, spills: deps.spills, owner: { principal: principal.id, run: 'try' } });
+    const session = openSession(principal, 'stdio');
+    const { budgets } = await deps.standing.judge({ caller: { decision: 'try', session, principal, run: 'try', startedAt: deps.now() }, effect: target.effect, args: target.args });
     const decision = await deps.policy().call({ principal, run: 'try', effect: target.effect, argsText: target.argsText, labels: [], time: new Date(deps.now()).toISOString() });
-    const { outcome, reasons, shadow, obligations } = decision;
+    const { outcome, reasons, shadow } = decision;
+    const obligations = { ...decision.obligations, budgets: [...decision.obligations.budgets, ...budgets] };
     const data = options.json === true
       ? `${JSON.stringify({ outcome, reasons, shadow, effect: target.effect, obligations, notes: bound.notes })}\n`
-      : readable({ decision, target, notes: bound.notes, explain: options.explain === true });
+      : readable({ decision: { ...decision, obligations }, target, notes: bound.notes, explain: options.explain === true });
     return { data, remarks: [], code: outcome === 'allow' ? EXIT.ok : outcome === 'ask' ? EXIT.approval : EXIT.refused };
   });
 }

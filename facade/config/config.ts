@@ -72,7 +72,7 @@ export interface PrincipalConfig {
   readonly space?: string;
 }
 
-/** A profile names servers and overrides settings; stacked profiles take the union, later overrides win. */
+/** A profile names servers and overrides settings; stacked profiles take the union, later overrides win. `host`: see host-profiles.ts. */
 export interface ProfileConfig {
   readonly name: string;
   /** Servers written there, and the external ones that serve its primitives. */
@@ -89,6 +89,7 @@ export interface ProfileConfig {
   readonly plan: boolean;
   /** `required`: nothing without a grant; one profile of several suffices. */
   readonly grants: 'optional' | 'required';
+  readonly host: boolean;
 }
 
 /** Shows tools other than the primitives. `tool` is `server.tool`, where the tool part may hold `*`. */

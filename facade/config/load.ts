@@ -18,6 +18,7 @@ import type { Path } from './problems.ts';
 import { KNOWLEDGE_DEFAULTS } from './knowledge.ts';
 import { buildBudget, buildProfiles } from './profiles.ts';
 import { buildRecording } from './recording.ts';
+import { checkHostProfiles } from './host-profiles.ts';
 import { checkReferences } from './references.ts';
 import { bashOf, checkSandboxes } from './sandbox.ts';
 import type { SandboxBase } from './sandbox.ts';
@@ -97,6 +98,7 @@ class Loader {
     const serverNames = new Set(this.#keysOf('servers'));
     const included = new Map([...servers.values()].filter(({ name }) => !serverNames.has(name)).map(({ name, source }) => [name, source]));
     const profileKeys = Object.fromEntries(this.#keysOf('profiles').map((name) => [name, true]));
+    checkHostProfiles(written, this.#report);
     checkReferences(written, { report: this.#report, serverNames, included, principals, profileKeys });
     const listen = this.#listen(written);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report);

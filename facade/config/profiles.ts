@@ -47,7 +47,9 @@ export function buildBudget(written: WrittenBudget): BudgetConfig {
 
 /** `joining`: servers that name this profile themselves; all of their tools are shown, unless `expose` chooses among them. */
 function buildProfile(name: string, written: WrittenProfile, { base, joining }: { readonly base: WrittenExpose | undefined; readonly joining: readonly string[] }): ProfileConfig {
-  const { primitives, expose } = buildExpose(written.expose ?? base);
+  const { host = false } = written;
+  // Primitives work in a sandbox: a host profile has none, whatever others inherit.
+  const { primitives, expose } = host ? { ...buildExpose(written.expose ?? base), primitives: {} } : buildExpose(written.expose ?? base);
   const backends = Object.values(primitives).filter((backend) => backend !== WORKSPACE);
   const servers = [...new Set([...(written.servers ?? []), ...joining, ...backends])];
   const chosen = expose.filter(({ tool }) => servers.includes(serverOf(tool)));
@@ -55,7 +57,7 @@ function buildProfile(name: string, written: WrittenProfile, { base, joining }: 
   const reached = [...chosen, ...whole];
   const budgets = (written.budgets ?? []).map(buildBudget);
   const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
-  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, lifetimes: written.lifetimes ?? {}, plan: written.plan ?? false, grants: written.grants ?? 'optional', ...schemaProfile };
+  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, lifetimes: written.lifetimes ?? {}, plan: written.plan ?? false, grants: written.grants ?? 'optional', host, ...schemaProfile };
 }
 
 /**
@@ -79,6 +81,7 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
     lifetimes: Object.assign({}, ...stacked.map(({ lifetimes }) => lifetimes)) as ProfileConfig['lifetimes'],
     ...(schemaProfile !== undefined && { schemaProfile }),
     plan: stacked.some(({ plan }) => plan),
+    host: stacked.some(({ host }) => host),
     grants: stacked.some(({ grants }) => grants === 'required') ? 'required' : 'optional',
   };
 }

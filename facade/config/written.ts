@@ -107,6 +107,7 @@ export interface WrittenProfile {
   readonly schemaProfile?: string;
   readonly plan?: boolean;
   readonly grants?: 'optional' | 'required';
+  readonly host?: boolean;
 }
 
 /** Who serves the primitives, and which tools are shown beside them. */

@@ -1,0 +1,131 @@
+/** Owns which tools and which arguments belong to a capability that is off by default; refuses data of it that is out of form, and guesses about no server by its name. */
+import { readFileSync } from 'node:fs';
+import { parse } from 'yaml';
+
+/** One capability, as catalogs/capabilities.yaml says. */
+export interface Capability {
+  readonly name: string;
+  readonly title: string;
+  /** In plain words, for who decides. */
+  readonly allows: string;
+  readonly risk: string;
+  /** For each session, unless the owner says otherwise. */
+  readonly budget: { readonly calls: number; readonly bytes: number };
+  /** Words of names of tools, in small letters. */
+  readonly names: readonly (readonly string[])[];
+  /** Ends of file names, with their dot. */
+  readonly files: readonly string[];
+  /** Interpreters that are given no file of code. */
+  readonly interpreters: ReadonlySet<string>;
+  /** Beginnings of commands. */
+  readonly programs: readonly (readonly string[])[];
+  /** All that servers of host profiles do. */
+  readonly host: boolean;
+}
+
+/** What a call does, as far as a capability needs it. */
+export interface Use {
+  readonly tool: string;
+  readonly args: Readonly<Record<string, unknown>>;
+  /** Paths as they were resolved: a link may hide what it leads to. */
+  readonly paths: readonly string[];
+  readonly command?: { readonly text: string; readonly opaque: boolean; readonly words: readonly (readonly string[])[] };
+}
+
+interface Written extends Omit<Capability, 'name' | 'names' | 'files' | 'interpreters' | 'programs' | 'host'> {
+  readonly names?: readonly (string | readonly string[])[];
+  readonly files?: readonly string[];
+  readonly programs?: readonly (readonly string[] | { readonly interpreter: readonly string[] })[];
+  readonly host?: boolean;
+}
+
+/** By name, in the order of the file. */
+export const CAPABILITIES: ReadonlyMap<string, Capability> = load();
+
+function load(): ReadonlyMap<string, Capability> {
+  const written = parse(readFileSync(new URL('./capabilities.yaml', import.meta.url), 'utf8')) as Readonly<Record<string, Written>>;
+  return new Map(Object.entries(written).map(([name, { names = [], files = [], programs = [], host = false, ...rest }]) => {
+    const interpreters = new Set(programs.flatMap((program) => ('interpreter' in program ? program.interpreter : [])));
+    const begins = programs.flatMap((program) => ('interpreter' in program ? [] : [program]));
+    return [name, { name, ...rest, names: names.map((words) => (typeof words === 'string' ? [words] : words)), files, interpreters, programs: begins, host }];
+  }));
+}
+
+/** Whether the tool belongs to it by its name alone. */
+export function isNamed({ names }: Capability, tool: string): boolean {
+  const words = wordsOf(tool);
+  return names.some((run) => words.some((_, at) => run.every((word, index) => words[at + index] === word)));
+}
+
+/** Whether a call belongs to it: by the tool, by a file in its arguments, or by what its command would start. */
+export function isUsed(capability: Capability, use: Use): boolean {
+  if (isNamed(capability, use.tool)) return true;
+  if (capability.files.length > 0 && !FILES_AS_SUCH.test(wordsOf(use.tool)[0] ?? '') && [...use.paths, ...filesIn(use.args)].some((file) => endsIn(file, capability.files))) return true;
+  return use.command !== undefined && starts(capability, use.command);
+}
+
+/** `readPDFFile`, `read-pdf_file` → read, pdf, file. */
+function wordsOf(name: string): readonly string[] {
+  return name.replace(/([a-z\d])([A-Z])/g, '$1 $2').replace(/([A-Z]+)([A-Z][a-z])/g, '$1 $2').toLowerCase().split(/[^a-z\d]+/).filter((word) => word !== '');
+}
+
+/** Tools that look at names of files, not into them. */
+const FILES_AS_SUCH = /^(?:list|move|rename|delete|remove|create)$/;
+/** Arguments that hold a place; a sentence in another that ends on `.pdf` is none. */
+const PLACES = /path|file|url|uri|source|dest|input|output|target|document|pattern|glob|src|dst|location|attachment/i;
+const MAX_DEPTH = 6;
+
+/** Texts of arguments that may name a file, at any depth. */
+function filesIn(args: unknown, depth = 0): readonly string[] {
+  if (typeof args !== 'object' || args === null || depth > MAX_DEPTH) return [];
+  return Object.entries(args).flatMap(([key, value]) => {
+    if (typeof value === 'object') return PLACES.test(key) && Array.isArray(value) ? [...value.filter((one) => typeof one === 'string'), ...filesIn(value, depth + 1)] : filesIn(value, depth + 1);
+    return typeof value === 'string' && PLACES.test(key) ? [value] : [];
+  });
+}
+
+/** `a.PDF`, `https://x/a.pdf?download=1`, `a.pdf.` (Windows drops the dot), `*.xlsx`, `*.{txt,pdf}`. */
+function endsIn(file: string, ends: readonly string[]): boolean {
+  const small = file.toLowerCase().replace(/%2e/g, '.');
+  const places = [small, small.replace(/[?#].*$/s, ''), ...small.split(/[,|{}()\s]+/)].map((place) => place.replace(/[\s./\\:]+$|:\$data$/g, ''));
+  return ends.some((end) => places.some((place) => place.endsWith(end) || (place.endsWith(end.slice(1)) && /[,|{}]/.test(small))));
+}
+
+/** Programs that only start another. */
+const WRAPPERS = new Set(['sudo', 'env', 'nohup', 'exec', 'time', 'nice', 'command', 'timeout', 'stdbuf', 'setsid', 'xargs', 'npx', 'uvx', 'uv', 'pipx', 'bunx', 'run']);
+const SHELLS = new Set(['sh', 'bash', 'dash', 'zsh', 'ksh', 'fish', 'eval', 'cmd', 'powershell', 'pwsh']);
+/** Options of interpreters after which no file is meant. */
+const INLINE = /^(?:-|-i|-c|-e|-E|-p|-r|-pe|-ne|-ie|-ic|--eval|--exec|--print|--interactive|--run|repl|eval)$|^--eval=/;
+
+function starts(capability: Capability, { text, opaque, words }: NonNullable<Use['command']>): boolean {
+  if (capability.programs.some(([only, ...more]) => more.length === 0 && text.trim().toLowerCase() === only)) return true;
+  if (words.some((command) => begins(capability, command))) return true;
+  // What does not reduce to words may start anything, and so may a shell inside: the names that stand in it count.
+  if (!opaque && !words.some(([first = '', ...more]) => SHELLS.has(programOf(first)) && more.some((word) => /^-\w*c/.test(word)))) return false;
+  const named = new Set(text.toLowerCase().match(/[a-z][\w@/.-]*/g)?.map(programOf) ?? []);
+  return [...capability.interpreters].some((one) => one.length > 1 && named.has(one)) || capability.programs.some((program) => program.every((word) => named.has(programOf(word.toLowerCase())) || word.startsWith('-')));
+}
+
+function begins(capability: Capability, command: readonly string[]): boolean {
+  return command.some((_, at) => {
+    if (!command.slice(0, at).every((word) => WRAPPERS.has(programOf(word)) || word.startsWith('-') || /^\w+=|^\d/.test(word))) return false;
+    const rest = command.slice(at);
+    if (capability.interpreters.has(programOf(rest[0] ?? ''))) return !hasFile(rest.slice(1));
+    return capability.programs.some((program) => programOf(rest[0] ?? '') === programOf(program[0] ?? '') && program.slice(1).every((word) => rest.slice(1).includes(word)));
+  });
+}
+
+/** Whether an interpreter is given a file of code: its first word that is no option, unless an option takes code or input. */
+function hasFile(words: readonly string[]): boolean {
+  for (const word of words) {
+    if (INLINE.test(word)) return false;
+    if (!word.startsWith('-')) return true;
+    if (word === '-m' || word === '--version' || word === '--help' || word === '-V' || word === '-v' || word === '-h') return true;
+  }
+  return false;
+}
+
+/** `/usr/bin/python3.11` → python3. */
+function programOf(word: string): string {
+  return word.toLowerCase().replace(/^.*[/\\]/, '').replace(/\.exe$/, '').replace(/^(python[23]?|ruby|perl|lua)[\d.]+$/, '$1');
+}

@@ -1,0 +1,39 @@
+/** Owns the wall between host profiles and all others (CY-09); refuses a configuration that has a server, a primitive or a principal on both sides. */
+import { quote, type Report } from './problems.ts';
+import type { Written, WrittenProfile } from './written.ts';
+
+const MIXED = 'what acts on the machine itself is never mixed with what a sandbox holds';
+
+/** Reports every mixture of a host profile with something else. */
+export function checkHostProfiles(written: Written, report: Report): void {
+  // The default profile is there without being written.
+  const profiles = Object.entries<WrittenProfile>({ default: {}, ...written.profiles });
+  const hosts = new Set(profiles.filter(([, profile]) => profile.host === true).map(([name]) => name));
+  if (hosts.size === 0) return;
+  const serversOf = (name: string): readonly string[] => [
+    ...(written.profiles?.[name]?.servers ?? []),
+    ...Object.entries(written.servers ?? {}).filter(([, server]) => server.profiles?.includes(name) === true).map(([server]) => server),
+  ];
+  const onHost = new Set([...hosts].flatMap(serversOf));
+  for (const [name, { expose }] of profiles) {
+    const path = ['profiles', name];
+    if (!hosts.has(name)) {
+      const both = [...serversOf(name), ...backendsOf(expose ?? written.expose)].find((server) => onHost.has(server));
+      if (both !== undefined) report.refuse(path, `server ${quote(both)} stands in a host profile too: ${MIXED}; take it out of one of them`);
+      continue;
+    }
+    if (backendsOf(expose).length > 0) report.refuse([...path, 'expose', 'primitives'], `a host profile has no primitives: ${MIXED}; remove the line, and use another profile for them`);
+    for (const server of serversOf(name)) {
+      if (written.servers?.[server]?.isolation !== 'direct') report.refuse([...path, 'host'], `server ${quote(server)} does not run with isolation: direct: ${MIXED}; write isolation: direct to it, or another profile`);
+    }
+  }
+  written.principals?.forEach(({ profiles: names = [] }, index) => {
+    const [host] = names.filter((name) => hosts.has(name));
+    if (host !== undefined && names.some((name) => !hosts.has(name))) report.refuse(['principals', index, 'profiles'], `profile ${quote(host)} is a host profile, and others stand beside it: ${MIXED}; make a principal of its own for it`);
+  });
+}
+
+function backendsOf(expose: Written['expose']): readonly string[] {
+  const primitives = expose?.primitives;
+  return typeof primitives === 'string' ? [primitives] : Object.values(primitives ?? {});
+}

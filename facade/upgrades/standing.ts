@@ -1,0 +1,70 @@
+/** Owns what capabilities mean for lists and calls: what nobody added does not exist, and has a budget of its own once it was; refuses to ask about what ships with Tollgate. */
+import { CAPABILITIES, isNamed, isUsed, type Capability } from '../../catalogs/capabilities.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+import type { BudgetObligation, Principal } from '../../policies/port.ts';
+import type { Config } from '../config/config.ts';
+import type { Standee, StandingSource } from '../standing.ts';
+import type { Upgrade, Upgrades } from './upgrades.ts';
+
+/** Before the name of a capability, in ids of reasons and of budgets. */
+export const UPGRADE = 'upgrade:';
+
+type Servers = Pick<Config, 'servers' | 'profiles'>;
+
+/** Capabilities as one of the things that people decide beforehand (CY-08, CY-09). They concern configured servers: what ships with Tollgate has none of them. */
+export function upgradeStanding(config: Servers, upgrades: Pick<Upgrades, 'list'>): StandingSource {
+  const hosts = hostServers(config);
+  const named = namesOf();
+  const addedTo = async ({ profiles }: Principal): Promise<ReadonlyMap<string, Upgrade>> => {
+    const all = (await upgrades.list()).filter(({ profile }) => profile === undefined || profiles.includes(profile));
+    // What was added to the profile itself counts before what was added to all.
+    return new Map([...all].sort((a, b) => Number(a.profile !== undefined) - Number(b.profile !== undefined)).map((one) => [one.capability, one]));
+  };
+  const ofServer = (server: string): readonly Capability[] => (hosts.has(server) ? [...CAPABILITIES.values()].filter(({ host }) => host) : []);
+  return {
+    view: async (principal) => {
+      const added = await addedTo(principal);
+      const isMissing = (capability: Capability): boolean => !added.has(capability.name);
+      return {
+        revision: [...added.keys()].sort().join(),
+        hides: ({ server, tool, primitive }) => config.servers.has(server) && (ofServer(server).some(isMissing) || (primitive === undefined && named(tool).some(isMissing))),
+        mayStart: (server) => !ofServer(server).some(isMissing),
+      };
+    },
+    judge: async ({ caller, effect, args }: Standee) => {
+      if (!config.servers.has(effect.server)) return {};
+      const use = { tool: effect.tool, args, paths: effect.paths.map(({ path }) => path), ...(effect.command !== undefined && { command: effect.command }) };
+      const used = [...ofServer(effect.server), ...[...CAPABILITIES.values()].filter((capability) => isUsed(capability, use))];
+      if (used.length === 0) return {};
+      const added = await addedTo(caller.principal);
+      const missing = used.find(({ name }) => !added.has(name));
+      if (missing !== undefined) throw refusal(missing);
+      return { budgets: used.flatMap(({ name }) => budgetOf(added.get(name))) };
+    },
+  };
+}
+
+/** Servers of host profiles: they run outside of every sandbox. */
+export function hostServers({ profiles }: Pick<Config, 'profiles'>): ReadonlySet<string> {
+  return new Set([...profiles.values()].flatMap(({ host, servers }) => (host ? servers : [])));
+}
+
+function budgetOf(upgrade: Upgrade | undefined): readonly BudgetObligation[] {
+  return upgrade === undefined ? [] : [{ id: `${UPGRADE}${upgrade.capability}`, scope: 'session', calls: upgrade.calls, outputBytes: upgrade.bytes }];
+}
+
+function refusal({ name, title }: Capability): TollgateError {
+  const id = `${UPGRADE}${name}`;
+  const message = `${title} is a capability that no owner has added here.`;
+  return new TollgateError('DENIED', { detail: `Refused by rule ${id}: ${message}`, next: `Choose another way, or tell the user: an owner adds it with \`tollgate upgrades enable ${name}\`.`, data: { reasons: [{ id, message }] } });
+}
+
+/** Names are looked at once: a list asks for thousands. */
+function namesOf(): (tool: string) => readonly Capability[] {
+  const known = new Map<string, readonly Capability[]>();
+  return (tool) => {
+    const found = known.get(tool) ?? [...CAPABILITIES.values()].filter((capability) => isNamed(capability, tool));
+    if (known.size < 20_000) known.set(tool, found);
+    return found;
+  };
+}
