@@ -1,10 +1,14 @@
 /** Owns the owner's side of approvals in tests: a second connection to the state of a running facade, as the command line has. */
+import { createHmac } from 'node:crypto';
+import { ApprovalQueue } from '../../facade/approvals/queue.ts';
 import { ApprovalStore, type Approval, type Stored } from '../../facade/approvals/item.ts';
 import { approveRequest, denyRequest } from '../../facade/approvals/verdict.ts';
 import type { ConsentEntry } from '../../facade/audit/consent-entry.ts';
+import { Redactor } from '../../facade/output/redact.ts';
+import { openSession } from '../../facade/session.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import type { State } from '../../facade/state/state.ts';
-import type { ApprovalScope } from '../../policies/port.ts';
+import type { ApprovalScope, Effect, Principal, Reason } from '../../policies/port.ts';
 
 /** An owner with the state of a facade open. */
 export class Desk {
@@ -46,4 +50,28 @@ export class Desk {
   async close(): Promise<void> {
     await this.state.close();
   }
+}
+
+/** A call that a test has somebody ask about; the rest is as little as there can be. */
+export interface Asking {
+  readonly principal?: string;
+  readonly argsText?: string;
+  readonly effect?: Partial<Effect>;
+  readonly reasons?: readonly Reason[];
+  readonly now?: number;
+}
+
+/** Asks as a facade of this state would that does not wait; resolves with the code of the answer, or `used` and the id. */
+export async function askFor(state: State, { principal = 'agent', argsText = '{}', effect = {}, reasons = [{ id: 'asks', message: 'Somebody must look.', file: 'rules.yaml', line: 3 }], now = Date.now() }: Asking = {}): Promise<string> {
+  const by: Principal = { id: principal, role: 'developer', groups: [], profiles: ['default'], origin: 'cli' };
+  const session = openSession(by, 'stdio');
+  const queue = new ApprovalQueue({
+    settings: { waitMs: 0, expireMs: 600_000 }, state, append: () => undefined, digest: (text) => createHmac('sha256', 'k').update(text).digest('hex'), redactor: new Redactor(), now: () => now,
+    pinOf: () => undefined, setOf: () => 'set', onAsked: () => undefined, onWaiting: () => undefined,
+  });
+  const call = {
+    caller: { decision: 'd1', session, principal: by, run: 'agent/task', startedAt: now }, effect: { verb: 'write' as const, server: 'mail', tool: 'send', paths: [], urls: [], ...effect }, argsText, sentText: argsText,
+    decision: { outcome: 'ask' as const, reasons, shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } }, revision: 'r', pin: 'p', signal: session.closed,
+  };
+  return queue.obtain(call).then((id) => `used ${id}`, (thrown: { code?: unknown }) => String(thrown.code));
 }

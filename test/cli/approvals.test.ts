@@ -1,0 +1,177 @@
+/** Tests `tollgate approvals`: what an owner sees, and that nothing is approved which was not seen. */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { EXIT } from '../../facade/cli/io.ts';
+import { askFor, Desk, type Asking } from '../approvals/desk.ts';
+import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+import { cli, dataOf, start, type Answer } from './terminal.ts';
+
+const CONFIG = `version: 1
+workspace: ./workspace
+state: ./state
+servers: {mail: {command: node, env: {KEY: "\${MAIL_KEY}"}}}
+principals: [{id: agent, owner: true, stdio: true}, {id: olga, owner: true, stdio: true}, {id: guest, stdio: true}]
+profiles: {default: {servers: [mail]}}
+rules: [{id: asks, outcome: ask, when: {tools: [mail.send]}}]
+`;
+const ENV = { env: { MAIL_KEY: 'mail-key-123456' } };
+
+let project: Project;
+let desk: Desk;
+
+beforeEach(() => {
+  project = new Project();
+  project.write('workspace/README.md', '# Hello\n');
+  project.write('tollgate.yaml', CONFIG);
+  desk = new Desk(`${project.folder}/state`);
+});
+afterEach(async () => {
+  await desk.close();
+  project.remove();
+});
+
+const run = (...words: readonly string[]): Promise<Answer> => cli(project, ['approvals', ...words, ...(words.includes('--as') ? [] : ['--as', 'olga'])], ENV);
+const ask = async (asking: Asking = {}): Promise<{ id: string; hash: string }> => {
+  expect(await askFor(desk.state, asking)).toBe('APPROVAL_REQUIRED');
+  const items = (await desk.all('pending')).map(({ item }) => item);
+  return items.at(-1) as { id: string; hash: string };
+};
+/** At a terminal, with this answer typed. */
+async function atTerminal(words: readonly string[], typed: string): Promise<Answer> {
+  const running = start(project, ['approvals', ...words], ENV);
+  Object.assign(running.stdin, { isTTY: true });
+  running.stdin.write(`${typed}\n`);
+  return running.ended;
+}
+const events = async (): Promise<unknown[]> => (await cli(project, ['audit', 'export', '--type', 'approval'])).out.split('\n').filter((line) => line !== '').map((line) => dataOf<Record<string, unknown>>(line));
+
+describe('approvals list', () => {
+  it('shows what waits, what was approved and what was denied, and sweeps what has expired', async () => {
+    expect(await run('list')).toMatchObject({ code: EXIT.ok, out: '', err: 'Nothing waits for approval.\n' });
+    const { id } = await ask({ argsText: '{"n":1}' });
+    await desk.approve();
+    await ask({ argsText: '{"n":2}' });
+    await desk.deny();
+    await ask({ argsText: '{"n":3}' });
+    await ask({ argsText: '{"n":4}', now: Date.now() - 700_000 }).catch(() => undefined);
+    const { out } = await run('list');
+    expect(out.split('\n')[0]).toMatch(/^ID +STATE +PRINCIPAL +TOOL +RULE +COVERS +ENDS$/);
+    expect(out.trimEnd().split('\n').slice(1).map((line) => line.split(/ +/).slice(1, 6).join(' ')).sort()).toEqual(['approved agent mail.send asks call', 'denied agent mail.send asks call', 'pending agent mail.send asks call']);
+    expect(dataOf<{ approvals: { id: string }[] }>((await run('list', '--json')).out).approvals.map((one) => one.id)).toContain(id);
+    expect(await desk.all()).toHaveLength(3);
+  });
+
+  it.each([['list'], ['show', 'x'], ['approve', 'x'], ['deny', 'x']])('%s is for owners only', async (...words) => {
+    expect(await run(...words, '--as', 'guest')).toMatchObject({ code: EXIT.auth, err: expect.stringContaining('guest is no owner, and only an owner decides about calls.') });
+  });
+});
+
+describe('approvals show', () => {
+  it('shows all of it: who, what, which rule, where it leads, and what the approval would cover' + verifies('PF-08'), async () => {
+    const { id, hash } = await ask({
+      argsText: '{"to":"ann@example.org","body":"Dear Ann,\\n\\nyours","n":7}', effect: { paths: [{ argument: 'path', path: '/etc/passwd', inside: false }], urls: [{ argument: 'url', url: 'https://x.example/', host: 'x.example' }], command: { text: 'x', opaque: true, words: [] } },
+      reasons: [{ id: 'asks', message: 'Look.', file: 'rules.yaml', line: 3, approval: 'server' }],
+    });
+    const { out } = await run('show', id.slice(0, 4));
+    expect(out.replace(/\d+ s ago, ends in \d+ min/, 'N s ago, ends in N min')).toBe(`approval   ${id}  pending, asked N s ago, ends in N min
+principal  agent (role developer, profile default, origin cli)
+run        agent/task
+tool       mail.send (write)
+rule       asks (rules.yaml:3): Look.
+path       path: /etc/passwd (outside the workspace)
+url        url: https://x.example/
+command    does more than its words say: Tollgate cannot read it
+covers     this call, once; may be widened: --for server for all calls of mail that may be approved so, by agent in this run
+binding    ${hash.slice(0, 12)}
+arguments  58 characters
+  to: "ann@example.org"
+  body:
+    | "Dear Ann,
+    | 
+    | yours"
+  n: 7
+`);
+    expect(dataOf((await run('show', id, '--json')).out)).toMatchObject({ id, binding: hash, arguments: '{"to":"ann@example.org","body":"Dear Ann,\\n\\nyours","n":7}', server: 'mail', widest: 'server', state: 'pending' });
+  });
+
+  it('drives no terminal and hides nothing: bidi, escapes, and text that looks like ours stand as they are', async () => {
+    const { id } = await ask({ argsText: '{"a":"\\u001b[2J\\u202e","b\\u202e":"\u202etxt.exe","c":"x\\nbinding    000000000000\\\\n"}' });
+    const { out } = await run('show', id);
+    expect(out).not.toMatch(/[\u001b\u202e]/);
+    expect(out).toContain('"a":"\\u001b[2J\\u202e"');
+    expect(out).toContain('\\u{202e}txt.exe');
+    expect(out.match(/^binding/gm)).toHaveLength(1);
+  });
+
+  it('shows numbers as they were written, and long arguments by their first page, which it says', async () => {
+    const { id } = await ask({ argsText: '{"n":12345678901234567890,"f":1.0}' });
+    expect((await run('show', id)).out).toContain('{"n":12345678901234567890,"f":1.0}');
+    await desk.deny();
+    const long = await ask({ argsText: JSON.stringify({ text: `${'x'.repeat(5000)}END` }) });
+    const [page, all] = [(await run('show', long.id)).out, (await run('show', long.id, '--all')).out];
+    expect(page).toContain('[2000 of 5005 characters; the rest: --all]');
+    expect([page.includes('END'), all.includes('END')]).toEqual([false, true]);
+  });
+
+  it('shows registered secrets as ***, also those that only this configuration knows', async () => {
+    const { id } = await ask({ argsText: '{"key":"mail-key-123456"}' });
+    expect((await run('show', id)).out).toContain('key: "***"');
+    expect((await run('show', id, '--json')).out).not.toContain('mail-key-123456');
+  });
+
+  it('takes the beginning of an id where it is no other\'s', async () => {
+    await ask({ argsText: '{"n":1}' });
+    await ask({ argsText: '{"n":2}' });
+    expect(await run('show', '')).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('is the beginning of 2 approvals') });
+    expect(await run('show', 'nothing\u001b')).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('There is no approval "nothing') });
+  });
+});
+
+describe('approvals approve', () => {
+  it('shows the call at a terminal and takes a yes; anything else decides nothing' + verifies('PF-08'), async () => {
+    const { id } = await ask({ argsText: '{"to":"ann"}' });
+    for (const typed of ['', 'n', 'yess', id]) expect(await atTerminal(['approve', id, '--as', 'olga'], typed)).toMatchObject({ code: EXIT.refused, err: expect.stringContaining('Nothing was decided.') });
+    const answer = await atTerminal(['approve', id, '--as', 'olga'], 'y');
+    expect(answer).toMatchObject({ code: EXIT.ok, err: expect.stringMatching(/to: "ann"\n[^]*Approve this call\? \[y\/N\] Approved: This call may be made once, until /) });
+    expect(await askFor(desk.state, { argsText: '{"to":"ann"}' })).toBe(`used ${id}`);
+    expect(await events()).toMatchObject([{ event: 'approved', id, by: 'olga', outcome: 'allow', server: 'mail', tool: 'send', covers: 'call' }]);
+  });
+
+  it('without a terminal needs the hash of what was shown, twelve digits at least', async () => {
+    const { id, hash } = await ask();
+    expect(await run('approve', id)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`--yes ${hash.slice(0, 12)}`) });
+    for (const yes of [hash.slice(0, 11), 'f'.repeat(12), id, 'yes', `${hash}0`]) expect(await run('approve', id, '--yes', yes)).toMatchObject({ code: EXIT.usage });
+    expect(await run('approve', id, '--yes', hash.slice(0, 12))).toMatchObject({ code: EXIT.ok });
+    expect(await run('approve', id, '--yes', hash)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`${id} is approved already.`) });
+  });
+
+  it('by the one who asks is for a terminal only: an agent that can start commands approves nothing of its own', async () => {
+    const { id, hash } = await ask();
+    expect(await run('approve', id, '--yes', hash, '--as', 'agent')).toMatchObject({ code: EXIT.auth, err: expect.stringContaining('approves its own calls at a terminal only') });
+    expect(await run('approve', id, '--as', 'agent')).toMatchObject({ code: EXIT.usage, err: expect.not.stringContaining('--yes') });
+    expect((await desk.open()).item.id).toBe(id);
+    expect(await atTerminal(['approve', id, '--as', 'agent'], 'y')).toMatchObject({ code: EXIT.ok });
+  });
+
+  it('covers what --for says, as far as the rules let it' + verifies('CY-26'), async () => {
+    const { id, hash } = await ask({ reasons: [{ id: 'asks', message: 'Look.', approval: 'group' }] });
+    expect(await run('approve', id, '--yes', hash, '--for', 'server')).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('let one approval cover the group at most') });
+    expect(await run('approve', id, '--yes', hash, '--for', 'all')).toMatchObject({ code: EXIT.usage });
+    expect(await run('approve', id, '--yes', hash, '--for', 'group', '--json')).toMatchObject({ code: EXIT.ok, out: expect.stringContaining('"scope": "group"') });
+    const { out } = await run('show', id);
+    expect(out).toContain('covers     calls of mail that the same rules ask about, by agent in this run; used 0 times');
+  });
+});
+
+describe('approvals deny', () => {
+  it('refuses the call with a reason, and takes an approval back', async () => {
+    const { id } = await ask({ argsText: '{"n":1}' });
+    expect(await run('deny', id, '--reason', 'Too late.')).toMatchObject({ code: EXIT.ok, err: expect.stringMatching(/^Denied: this call is refused until 2/) });
+    expect(await askFor(desk.state, { argsText: '{"n":1}' })).toBe('DENIED');
+    const other = await ask({ argsText: '{"n":2}', reasons: [{ id: 'asks', message: 'Look.', approval: 'group' }] });
+    await run('approve', other.id, '--yes', other.hash, '--for', 'group');
+    expect(await run('deny', other.id, '--json')).toMatchObject({ code: EXIT.ok, out: expect.stringContaining('"denied"') });
+    expect(await askFor(desk.state, { argsText: '{"n":2}', reasons: [{ id: 'asks', message: 'Look.', approval: 'group' }] })).toBe('APPROVAL_REQUIRED');
+    expect((await events()).map((event) => (event as { event: string }).event)).toEqual(['denied', 'approved', 'denied']);
+  });
+});
