@@ -43,7 +43,7 @@ async function atTerminal(words: readonly string[], typed: string): Promise<Answ
   running.stdin.write(`${typed}\n`);
   return running.ended;
 }
-const events = async (): Promise<unknown[]> => (await cli(project, ['audit', 'export', '--type', 'approval'])).out.split('\n').filter((line) => line !== '').map((line) => dataOf<Record<string, unknown>>(line));
+const events = async (): Promise<unknown[]> => (await cli(project, ['audit', 'export', '--type', 'approval'], ENV)).out.split('\n').filter((line) => line !== '').map((line) => dataOf<Record<string, unknown>>(line));
 
 describe('approvals list', () => {
   it('shows what waits, what was approved and what was denied, and sweeps what has expired', async () => {
