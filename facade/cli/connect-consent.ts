@@ -68,11 +68,11 @@ export async function reachOf(name: string, { options, io, wiring }: { readonly 
 
 /** The reach in lines for a person. */
 export function reachLines(name: string, { runs, asks, closed }: Reach): readonly string[] {
-  const some = (what: readonly string[]): string => `${what.slice(0, 6).join(', ')}${what.length > 6 ? ', …' : ''}`;
+  const some = (what: readonly string[]): string => `${plural(what.length, 'tool')} (${what.slice(0, 6).join(', ')}${what.length > 6 ? ', …' : ''})`;
   return [
-    ...(runs.length === 0 ? [] : [`  ${plural(runs.length, 'tool')} run at once: ${some(runs)}`]),
-    ...(asks.length === 0 ? [] : [`  ${plural(asks.length, 'tool')} ask a person, or depend on the arguments: ${some(asks)}`]),
-    ...(closed.length === 0 ? [] : [`  ${plural(closed.length, 'tool')} are closed by policy: ${some(closed)}`]),
+    ...(runs.length === 0 ? [] : [`  runs at once: ${some(runs)}`]),
+    ...(asks.length === 0 ? [] : [`  asks a person, or depends on the arguments: ${some(asks)}`]),
+    ...(closed.length === 0 ? [] : [`  closed by policy: ${some(closed)}`]),
     ...(runs.length + asks.length > 0 ? [] : [`  No rule allows any of them. Rules for reads that run and writes that ask:\n    - {id: read-${name}, outcome: allow, when: {servers: [${name}], verbs: [read]}}\n    - {id: ask-${name}, outcome: ask, when: {servers: [${name}], verbs: [write, destructive, execute]}}`]),
   ];
 }

@@ -2,22 +2,40 @@
 
 /** Elements whose content nobody reads. */
 const DROPPED = 'script|style|template|noscript|svg|iframe|object|head';
+const MAX_ATTRIBUTES = 4096;
 const BLOCK = /<\/?(?:p|div|section|article|header|footer|main|nav|aside|ul|ol|table|tr|blockquote|pre|figure|form|fieldset|dl|dt|dd|h[1-6]|br|hr)\b[^<>]*>/gi;
 const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: ' ', ndash: '–', mdash: '—', hellip: '…', copy: '©', laquo: '«', raquo: '»', middot: '·', bull: '•' };
 
 /** Reduces HTML to text. Linear in its length; broken markup only costs looks. */
 export function textOfHtml(html: string): string {
   const title = /<title[^<>]*>([^<]*)<\/title/i.exec(html.slice(0, 100_000))?.[1];
-  const body = withoutDropped(html.replace(/<!--[\s\S]*?-->/g, ' '));
+  const body = withoutDropped(withoutComments(html));
   const marked = body
     .replace(/<h([1-6])\b[^<>]*>/gi, (_whole, level: string) => `\n\n${'#'.repeat(Number(level))} `)
     .replace(/<li\b[^<>]*>/gi, '\n- ')
     .replace(/<t[dh]\b[^<>]*>/gi, ' | ')
-    .replace(/<a\b[^<>]*?\bhref\s*=\s*["']?([^"'\s<>]+)[^<>]*>([^<]*)<\/a\s*>/gi, (_whole, href: string, text: string) => (text.trim() === '' ? ' ' : `${text} (${href})`))
+    .replace(/<a\b([^<>]*)>([^<]*)<\/a\s*>/gi, (_whole, attributes: string, text: string) => linkOf(attributes, text))
     .replace(BLOCK, '\n')
     .replace(/<[^<>]*>/g, ' ');
   const text = decode(marked).replace(/[^\S\n]+/g, ' ').replace(/ ?\n ?/g, '\n').replace(/\n{3,}/g, '\n\n').trim();
   return title === undefined ? text : `${decode(title).trim()}\n\n${text}`;
+}
+
+function linkOf(attributes: string, text: string): string {
+  const [, href] = /\bhref\s?=\s?["']?([^"'\s]{1,2000})/i.exec(attributes.slice(0, MAX_ATTRIBUTES)) ?? [];
+  return href === undefined || text.trim() === '' ? text : `${text} (${href})`;
+}
+
+/** Not by a pattern: a page of beginnings without an end would take the square of its length. */
+function withoutComments(html: string): string {
+  const parts: string[] = [];
+  let at = 0;
+  for (let start = html.indexOf('<!--'); start >= 0; start = html.indexOf('<!--', at)) {
+    parts.push(html.slice(at, start));
+    const end = html.indexOf('-->', start + 4);
+    at = end < 0 ? html.length : end + 3;
+  }
+  return [...parts, html.slice(at)].join(' ');
 }
 
 /** Without a closing tag all of the rest is dropped: so does a browser. */
