@@ -1,9 +1,11 @@
 /** Owns what import and export say, ask and keep alike; refuses to write where nobody agreed, and to replace a secret. */
 import { TollgateError } from '../../catalogs/errors.ts';
+import { undoChanges, type Changer } from '../clients/changes.ts';
 import type { MovedSecret } from '../clients/convert.ts';
-import { shownPath, type ClientRoots } from '../clients/places.ts';
+import { shownPath } from '../clients/places.ts';
 import type { Config } from '../config/config.ts';
 import { openPlaces } from '../secrets/secrets.ts';
+import type { Vault } from '../secrets/vault.ts';
 import { EXIT, type Io } from './io.ts';
 import { json, printable } from './print.ts';
 import { askHidden, askYes, isInteractive } from './prompt.ts';
@@ -23,22 +25,32 @@ export async function agree({ dryRun, yes }: Confirming, io: Io): Promise<boolea
   return askYes(io, 'Write this?');
 }
 
-/** Says which files are as they were. */
-export function told(files: readonly string[], { options, io, roots }: { readonly options: Confirming; readonly io: Io; readonly roots: ClientRoots }): number {
-  const shown = files.map((file) => shownPath(file, roots));
-  if (options.json === true) io.stdout(json({ restored: shown }));
-  else io.stderr(`As before: ${printable(shown.join(', '))}.\n`);
+/** Takes back the last changes of a command, with the secrets that came with them. Throws USAGE, VAULT_FAILED. */
+export async function undo(changer: Changer, { options, config, io }: { readonly options: Confirming; readonly config: Config; readonly io: Io }): Promise<number> {
+  const { files, secrets } = undoChanges(config.state, changer);
+  const vault = openVault(config, io);
+  for (const name of secrets) await vault.remove(name);
+  const restored = files.map((file) => shownPath(file, { cwd: config.folder, home: io.home }));
+  if (options.json === true) io.stdout(json({ restored, removedSecrets: secrets }));
+  else io.stderr(printable(`As before: ${restored.join(', ')}.${secrets.length === 0 ? '' : ` Out of the vault: ${secrets.join(', ')}.`}`) + '\n');
   return EXIT.ok;
 }
 
-/** Into the vault. Throws USAGE for a name that has another value there, VAULT_FAILED. */
-export async function keepSecrets(secrets: readonly MovedSecret[], config: Config, io: Io): Promise<void> {
-  if (secrets.length === 0) return;
+function openVault(config: Config, io: Io): Vault {
   const ask = isInteractive(io) ? { ask: () => askHidden(io, 'Passphrase of the vault: ') } : {};
-  const { vault } = openPlaces({ state: config.state, env: io.env, ...ask });
-  for (const { name, value } of secrets) {
-    const there = await vault.get(name);
-    if (there !== undefined && there !== value) throw new TollgateError('USAGE', { detail: `The vault has another value under ${name}.`, next: `Remove it with \`tollgate secret rm ${name}\`, or leave that server out with --only.` });
+  return openPlaces({ state: config.state, env: io.env, ...ask }).vault;
+}
+
+/** Into the vault; returns the names that are new there. Throws USAGE for a name that has another value, VAULT_FAILED. */
+export async function keepSecrets(secrets: readonly MovedSecret[], config: Config, io: Io): Promise<readonly string[]> {
+  if (secrets.length === 0) return [];
+  const vault = openVault(config, io);
+  const fresh: MovedSecret[] = [];
+  for (const secret of secrets) {
+    const there = await vault.get(secret.name);
+    if (there === undefined) fresh.push(secret);
+    else if (there !== secret.value) throw new TollgateError('USAGE', { detail: `The vault has another value under ${secret.name}.`, next: `Remove it with \`tollgate secret rm ${secret.name}\`, or leave that server out with --only.` });
   }
-  for (const { name, value } of secrets) await vault.set(name, value);
+  for (const { name, value } of fresh) await vault.set(name, value);
+  return fresh.map(({ name }) => name);
 }

@@ -2,7 +2,7 @@
 import { accessSync, constants, existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { undoChanges, writeChanges } from '../clients/changes.ts';
+import { writeChanges } from '../clients/changes.ts';
 import { planExport, type ExportPlan } from '../clients/export.ts';
 import { clientOf, CLIENTS, type ClientFormat } from '../clients/formats.ts';
 import { findFiles, type FoundFile } from '../clients/found.ts';
@@ -11,7 +11,7 @@ import { clientPlaces, shownPath, type ClientRoots } from '../clients/places.ts'
 import { showEntry } from '../clients/show.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean } from '../config/problems.ts';
-import { agree, keepSecrets, told, type Confirming } from './client-files.ts';
+import { agree, keepSecrets, undo, type Confirming } from './client-files.ts';
 import { planData, planLines } from './import-view.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
@@ -33,7 +33,7 @@ export interface ExportOptions extends CommonOptions, Confirming {
 export async function runExport(options: ExportOptions, io: Io, platform: NodeJS.Platform = process.platform): Promise<number> {
   const config = readConfig(options, io);
   const roots = { cwd: config.folder, home: io.home, env: io.env, platform };
-  if (options.undo === true) return told(undoChanges(config.state, 'export'), { options, io, roots });
+  if (options.undo === true) return undo('export', { options, config, io });
   const client = readClient(options.client);
   const file = targetOf(options, client, { roots, io });
   const fromVariables = options.secrets === 'env';
@@ -44,8 +44,8 @@ export async function runExport(options: ExportOptions, io: Io, platform: NodeJS
     throw new TollgateError('USAGE', { detail: 'Some of these servers have values in the file, and nobody is asked where they shall go.', next: 'Say --secrets vault (they move into the vault), or --secrets env (you set the variables).' });
   }
   const isDone = plan.changes.length > 0 && (await agree(options, io));
-  if (isDone && !fromVariables) await keepSecrets(plan.copied.secrets, config, io);
-  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'export', now: Date.now() });
+  const secrets = isDone && !fromVariables ? await keepSecrets(plan.copied.secrets, config, io) : [];
+  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'export', now: Date.now(), secrets });
   if (options.json === true) io.stdout(json({ ...dataOf(plan, { config, roots, elsewhere }), written: isDone }));
   else if (isDone) io.stderr(`Written. Restart ${client.title}. To take it back: ${commandLine([...io.self, 'export', '--undo'])}\n`);
   return EXIT.ok;
@@ -110,7 +110,7 @@ function report(plan: ExportPlan, { options, client, roots, io, elsewhere, confi
   const own = plan.changes.find(({ file }) => file === plan.file);
   const self = commandLine([...io.self, 'export', '--client', client.id]);
   const hints = [
-    ...(plan.left.length > 0 && options.replace !== true ? [`  ${self} --replace\n`] : []),
+    ...(plan.left.length > 0 && options.replace !== true ? [`  ${self}${options.user === true ? ' --user' : ''}${options.file === undefined ? '' : ` --file ${commandLine([options.file])}`} --replace\n`] : []),
     ...elsewhere.filter(({ ofProject }) => !ofProject && options.user !== true).slice(0, 1).map(() => `  ${self} --user --replace\n`),
   ];
   const round = [...plan.left.map(({ entry, why }) => `${entry.original}${options.replace === true ? `: ${why}` : ''}`), ...elsewhere.map(({ shown, servers }) => `${servers.map(({ original }) => original).join(', ')}, in ${shown}`)];

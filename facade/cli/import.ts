@@ -1,14 +1,14 @@
 /** Owns `tollgate import`: lists what clients have, and brings servers in after a preview; refuses to write without consent, and shows no value. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { undoChanges, writeChanges } from '../clients/changes.ts';
+import { writeChanges } from '../clients/changes.ts';
 import { clientOf, CLIENTS } from '../clients/formats.ts';
 import { findFiles, readFound, type FoundFile } from '../clients/found.ts';
 import { planCopy, planInclude } from '../clients/import.ts';
 import type { ClientRoots } from '../clients/places.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean } from '../config/problems.ts';
-import { agree, keepSecrets, told, type Confirming } from './client-files.ts';
+import { agree, keepSecrets, undo, type Confirming } from './client-files.ts';
 import { importReport, listReport, planData } from './import-view.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
@@ -30,7 +30,7 @@ export interface ImportOptions extends CommonOptions, Confirming {
 /** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, VAULT_FAILED, CANCELLED. */
 export async function runImport(options: ImportOptions, io: Io, platform: NodeJS.Platform = process.platform): Promise<number> {
   const config = readConfig(options, io);
-  if (options.undo === true) return told(undoChanges(config.state, 'import'), { options, io, roots: rootsOf(config, io, platform) });
+  if (options.undo === true) return undo('import', { options, config, io });
   const roots = rootsOf(config, io, platform);
   const files = filesOf(options, roots, io);
   if (options.file === undefined && options.from === undefined && options.all !== true) return list(files, options, io);
@@ -39,8 +39,8 @@ export async function runImport(options: ImportOptions, io: Io, platform: NodeJS
   const plan = options.copy === true ? planCopy(request) : planInclude(request);
   if (options.json !== true) io.stderr(importReport(plan, { io, config, fromVariables }));
   const isDone = plan.changes.length > 0 && (await agree(options, io));
-  if (isDone && !fromVariables) await keepSecrets(plan.secrets, config, io);
-  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'import', now: Date.now() });
+  const secrets = isDone && !fromVariables ? await keepSecrets(plan.secrets, config, io) : [];
+  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'import', now: Date.now(), secrets });
   if (options.json === true) io.stdout(json({ ...planData(plan, config), written: isDone }));
   else if (isDone) io.stderr(`Written. To take it back: ${commandLine([...io.self, 'import', '--undo'])}\n`);
   return EXIT.ok;

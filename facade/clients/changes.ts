@@ -19,6 +19,16 @@ export type Changer = 'import' | 'export';
 /** What stands in a backup beside the files: `before` absent for a file that was made. */
 interface Manifest {
   readonly files: readonly { readonly file: string; readonly before?: string; readonly afterHash: string; readonly mode?: number }[];
+  /** Names of secrets that went into the vault with them. */
+  readonly secrets: readonly string[];
+}
+
+/** Where backups are kept, and what a set of changes is called. `secrets`: names that the vault has gained for it. */
+export interface Keeping {
+  readonly state: string;
+  readonly changer: Changer;
+  readonly now: number;
+  readonly secrets?: readonly string[];
 }
 
 /** One backup that is kept. */
@@ -60,11 +70,11 @@ function checkFolder(folder: string): void {
 }
 
 /** Keeps what the files were, then writes all of them. Returns the name of the backup. Throws USAGE when one changed meanwhile; then nothing is written. */
-export function writeChanges(changes: readonly FileChange[], { state, changer, now }: { readonly state: string; readonly changer: Changer; readonly now: number }): string {
+export function writeChanges(changes: readonly FileChange[], { state, changer, now, secrets = [] }: Keeping): string {
   for (const { file, before } of changes) if (readTarget(file) !== before) throw refused(file, 'was changed meanwhile', 'Do it again: nothing was written.');
   const files = changes.map(({ file, before, after }) => ({ file, ...(before !== undefined && { before, mode: statSync(file).mode & 0o777 }), afterHash: hashOf(after) }));
   const name = `${new Date(now).toISOString().replace(/[:.]/g, '-')}-${changer}-${randomBytes(2).toString('hex')}`;
-  writePrivate(path.join(folderOf(state), `${name}.json`), JSON.stringify({ files } satisfies Manifest));
+  writePrivate(path.join(folderOf(state), `${name}.json`), JSON.stringify({ files, secrets } satisfies Manifest));
   const done: FileChange[] = [];
   try {
     for (const change of changes) {
@@ -79,11 +89,11 @@ export function writeChanges(changes: readonly FileChange[], { state, changer, n
   return name;
 }
 
-/** Puts back what the last changes of this command replaced. Throws USAGE when there are none, or when one of the files is not as it was left. */
-export function undoChanges(state: string, changer: Changer): readonly string[] {
+/** Puts back what the last changes of this command replaced; returns the files, and the secrets that are still in the vault. Throws USAGE when there are none, or when one of the files is not as it was left. */
+export function undoChanges(state: string, changer: Changer): { readonly files: readonly string[]; readonly secrets: readonly string[] } {
   const last = listBackups(state).findLast(({ name }) => name.includes(`-${changer}-`));
   if (last === undefined) throw new TollgateError('USAGE', { detail: `There is nothing that ${changer} could undo.`, next: 'Only what it wrote itself from this tollgate.yaml can be undone, once.' });
-  const { files } = JSON.parse(readPrivate(last.file) ?? '{"files": []}') as Manifest;
+  const { files, secrets } = JSON.parse(readPrivate(last.file) ?? '{"files": [], "secrets": []}') as Manifest;
   for (const { file, afterHash } of files) {
     const there = readTarget(file);
     if (there === undefined || hashOf(there) !== afterHash) throw refused(file, 'was changed since, so that undoing would lose that', `What it was stands in ${last.file}; put it back by hand.`);
@@ -93,7 +103,7 @@ export function undoChanges(state: string, changer: Changer): readonly string[] 
     else place(file, before, mode ?? 0o600);
   }
   rmSync(last.file);
-  return files.map(({ file }) => file);
+  return { files: files.map(({ file }) => file), secrets };
 }
 
 /** Backups, the oldest first. They hold what the files held, keys too. */

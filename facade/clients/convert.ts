@@ -84,7 +84,7 @@ function isReference(text: string): boolean {
 
 function isMixed(key: string, value: string): boolean {
   if (!value.includes('${')) return false;
-  const rest = value.replace(/\$\{[^{}]*\}/g, '').replace(SCHEME, '').trim();
+  const rest = value.replace(SCHEME, '').replace(/\$\{[^{}]*\}/g, '').trim();
   return (isSecretName(key) && rest.length >= MIN_SECRET && !PLAIN.test(rest)) || isToken(rest);
 }
 

@@ -29,18 +29,19 @@ export interface Editor {
 export function changeServers(text: string, format: ClientFormat, change: ServerChange): string {
   const bom = text.startsWith('\uFEFF') ? '\uFEFF' : '';
   const editor = format.syntax === 'toml' ? tomlEditor : jsonEditor;
-  const body = text.slice(bom.length);
-  const before = editor.read(body);
+  const before = editor.read(text.slice(bom.length));
   if (before === undefined) throw unclear(`The file of ${format.title} cannot be read as ${format.syntax === 'toml' ? 'TOML' : 'JSON with every key once'}.`);
-  let changed: string | undefined = body;
-  for (const path of change.remove) changed = changed === undefined ? undefined : editor.remove(changed, path);
-  if (change.add !== undefined && changed !== undefined) changed = editor.set(changed, [format.container, change.add.name], change.add.value);
-  if (change.input !== undefined && changed !== undefined) changed = editor.set(changed, ['inputs'], withInput(before['inputs'], change.input));
+  const target = wanted(before, format.container, change);
+  const sets = [[format.container, change.add?.name ?? ''], ['inputs']].map((path) => ({ path, value: valueAt(target, path) })).filter(({ path, value }) => value !== undefined && !isDeepStrictEqual(value, valueAt(before, path)));
+  const removed = change.remove.reduce<string | undefined>((body, path) => (body === undefined ? undefined : editor.remove(body, path)), text.slice(bom.length));
+  const changed = sets.reduce((body, { path, value }) => (body === undefined ? undefined : editor.set(body, path, value)), removed);
   const after = changed === undefined ? undefined : editor.read(changed);
-  if (after === undefined || !isDeepStrictEqual(withoutEmpty(after, format), withoutEmpty(wanted(before, format.container, change), format))) {
-    throw unclear(`The servers in the file of ${format.title} are written in a way that is not changed by a program.`);
-  }
-  return `${bom}${changed}`;
+  if (after !== undefined && isDeepStrictEqual(withoutEmpty(after, format), withoutEmpty(target, format))) return `${bom}${changed}`;
+  throw unclear(`The servers in the file of ${format.title} are written in a way that is not changed by a program.`);
+}
+
+function valueAt(root: Plain, path: readonly string[]): unknown {
+  return path.reduce<unknown>((value, key) => (typeof value === 'object' && value !== null ? (value as Plain)[key] : undefined), root);
 }
 
 function wanted(before: Plain, container: string, { add, remove, input }: ServerChange): Plain {

@@ -1,0 +1,270 @@
+/** Tests `tollgate import` as a user calls it: what it lists, includes, copies, leaves out, keeps secret and takes back. */
+import { chmodSync, readdirSync, statSync, symlinkSync } from 'node:fs';
+import { PassThrough } from 'node:stream';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { EXIT } from '../../facade/cli/io.ts';
+import { CLIENTS } from '../../facade/clients/formats.ts';
+import { loadConfig } from '../../facade/config/load.ts';
+import { openPlaces } from '../../facade/secrets/secrets.ts';
+import { dataOf, start } from '../cli/terminal.ts';
+import { verifies } from '../verifies.ts';
+import { atHome, type Home } from './home.ts';
+import { SAMPLES, VALUES } from './samples.ts';
+
+const ids = CLIENTS.map(({ id }) => id);
+
+interface Data {
+  readonly servers: readonly { readonly name: string; readonly left?: string; readonly dropped: readonly string[] }[];
+  readonly files: readonly string[];
+  readonly secrets: readonly string[];
+  readonly wanted: readonly string[];
+  readonly written: boolean;
+}
+
+const config = (home: Home) => loadConfig(home.project.file, { env: home.env, home: home.project.home });
+const vault = (home: Home, name: string) => openPlaces({ state: config(home).state, env: {} }).vault.get(name);
+
+function expectNoValue(text: string): void {
+  for (const value of VALUES) expect(text).not.toContain(value);
+}
+
+describe('tollgate import', () => {
+  it('alone lists what is there, and changes nothing', async () => {
+    await atHome(ids, async (home) => {
+      const before = home.snapshot();
+      const { code, out, err } = await home.run(['import']);
+      expect(code).toBe(EXIT.ok);
+      for (const id of ids) for (const name of SAMPLES[id].servers) expect(out).toContain(name);
+      expect(out).toContain('BRAVE_API_KEY');
+      expect(err).toContain('Nothing was changed');
+      expectNoValue(out + err);
+      const data = dataOf<readonly { client: string; servers: readonly { name: string }[] }[]>((await home.run(['import', '--json'])).out);
+      expect(new Set(data.map(({ client }) => client))).toEqual(new Set(ids));
+      expect(home.snapshot()).toEqual(before);
+      expect(home.state()).toBe('');
+    });
+  });
+
+  it('says so where there is nothing, and knows its clients', async () => {
+    await atHome([], async (home) => {
+      expect((await home.run(['import'])).err).toContain('No file of a known client was found');
+      expect(await home.run(['import', '--from', 'curser'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('"cursor"') as string });
+      expect(await home.run(['import', 'none.json'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('there is no such file') as string });
+      expect(await home.run(['import', '--undo'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('nothing that import could undo') as string });
+    });
+  });
+
+  it('includes files: their servers stay in them, and a profile reaches each', async () => {
+    await atHome(['cursor', 'codex', 'zed'], async (home) => {
+      const before = home.snapshot();
+      const { code, err } = await home.run(['import', '--all', '--yes']);
+      expect(code).toBe(EXIT.ok);
+      expect(err).toContain('tollgate approve linear');
+      expect(home.read('project/tollgate.yaml')).toMatch(/^# mine\nversion: 1\n\nlimits: \{servers: 40\} # enough\n\ninclude:\n {2}- ~\/\.cursor\/mcp\.json\n/);
+      const { servers, profiles } = config(home);
+      expect([...servers.keys()]).toEqual(['linear', 'postgres-zed', 'older', 'extension', 'context7', 'figma']);
+      expect(profiles.get('default')?.servers).toEqual(['linear', 'postgres-zed', 'older', 'context7', 'figma']);
+      expect(servers.get('figma')).toMatchObject({ transport: 'http', headers: { Authorization: 'Bearer figd-in-environment' } });
+      expect({ ...home.snapshot(), 'project/tollgate.yaml': '' }).toEqual({ ...before, 'project/tollgate.yaml': '' });
+      expectNoValue(err);
+      expect((await home.run(['import', '--all', '--yes'])).err).toContain('There is nothing to write');
+      expect(await home.run(['import', '--undo'])).toMatchObject({ code: EXIT.ok, err: 'As before: tollgate.yaml.\n' });
+      expect(home.snapshot()).toEqual(before);
+    });
+  });
+
+  it('copies: a file each, keys in the vault, trust dropped, names made legal', async () => {
+    await atHome(ids, async (home) => {
+      const before = home.snapshot();
+      const { code, out, err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes', '--json']);
+      const data = dataOf<Data>(out);
+      expect([code, data.written]).toEqual([EXIT.ok, true]);
+      expect(readdirSync(home.file('project/servers')).sort()).toEqual(['brave-search', 'context7', 'db', 'events', 'figma', 'filesystem', 'github', 'http', 'linear', 'local', 'oc', 'older', 'playwright', 'postgres', 'postgres-zed', 'remote', 'sentry'].map((name) => `${name}.yaml`).sort());
+      expect(data.servers.find(({ name }) => name === 'http')?.dropped).toEqual(['trust']);
+      expect(data.wanted).toEqual(['postgres.pg-url']);
+      const written = readdirSync(home.file('project/servers')).map((name) => home.read(`project/servers/${name}`)).join('\n');
+      expectNoValue(written + out + err + home.state());
+      expect(home.read('project/servers/github.yaml')).toContain('Authorization: Bearer ${secret:github.Authorization}');
+      expect(await vault(home, 'github.Authorization')).toBe(VALUES[0]);
+      expect(await vault(home, 'db.DATABASE_URL')).toBe(`postgres://me:${VALUES[4]}@localhost/app`);
+      expect(config(home).servers.get('playwright')?.sandbox?.network.allowedDomains).toEqual(['example.org']);
+      expect(config(home).servers.get('events')?.transport).toBe('sse');
+      // Where the files of the clients are, nothing has changed.
+      for (const id of ids) expect(home.snapshot()[SAMPLES[id].file]).toBe(before[SAMPLES[id].file]);
+      expect(statSync(home.file('project/servers/github.yaml')).mode & 0o777).toBe(0o600);
+      await home.run(['import', '--undo']);
+      expect(home.snapshot()).toEqual(before);
+    });
+  });
+
+  it('reads keys from variables instead, where that is asked for', async () => {
+    await atHome(['cursor'], async (home) => {
+      const { err } = await home.run(['import', '--from', 'cursor', '--copy', '--secrets', 'env', '--yes']);
+      expect(err).toContain('Set these variables where Tollgate runs: Authorization.');
+      expect(home.read('project/tollgate.yaml')).toContain('secrets:\n  linear.Authorization:\n    env: Authorization\n');
+      expect([...config(home).secretSources]).toEqual([['linear.Authorization', { from: 'env', variable: 'Authorization' }]]);
+      expect(home.exists('.local/state/tollgate') && home.state().includes('vault')).toBe(false);
+    });
+  });
+
+  it('imports some, and the first definition of a name stands', async () => {
+    await atHome(['vscode', 'windsurf'], async (home) => {
+      home.write('project/.mcp.json', '{"mcpServers": {"db": {"command": "first"}, "My DB!": {"command": "other"}}}');
+      const only = dataOf<Data>((await home.run(['import', '--all', '--copy', '--only', 'My DB!,postgres', '--secrets', 'vault', '--dry-run', '--json'])).out);
+      expect(only.servers.map(({ name, left }) => [name, left])).toEqual([['my-db', undefined], ['postgres', undefined]]);
+      const { err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
+      expect(err).toContain('called "My DB!" there');
+      expect(err).toMatch(/- db: .*\n {4}left out: another file has a server of this name/);
+      expect(config(home).servers.get('db')?.command).toBe('first');
+      const again = dataOf<Data>((await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--dry-run', '--json'])).out);
+      expect(again.servers.every(({ left }) => left?.includes('there is a server') === true)).toBe(true);
+    });
+  });
+
+  it('a server that was included becomes a copy where it stands', async () => {
+    await atHome(['cursor'], async (home) => {
+      await home.run(['import', '--all', '--yes']);
+      await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
+      expect(home.exists('project/servers')).toBe(false);
+      const { servers, warnings } = config(home);
+      expect(servers.get('linear')).toMatchObject({ source: 'tollgate.yaml', headers: { Authorization: 'Bearer ${secret:linear.Authorization}' } });
+      expect(warnings).toEqual([]);
+    });
+  });
+});
+
+describe('what is not copied' + verifies('HA-01'), () => {
+  it.each([
+    ['a key in an argument', { command: 'x', args: ['--api-key', 'abcdef12345'] }, 'an argument looks like a secret'],
+    ['a key in an argument of one word', { command: 'x', args: ['--token=abcdef12345'] }, 'an argument looks like a secret'],
+    ['a token that is known by its shape', { command: 'x', args: ['ghp_abcdefghijklmnop'] }, 'an argument looks like a secret'],
+    ['an address with a password in an argument', { command: 'x', args: ['postgres://me:pw@h/db'] }, 'an argument looks like a secret'],
+    ['a key in an address', { url: 'https://x.example/mcp?api_key=abcdef123' }, 'its address holds'],
+    ['a key in the path of an address', { url: 'https://x.example/s/abcdef1234567890abcdef1234567890' }, 'its address holds'],
+    ['a password in an address', { url: 'https://me:pw@x.example/mcp' }, 'user or password'],
+    ['a secret of Tollgate', { command: 'x', env: { A: '${secret:github.token}' } }, 'names a secret of Tollgate'],
+    ['a value that is half a variable', { command: 'x', env: { API_TOKEN: 'abcdefgh${B}' } }, 'mixes variables'],
+    ['a variable that is not set', { command: '${NOT_SET_ANYWHERE}' }, 'NOT_SET_ANYWHERE is not set'],
+    ['a variable that loads code', { command: 'x', env: { NODE_OPTIONS: '--require ./evil.js' } }, 'NODE_OPTIONS'],
+    ['an input in an argument', { command: 'x', args: ['${input:a}'] }, 'input'],
+    ['a whole command line', { command: 'x --y z' }, 'a whole command line'],
+    ['a domain that is every domain', { command: 'x', sandboxEnabled: true, sandbox: { network: { allowedDomains: ['*'] } } }, 'allowedDomains'],
+    ['an envFile that is not there', { command: 'x', envFile: 'no.env' }, 'its envFile gives nothing'],
+    ['a server that is switched off', { command: 'x', disabled: true }, 'the file disables it'],
+  ])('%s', async (_name, server, why) => {
+    await atHome([], async (home) => {
+      home.write('project/.mcp.json', JSON.stringify({ mcpServers: { bad: server, good: { command: 'x' } } }));
+      const { servers } = dataOf<Data>((await home.run(['import', '.mcp.json', '--copy', '--secrets', 'vault', '--yes', '--json'])).out);
+      expect(servers.map(({ name, left }) => [name, left === undefined])).toEqual([['bad', false], ['good', true]]);
+      expect(servers[0]?.left).toContain(why);
+      expect(readdirSync(home.file('project/servers'))).toEqual(['good.yaml']);
+    });
+  });
+
+  it('plain values stay where they can be read; those of an envFile are all secrets', async () => {
+    await atHome([], async (home) => {
+      home.write('project/keys.env', 'A_LEVEL=debug-it\nTOKEN="from-the-file"\n');
+      home.write('project/.mcp.json', JSON.stringify({ mcpServers: { a: { command: 'x', args: ['$$', '--mode', 'fast'], cwd: '${workspaceFolder}', envFile: '${workspaceFolder}/keys.env', env: { LOG_LEVEL: 'debug', PORT: 8080, HOST: 'https://x.example', SHORT: 'ab', NAME: 'something else' } } } }));
+      await home.run(['import', '.mcp.json', '--copy', '--secrets', 'vault', '--yes']);
+      expect(config(home).servers.get('a')).toMatchObject({
+        args: ['$$', '--mode', 'fast'], cwd: home.project.folder,
+        env: { A_LEVEL: '${secret:a.A_LEVEL}', TOKEN: '${secret:a.TOKEN}', LOG_LEVEL: 'debug', PORT: '8080', HOST: 'https://x.example', SHORT: 'ab', NAME: '${secret:a.NAME}' },
+      });
+      expect(await vault(home, 'a.TOKEN')).toBe('from-the-file');
+    });
+  });
+});
+
+describe('consent', () => {
+  it('is asked for on a terminal, and given by y alone', async () => {
+    await atHome(['cursor'], async (home) => {
+      const before = home.snapshot();
+      const answer = async (words: readonly string[], replies: readonly string[]) => {
+        const stdin = Object.assign(new PassThrough(), { isTTY: true });
+        const running = start(home.project, words, { env: home.env, stdin });
+        for (const reply of replies) {
+          await expect.poll(() => running.said.err.split('[y/N] ').length, { interval: 5 }).toBeGreaterThan(replies.indexOf(reply) + 1);
+          stdin.write(`${reply}\n`);
+        }
+        return running.ended;
+      };
+      expect((await answer(['import', '--all'], ['n'])).code).toBe(EXIT.ok);
+      expect(home.snapshot()).toEqual(before);
+      const { err } = await answer(['import', '--all', '--copy'], ['y', 'yes']);
+      expect(err).toContain('Move the keys in these files into the vault?');
+      expect(err).toContain('Write this?');
+      expect(await vault(home, 'linear.Authorization')).toBe(VALUES[3]);
+    });
+  });
+
+  it('without a terminal needs --yes, and --secrets for values', async () => {
+    await atHome(['cursor'], async (home) => {
+      const before = home.snapshot();
+      expect(await home.run(['import', '--all'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('say --yes') as string });
+      expect(await home.run(['import', '--all', '--copy', '--yes'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('--secrets vault') as string });
+      expect(await home.run(['import', '--all', '--yes', '--secrets', 'env'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('goes with --copy') as string });
+      expect((await home.run(['import', '--all', '--copy', '--dry-run'])).code).toBe(EXIT.ok);
+      expect(home.snapshot()).toEqual(before);
+    });
+  });
+
+  it('a secret that the vault has otherwise is not replaced, and nothing is written', async () => {
+    await atHome(['cursor'], async (home) => {
+      await openPlaces({ state: config(home).state, env: {} }).vault.set('linear.Authorization', 'another-value');
+      const before = home.snapshot();
+      expect(await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('another value under linear.Authorization') as string });
+      expect([home.snapshot(), await vault(home, 'linear.Authorization')]).toEqual([before, 'another-value']);
+    });
+  });
+
+  it('undo is refused when a file was changed since', async () => {
+    await atHome(['cursor'], async (home) => {
+      await home.run(['import', '--all', '--yes']);
+      home.write('project/tollgate.yaml', `${home.read('project/tollgate.yaml')}# more\n`);
+      const before = home.snapshot();
+      expect(await home.run(['import', '--undo'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('was changed since') as string });
+      expect(home.snapshot()).toEqual(before);
+    });
+  });
+
+  it('a tollgate.yaml that is a link or that everybody may write is not written', async () => {
+    await atHome(['cursor'], async (home) => {
+      chmodSync(home.project.file, 0o666);
+      expect((await home.run(['import', '--all', '--yes'])).err).toContain('can be written by everybody');
+      chmodSync(home.project.file, 0o600);
+      symlinkSync(home.project.file, home.file('project/other.yaml'));
+      expect((await home.run(['import', '--all', '--yes', '--config', 'other.yaml'])).err).toContain('is a link');
+    });
+  });
+});
+
+it('no value of any file reaches a screen, the state or the copies', async () => {
+  const secret = fc.stringMatching(/^[A-Za-z0-9+/=_.:-]{12,40}$/).map((text) => `Zq${text}7x`);
+  await fc.assert(fc.asyncProperty(secret, secret, secret, fc.constantFrom('env', 'headers', 'args', 'url'), async (one, two, three, place) => {
+    await atHome([], async (home) => {
+      const servers = {
+        env: { command: 'x', env: { A: one, B_TOKEN: two, 'C-D': three } },
+        headers: { url: 'https://x.example/mcp', headers: { Authorization: `Bearer ${one}`, 'X-Key': two, Cookie: three } },
+        args: { command: 'x', args: [`--password=${one}`, '--secret', two, three] },
+        url: { url: `https://x.example/mcp?token=${encodeURIComponent(one)}` },
+      };
+      home.write('project/.mcp.json', JSON.stringify({ mcpServers: { a: servers[place] } }));
+      const answers = [];
+      for (const words of [['import'], ['import', '--json'], ['import', '--all', '--yes'], ['import', '--undo'], ['import', '--all', '--copy', '--secrets', 'vault', '--yes'], ['export', '--client', 'claude-code', '--replace', '--yes', '--secrets', 'vault'], ['export', '--undo', '--json'], ['import', '--all', '--copy', '--secrets', 'env', '--dry-run', '--json']]) answers.push(await home.run(words));
+      const files = Object.keys(home.snapshot()).filter((name) => name !== 'project/.mcp.json').map((name) => home.read(name));
+      const seen = [...answers.flatMap(({ out, err }) => [out, err]), ...files, home.state()].join('\n');
+      for (const value of [one, two, three]) expect(seen).not.toContain(value);
+    });
+  }), { numRuns: 12 });
+});
+
+it('names from outside are escaped wherever they are printed', async () => {
+  await atHome([], async (home) => {
+    home.write('project/.mcp.json', JSON.stringify({ mcpServers: { 'a\u001b[31m\u202eb': { command: 'x\u001b]0;y\u0007', env: { 'K\u0007': 'v' }, alwaysAllow: [] } } }));
+    for (const words of [['import'], ['import', '--all', '--yes'], ['import', '--all', '--copy', '--secrets', 'vault', '--dry-run'], ['export', '--client', 'claude-code', '--dry-run'], ['export', '--client', 'claude-code', '--replace', '--dry-run']]) {
+      const { out, err } = await home.run(words);
+      expect(/[\u0000-\u0008\u000b-\u001f\u007f\u202e]/.test(out + err), words.join(' ')).toBe(false);
+    }
+  });
+});
