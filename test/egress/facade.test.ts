@@ -39,6 +39,7 @@ expose: {tools: [web.*]}
 profiles: {default: {servers: [web]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
 `);
+    await project.approve();
     child = new Child(project, ['run']);
     await child.hello();
     const { result } = await child.ask('tools/list');

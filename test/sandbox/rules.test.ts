@@ -289,7 +289,7 @@ describe('what cannot be held', () => {
   it('is not told of commands and servers that nobody may use', async () => {
     const closed = await start(`${LOOSE}
   - {id: none, outcome: deny, when: {verbs: [execute]}}
-  - {id: reads, outcome: allow, when: {verbs: [read]}}`, { more: servers('{}').replace('approved: true', 'approved: false'), files: { 'server/index.mjs': SERVER } });
+  - {id: reads, outcome: allow, when: {verbs: [read]}}`, { more: servers('{}').replace(/^profiles:[^]*/m, ''), files: { 'server/index.mjs': SERVER } });
     expect(notes(closed)).toEqual([]);
     expect(notes(await start(`${LOOSE}${ALL}`, { more: 'expose: {primitives: {read: workspace}}' }))).toEqual([]);
   });
