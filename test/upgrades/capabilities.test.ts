@@ -1,0 +1,63 @@
+import { describe, expect, it } from 'vitest';
+import { CAPABILITIES, isNamed, isUsed, type Capability } from '../../catalogs/capabilities.ts';
+import { commandFact } from '../../facade/shell.ts';
+import { verifies } from '../verifies.ts';
+
+function capability(name: string): Capability {
+  return CAPABILITIES.get(name) as Capability;
+}
+
+function named(tool: string): readonly string[] {
+  return [...CAPABILITIES.values()].filter((one) => isNamed(one, tool)).map(({ name }) => name);
+}
+
+function used(tool: string, args: Readonly<Record<string, unknown>>, paths: readonly string[] = []): readonly string[] {
+  const command = typeof args['command'] === 'string' ? { command: commandFact(args['command']) } : {};
+  return [...CAPABILITIES.values()].filter((one) => isUsed(one, { tool, args, paths, ...command })).map(({ name }) => name);
+}
+
+describe('capabilities as data' + verifies('CY-08'), () => {
+  it('each says in words what it allows, what it risks, and has a budget', () => {
+    expect([...CAPABILITIES.keys()]).toEqual(['pdf', 'excel', 'in_memory_execution', 'remote_control', 'desktop']);
+    for (const { title, allows, risk, budget } of CAPABILITIES.values()) {
+      for (const text of [title, allows, risk]) expect(text.length).toBeGreaterThan(5);
+      expect(budget.calls).toBeGreaterThan(0);
+      expect(budget.bytes).toBeGreaterThan(0);
+    }
+  });
+
+  it.each([
+    ['write_pdf', ['pdf']], ['readPDFFile', ['pdf']], ['browser_pdf_save', ['pdf']], ['update-excel-range', ['excel']], ['getWorkbook', ['excel']], ['puppeteer_evaluate', ['in_memory_execution']], ['browser_run_code_unsafe', ['in_memory_execution']],
+    ['execute_python', ['in_memory_execution']], ['start_remote_control', ['remote_control']], ['vnc-connect', ['remote_control']],
+    ['read_file', []], ['git_remote', []], ['n8n_evaluations', []], ['excellent_tool', []], ['run_code_analyzer', []], ['run-code', ['in_memory_execution']], ['list_remote_devices', []], ['updfile', []],
+  ])('the name %s: %j', (tool, expected) => {
+    expect(named(tool)).toEqual(expected);
+  });
+
+  it.each<[string, Record<string, unknown>, string[]]>([
+    ['read_file', { path: 'docs/report.pdf' }, ['pdf']], ['read_file', { path: 'REPORT.PDF ' }, ['pdf']], ['read_file', { path: 'report.pdf.' }, ['pdf']], ['read_file', { path: 'https://a.example/x.pdf?download=1', isUrl: true }, ['pdf']], ['read_file', { path: 'x%2Epdf' }, ['pdf']],
+    ['read_multiple_files', { paths: ['a.txt', 'b.xlsx'] }, ['excel']], ['edit_block', { file_path: 'table.xlsm' }, ['excel']], ['write_file', { path: 'a.xls', content: '[]' }, ['excel']], ['start_search', { path: '.', filePattern: '*.{txt,xlsx}' }, ['excel']], ['start_search', { path: '.', filePattern: '*.xlsx|*.md' }, ['excel']],
+    ['convert', { options: { inputs: [{ sourcePdfPath: '/a/b.pdf' }] } }, ['pdf']], ['convert', { request: { file: 'a.pdf' } }, ['pdf']],
+    ['read_file', { path: 'report.txt' }, []], ['send_message', { text: 'see report.pdf' }, []], ['move_file', { source: 'a.pdf', destination: 'b.pdf' }, []], ['list_directory', { path: 'x.pdf' }, []], ['read_file', { path: 'pdf' }, []], ['read_file', { path: 'a.pdf.txt' }, []],
+  ])('arguments of %s %j: %j', (tool, args, expected) => {
+    expect(used(tool, args)).toEqual(expected);
+  });
+
+  it('a link is what it leads to', () => {
+    expect(used('read_file', { path: 'notes' }, ['secret/report.pdf'])).toEqual(['pdf']);
+  });
+
+  it.each<[string, string[]]>([
+    ['node:local', ['in_memory_execution']], ['python3 -i', ['in_memory_execution']], ['python3', ['in_memory_execution']], ['/usr/bin/python3.11 -c "print(1)"', ['in_memory_execution']], ['node -e "1"', ['in_memory_execution']], ['cat x | python3 -', ['in_memory_execution']],
+    ['cd a && sudo env A=1 node --eval=1', ['in_memory_execution']], ['timeout 5 python3 -q', ['in_memory_execution']], ['bash -c "python3 -c 1"', ['in_memory_execution']], ['$(echo python3) -c 1', ['in_memory_execution']], ['npx tsx -e 1; node repl', ['in_memory_execution']], ['deno repl', ['in_memory_execution']], ['python3 <<EOF\nprint(1)\nEOF', ['in_memory_execution']],
+    ['ssh -N -R 22:localhost:22 a.example', ['remote_control']], ['npx @wonderwhy-er/desktop-commander remote', ['remote_control']], ['x11vnc -forever', ['remote_control']], ['nohup ngrok http 80', ['remote_control']],
+    ['python3 build.py', []], ['node dist/main.js --eval', []], ['python3 -m pytest', []], ['node --version', []], ['echo python3 -c', []], ['grep -r node .', []], ['ls -la', []], ['ssh a.example uptime', []],
+  ])('the command %j: %j', (command, expected) => {
+    expect(used('start_process', { command })).toEqual(expected);
+  });
+
+  it('only host profiles have what is of the host', () => {
+    expect(capability('desktop')).toMatchObject({ host: true, names: [], files: [] });
+    expect(used('click', { x: 1 })).toEqual([]);
+  });
+});
