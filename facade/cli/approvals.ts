@@ -34,6 +34,7 @@ export async function runApprovalShow(options: ApprovalOptions & { readonly id: 
   return within(options, io, async ({ store, redactor, now }) => {
     const { item } = await findOne(store, options.id, now);
     io.stdout(options.json === true ? json(approvalData(item, redactor)) : approvalText(item, { redactor, now, isWhole: options.all === true }));
+    if (options.json !== true && item.state === 'pending') io.stderr(`Decide: tollgate approvals approve ${item.id}, or: tollgate approvals deny ${item.id}\n`);
     return EXIT.ok;
   });
 }

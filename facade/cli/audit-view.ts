@@ -20,10 +20,12 @@ function rules(found: Found): string {
   return Array.isArray(reasons) ? reasons.map((reason: { id?: unknown }) => String(reason.id ?? '')).join(' ') : '';
 }
 
-/** What happened to a server; where it wanted to go in vain, and how often. */
+/** What people decided; what happened to a server; where it wanted to go in vain, and how often. */
 function happened(found: Found): string {
   const [reason, host, count] = [field(found, 'reason'), field(found, 'host'), field(found, 'count')];
-  if (field(found, 'type') === 'server' && field(found, 'event') !== 'egress-blocked') return field(found, 'event');
+  const type = field(found, 'type');
+  if (type === 'approval' || type === 'grant') return `${type} ${field(found, 'event')}${field(found, 'by') === '' ? '' : ` by ${field(found, 'by')}`}`;
+  if (type === 'server' && field(found, 'event') !== 'egress-blocked') return field(found, 'event');
   if (field(found, 'event') !== 'egress-blocked') return '';
   return `${reason}${host === '' ? '' : ` ${host}:${field(found, 'port')}`}${count === '1' ? '' : ` (${count} times)`}`;
 }
