@@ -19,17 +19,25 @@ const ID = /^grant_[0-9a-f]{32}$/;
 /** The grants of a state folder. Methods throw STATE_FAILED. */
 export class Grants {
   readonly #parts: GrantParts;
+  /** What was read, as long as nothing has changed. */
+  readonly #known = new Map<string, readonly Grant[]>();
+  #stamp = '';
 
   constructor(parts: GrantParts) {
     this.#parts = parts;
   }
 
-  /** Those of one origin that count now: one read, at each list and call, so that a revocation counts from the next call on. */
+  /** Those of one origin that count now: asked at each list and call, so that a revocation counts from the next call on. */
   async of(origin: string): Promise<readonly Grant[]> {
-    const now = this.#parts.now();
-    const found = await this.#parts.state.list(SPACE, `${origin} `);
-    if (found.size === 0) return NONE;
-    return [...found.values()].map(parse).filter((grant) => grant.origin === origin && isInForce(grant, now));
+    const { state, now } = this.#parts;
+    const stamp = await state.stamp();
+    if (stamp !== this.#stamp || this.#known.size > MAX_KNOWN) this.#known.clear();
+    this.#stamp = stamp;
+    const known = this.#known.get(origin) ?? [...(await state.list(SPACE, `${origin} `)).values()].map(parse).filter((grant) => grant.origin === origin);
+    // Another read may have seen a later state meanwhile.
+    if (stamp === this.#stamp) this.#known.set(origin, known);
+    const time = now();
+    return known.every((grant) => isInForce(grant, time)) ? known : known.filter((grant) => isInForce(grant, time));
   }
 
   /** All that count now, the newest first. What has expired is removed, and recorded. */
@@ -78,7 +86,8 @@ export class Grants {
   }
 }
 
-const NONE: readonly Grant[] = [];
+/** Origins that are remembered: names from outside. */
+const MAX_KNOWN = 1000;
 
 /** Neither origins nor profiles hold a blank. */
 function keyOf({ origin, profile, id }: Grant): string {

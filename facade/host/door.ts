@@ -4,7 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import { members, parseDoc } from '../../adapters/rpc/json.ts';
 import { asTollgateError, ERRORS, TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
 import type { ListenConfig } from '../config/config.ts';
-import { answer, letGo, STATUS } from '../wire/answer.ts';
+import { answerWith, letGo, STATUS } from '../wire/answer.ts';
 import { readBody } from '../wire/body.ts';
 import type { Visit } from '../wire/mcp.ts';
 import { createOperations, Refused, type HostParts } from './host.ts';
@@ -41,12 +41,12 @@ export function openHostDoor(parts: HostParts, { listen, now, onFault }: { reado
         judge(operation, asked);
         const text = await operations[operation.id]?.({ principal, asked, ...(argsText !== undefined && { argsText }) });
         if (text === undefined) throw new TollgateError('INTERNAL', { cause: new Error(`operation ${operation.id} is described, not made`) });
-        answer(response, text, HEADERS, operation.status);
+        answerWith(response, { status: operation.status, body: text, headers: HEADERS });
       } catch (thrown) {
         const refused = thrown instanceof Refused ? thrown : inform(thrown, onFault);
         const { code = 'INTERNAL', next = ERRORS.INTERNAL.next, status, allow } = refused.refusal;
         const known = code as ErrorCode;
-        answer(response, JSON.stringify({ error: { code, message: refused.message, next } }), { ...HEADERS, ...(allow !== undefined && { allow }) }, status ?? STATUSES[known] ?? STATUS[known] ?? 400);
+        answerWith(response, { status: status ?? STATUSES[known] ?? STATUS[known] ?? 400, body: JSON.stringify({ error: { code, message: refused.message, next } }), headers: { ...HEADERS, ...(allow !== undefined && { allow }) } });
         letGo(request);
       }
     },

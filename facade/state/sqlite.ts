@@ -37,12 +37,22 @@ export function openState(folder: string, now = Date.now()): State {
   return { ...createLedger(database), ...createValues(database), close: () => database.close() };
 }
 
-function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' | 'take' | 'swap' | 'list'> {
+function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' | 'take' | 'swap' | 'list' | 'stamp'> {
+  // SQLite tells what other connections have committed (PRAGMA data_version); what this one does is counted.
+  const version = database.first<{ data_version: number }>('PRAGMA data_version');
+  let own = 0;
+  const writing = (sql: string): ReturnType<Database['run']> => {
+    const run = database.run(sql);
+    return (...values) => {
+      own += 1;
+      return run(...values);
+    };
+  };
   const get = database.first<{ value: string }>('SELECT value FROM value WHERE space = ? AND key = ?');
-  const put = database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value');
-  const remove = database.run('DELETE FROM value WHERE space = ? AND key = ?');
-  const insert = database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING');
-  const replace = database.run('UPDATE value SET value = ? WHERE space = ? AND key = ? AND value = ?');
+  const put = writing('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value');
+  const remove = writing('DELETE FROM value WHERE space = ? AND key = ?');
+  const insert = writing('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING');
+  const replace = writing('UPDATE value SET value = ? WHERE space = ? AND key = ? AND value = ?');
   const list = database.all<{ key: string; value: string }>('SELECT key, value FROM value WHERE space = ? AND key >= ? AND key < ? ORDER BY key');
   return {
     get: (space, key) => get(space, key)?.value,
@@ -56,6 +66,7 @@ function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' 
         return found;
       }),
     swap: (space, key, { from, to }) => (from === undefined ? insert(space, key, to) : replace(to, space, key, from)) === 1,
+    stamp: () => `${version()?.data_version}.${own}`,
     list: (space, prefix = '') => new Map(list(space, prefix, `${prefix}${LAST}`).map((row) => [row.key, row.value])),
   };
 }

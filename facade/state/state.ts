@@ -69,5 +69,7 @@ export interface State {
   swap(space: string, key: string, change: { readonly from?: string; readonly to: string }): Awaitable<boolean>;
   /** All of a space whose keys begin with `prefix` (default: all), by key. */
   list(space: string, prefix?: string): Awaitable<ReadonlyMap<string, string>>;
+  /** Two that are equal: no value was changed in between, by anybody. Much cheaper than a read; others than values may change it. */
+  stamp(): Awaitable<string>;
   close(): Awaitable<void>;
 }

@@ -34,7 +34,12 @@ export interface RefusalOptions {
 }
 
 /** Answers a body. */
-export function answer(response: ServerResponse, body: string, headers: OutgoingHttpHeaders, status = 200): void {
+export function answer(response: ServerResponse, body: string, headers: OutgoingHttpHeaders): void {
+  answerWith(response, { status: 200, body, headers });
+}
+
+/** Answers a body with a status of one's own. */
+export function answerWith(response: ServerResponse, { status, body, headers }: { readonly status: number; readonly body: string; readonly headers: OutgoingHttpHeaders }): void {
   if (response.destroyed || response.writableEnded) return;
   response.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(body) });
   response.end(body);

@@ -185,6 +185,27 @@ describe('the store', () => {
     await other.close();
   });
 
+  it('is asked anew as soon as anything has changed, here or elsewhere, and not before', async () => {
+    let reads = 0;
+    const counted = new Grants({ state: { ...state, list: (space, prefix) => { reads += 1; return state.list(space, prefix); } }, now: () => clock, append: () => undefined });
+    const { id } = await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'once', expiresAt: NOW + 5 }, 'o');
+    for (let count = 0; count < 3; count += 1) expect(await counted.of(PAGE)).toHaveLength(1);
+    expect(reads).toBe(1);
+    const other = openState(folder);
+    await new Grants({ state: other, now: () => clock, append: () => undefined }).add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'deny' }, 'o');
+    expect(await counted.of(PAGE)).toHaveLength(2);
+    await other.close();
+    await grants.revoke(id, 'o');
+    expect(await counted.of(PAGE)).toHaveLength(1);
+    expect(reads).toBe(3);
+    // Time alone needs no read.
+    const late = await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'once', expiresAt: NOW + 5 }, 'o');
+    expect((await counted.of(PAGE)).map((each) => each.id)).toContain(late.id);
+    clock = NOW + 5;
+    expect((await counted.of(PAGE)).map((each) => each.id)).not.toContain(late.id);
+    expect(reads).toBe(4);
+  });
+
   it('attack, a path in an id: only an id is looked up', async () => {
     await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'always' }, 'o');
     for (const id of ['', '../grant_1', '%', 'grant_%', `${PAGE} p`, 'grant_' + '0'.repeat(32)]) await expect(grants.revoke(id, 'o')).rejects.toMatchObject({ code: 'USAGE' });
