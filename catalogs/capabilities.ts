@@ -53,7 +53,7 @@ function load(): ReadonlyMap<string, Capability> {
 
 /** Whether the tool belongs to it by its name alone. */
 export function isNamed({ names }: Capability, tool: string): boolean {
-  const words = wordsOf(tool);
+  const words = [...wordsOf(tool), '$'];
   return names.some((run) => words.some((_, at) => run.every((word, index) => words[at + index] === word)));
 }
 
