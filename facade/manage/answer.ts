@@ -42,7 +42,7 @@ export async function consentWord(server: string, consents: Pick<Consents, 'stat
 
 async function list({ consentOf }: ManagementParts, identity: Identity): Promise<Spoken> {
   const servers = identity.servers();
-  const lines = await Promise.all(servers.map(async (server) => `${server.name}: ${stateOf(server)}, consent ${await consentOf(server.name)}, ${server.tools.length} tools that you can see`));
+  const lines = await Promise.all(servers.map(async (server) => `${server.name}: ${stateOf(server)}, consent ${await consentOf(server.name)}, tools that you can see: ${server.tools.length}`));
   return { text: lines.join('\n'), hits: servers.length };
 }
 

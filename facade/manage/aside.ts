@@ -15,7 +15,7 @@ export class Aside implements StandingSource {
     const names = new Set(this.#of.get(session.principal));
     if (aside) names.add(server);
     else names.delete(server);
-    const own = { ...session.principal };
+    const own = Object.freeze({ ...session.principal });
     this.#of.set(own, names);
     session.principal = own;
   }

@@ -57,8 +57,8 @@ describe('looking at servers' + verifies('HA-20'), () => {
     const count = (await names(facade, session)).filter((name) => name.startsWith('stories_')).length;
     const lines = (await ask(facade, session, 'list_mcp_servers')).split('\n');
     expect(lines).toEqual([
-      `stories: healthy, consent approved, ${count} tools that you can see`, expect.stringMatching(/^waiting: \w+, consent pending, 0 tools/) as string,
-      'tollgate: healthy, consent not needed, 3 tools that you can see', 'workspace: idle, consent not needed, 1 tools that you can see',
+      `stories: healthy, consent approved, tools that you can see: ${count}`, expect.stringMatching(/^waiting: \w+, consent pending, tools that you can see: 0$/) as string,
+      'tollgate: healthy, consent not needed, tools that you can see: 3', 'workspace: idle, consent not needed, tools that you can see: 1',
     ]);
   });
 
