@@ -7,7 +7,7 @@ import { planExport, type ExportPlan } from '../clients/export.ts';
 import { clientOf, CLIENTS, type ClientFormat } from '../clients/formats.ts';
 import { findFiles, type FoundFile } from '../clients/found.ts';
 import { TOKEN_VARIABLE, type Way } from '../clients/own-entry.ts';
-import { clientPlaces, shownPath, type ClientRoots } from '../clients/places.ts';
+import { clientPlaces, isDefaultPlace, shownPath, type ClientRoots } from '../clients/places.ts';
 import { showEntry } from '../clients/show.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean } from '../config/problems.ts';
@@ -62,8 +62,7 @@ function readClient(id: string | undefined): ClientFormat {
 function targetOf({ file, user }: ExportOptions, client: ClientFormat, { roots, io }: { readonly roots: ClientRoots; readonly io: Io }): string {
   if (file !== undefined) return path.resolve(io.cwd, file);
   const places = clientPlaces(roots).filter((place) => place.client.id === client.id);
-  const wanted = client.places[0]?.[0] === 'project' && user !== true;
-  const place = places.find(({ ofProject }) => ofProject === wanted) ?? places[0];
+  const place = places.find((one) => isDefaultPlace(one) && user !== true) ?? places.find(({ ofProject }) => !ofProject);
   return place?.file ?? '';
 }
 

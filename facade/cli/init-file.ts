@@ -29,7 +29,7 @@ export function projectFile(schema: string, found: readonly FoundFile[]): string
     names.length === 0 ? EXAMPLE_SERVER : profiles(names),
     '\npolicies:\n  - policies/rules.yaml\n',
     '\nexpose:\n  primitives: workspace\n',
-    `  # tools: [${(names.length === 0 ? [EXAMPLE] : names).map((name) => `${name}.*`).join(', ')}]\n`,
+    names.length === 0 ? `  # tools: [${EXAMPLE}.*]\n` : '',
     '\n# budgets:\n#   - {id: calls-per-run, scope: run, calls: 200}\n',
   ].join('');
 }
@@ -44,8 +44,7 @@ function includes(included: readonly FoundFile[]): string {
 function profiles(names: readonly string[]): string {
   if (names.length === 0) return '';
   return [
-    '\n# A server starts when it is approved (tollgate approve NAME), in a sandbox (docs/sandbox.md), without network unless it lists domains.\n# Uncomment both, and keep those that you want.\n# servers:\n',
-    ...names.map((name) => `#   ${name}: {}\n`),
-    `# profiles:\n#   default: {servers: [${names.join(', ')}]}\n`,
+    '\n# A server starts when it is approved (tollgate approve NAME), in a sandbox (docs/sandbox.md), without network unless it lists domains.\n# Uncomment those that you want, or run: tollgate import --all\n# servers:\n',
+    ...names.map((name) => `#   ${name}: {profiles: [default]}\n`),
   ].join('');
 }

@@ -3,7 +3,7 @@ import { existsSync, lstatSync, mkdirSync, readFileSync, writeFileSync } from 'n
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { ClientEntry } from '../clients/entry.ts';
-import { clientPlaces, shownPath } from '../clients/places.ts';
+import { clientPlaces, isDefaultPlace, shownPath } from '../clients/places.ts';
 import { readClientFile } from '../clients/read.ts';
 import { realPath } from '../config/files.ts';
 import { loadConfig } from '../config/load.ts';
@@ -29,7 +29,10 @@ export interface InitOptions {
 
 /** A client's file that was found, as the new configuration names it. */
 export interface FoundFile {
+  readonly id: string;
   readonly client: string;
+  /** Whether export writes it unless another is named. */
+  readonly isDefault: boolean;
   /** Relative to the project, or with `~/`. */
   readonly path: string;
   readonly servers: readonly ClientEntry[];
@@ -40,7 +43,14 @@ const RULES_SCHEMA = new URL('../../policies/schemas/rules.json', import.meta.ur
 const SUITE_SCHEMA = new URL('../../policies/schemas/suite.json', import.meta.url);
 const STARTER_FOLDER = new URL('../../policies/starter/', import.meta.url);
 const PACKAGED = 'node_modules/tollgate/dist';
-const NEXT = ['check', 'tools', 'run'] as const;
+
+/** With servers of other clients: bring them in, look at each, then let the client see Tollgate alone. */
+function nextOf(found: readonly FoundFile[]): readonly (readonly string[])[] {
+  const first = found.find(({ servers }) => servers.length > 0);
+  const name = first?.servers.find(({ unusable }) => unusable === undefined)?.name;
+  if (first === undefined || name === undefined) return [['check'], ['tools'], ['run']];
+  return [['check'], ['import', '--all'], ['approve', name], ['export', '--client', first.id, ...(first.isDefault ? [] : ['--user']), '--replace']];
+}
 
 /**
  * Writes tollgate.yaml, policies/rules.yaml with its suite and, where the package is not installed in the project, the schemas for the editor.
@@ -63,7 +73,7 @@ export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' |
   const texts = files.map(({ path: target, text }) => [target, text(found)] as const);
   for (const [target, text] of texts) write(target, text);
   const { warnings } = loadConfig(file, { env: io.env, home: io.home });
-  const next = NEXT.map((command) => commandLine([...io.self, command, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]));
+  const next = nextOf(found).map((words) => commandLine([...io.self, ...words, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]));
   const written = files.map(({ path: target }) => path.relative(folder, target));
   if (options.json === true) io.stdout(`${JSON.stringify({ written, found: found.map(asData), warnings, next })}\n`);
   else io.stderr(report({ written, found, next, warnings: formatProblems(warnings) }));
@@ -105,11 +115,11 @@ function write(target: string, text: string): void {
 function findClients(folder: string, io: Pick<Io, 'env' | 'home'>, platform: NodeJS.Platform): readonly FoundFile[] {
   return clientPlaces({ cwd: folder, home: io.home, env: io.env, platform })
     .filter(({ file }) => existsSync(file))
-    .map(({ client, file }): FoundFile => {
+    .map(({ client, file, ofProject }): FoundFile => {
       const shown = shownPath(file, { cwd: folder, home: io.home });
       const { entries, warnings } = readClientFile(file, { shown, project: folder });
       const [first] = warnings;
-      return { client: client.title, path: shown, servers: entries, ...(entries.length === 0 && { unread: first?.message ?? 'it defines no server' }) };
+      return { id: client.id, client: client.title, isDefault: isDefaultPlace({ client, ofProject }), path: shown, servers: entries, ...(entries.length === 0 && { unread: first?.message ?? 'it defines no server' }) };
     });
 }
 
@@ -132,7 +142,6 @@ function report({ written, found, next, warnings }: Report): string {
     clients.length === 0 ? 'No client files were found; the workspace alone serves read, write, edit and bash.\n' : `Found:\n${clients.join('')}`,
     `Wrote ${written.join(', ')}.\n`,
     warnings === '' ? '' : `Worth knowing:\n${warnings.replace(/^/gm, '  ')}\n`,
-    found.some(({ servers }) => servers.length > 0) ? 'Servers of other clients start only after you approve them: see the comments under `servers:`.\n' : '',
     `Next:\n${next.map((command) => `  ${command}\n`).join('')}`,
   ].join('');
 }

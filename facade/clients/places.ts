@@ -45,3 +45,8 @@ export function shownPath(file: string, { cwd, home }: Pick<ClientRoots, 'cwd' |
   const inHome = path.relative(home, file);
   return outside(inHome) ? file : `~/${inHome}`;
 }
+
+/** True for the file of a client that export writes unless another is named. */
+export function isDefaultPlace({ client, ofProject }: Pick<ClientPlace, 'client' | 'ofProject'>): boolean {
+  return (client.places[0]?.[0] === 'project') === ofProject;
+}

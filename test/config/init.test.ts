@@ -80,7 +80,7 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
       for (const { client } of places(project, platform)) expect(err).toContain(client.title);
       expect(err).toContain('server-0 (sets API_KEY, B-C)');
       expect(text + err).not.toContain(SECRET);
-      expect(text).toContain('#   server-0: {}\n');
+      expect(text).toContain('#   server-0: {profiles: [default]}\n');
       const config = loadConfig(project.file, { env: {}, home: project.home });
       expect(config.servers.size).toBe(places(project, platform).length);
       // None is approved: a state folder, where consent would be, is not even made.
@@ -93,7 +93,7 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
     withProject((project) => {
       project.write('.mcp.json', JSON.stringify({ mcpServers: { one: { command: 'x' }, two: { command: 'y' }, broken: {} } }));
       init(project);
-      const uncommented = read(project, 'tollgate.yaml').replace(/^# (servers:|profiles:| {2}.*(?:: \{\}|servers: \[.*))$/gm, '$1').replace('  # tools:', '  tools:');
+      const uncommented = read(project, 'tollgate.yaml').replace(/^# (servers:| {2}.*: \{profiles.*)$/gm, '$1');
       const { servers, profiles } = project.config(uncommented);
       expect([...servers.keys()]).toEqual(['one', 'two', 'broken']);
       expect(profiles.get('default')).toMatchObject({ servers: ['one', 'two'], expose: [{ tool: 'one.*' }, { tool: 'two.*' }] });
@@ -120,7 +120,7 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
       expect(JSON.parse(out)).toMatchObject({
         written: ['tollgate.yaml', 'policies/rules.yaml', 'policies/rules_suite.yaml', 'policies/tollgate.schema.json', 'policies/rules.schema.json', 'policies/suite.schema.json'],
         found: [{ client: 'VS Code', path: '.vscode/mcp.json', servers: [{ name: 'a', variables: ['API_KEY', 'B-C'] }, { name: 'b', unusable: 'it has neither command nor url' }] }],
-        next: ['tollgate check', 'tollgate tools', 'tollgate run'],
+        next: ['tollgate check', 'tollgate import --all', 'tollgate approve a', 'tollgate export --client vscode --replace'],
       });
     });
   });

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { createDigest, readAuditKey } from '../../audit/key.ts';
 import { findFiles } from '../../clients/found.ts';
-import type { ClientRoots } from '../../clients/places.ts';
+import { isDefaultPlace, type ClientRoots } from '../../clients/places.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { listNames } from '../../config/problems.ts';
 import { ConsentStore } from '../../consent/store.ts';
@@ -36,8 +36,8 @@ export function findBypasses(roots: ClientRoots): readonly Finding[] {
   return findFiles(roots).flatMap(({ client, shown, servers, ofProject }): Finding[] => {
     const live = servers.filter(({ unusable }) => unusable !== 'the file disables it');
     if (live.length === 0) return [];
-    const isFirst = client?.places[0]?.[0] === 'project' ? ofProject : true;
-    return [{ id: 'bypass', name: `${client?.title ?? 'client'} (${shown})`, state: 'weak', seen: `reaches round Tollgate: ${listNames(live.map(({ original }) => original))}`, fix: `tollgate export --client ${client?.id ?? ''}${isFirst ? '' : ' --user'} --replace` }];
+    const isDefault = client !== undefined && isDefaultPlace({ client, ofProject });
+    return [{ id: 'bypass', name: `${client?.title ?? 'client'} (${shown})`, state: 'weak', seen: `reaches round Tollgate: ${listNames(live.map(({ original }) => original))}`, fix: `tollgate export --client ${client?.id ?? ''}${isDefault ? '' : ' --user'} --replace` }];
   });
 }
 
