@@ -1,0 +1,114 @@
+/** Tests the installation of packages: really from the registry, and against an npm that lies, fails, is killed or is not there. */
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { loadKnown } from '../../catalogs/servers/known-server.ts';
+import { installPackage, packageFolder } from '../../facade/connect/install.ts';
+import { verifies } from '../verifies.ts';
+import { verify } from '../verify/servers.ts';
+import { Place } from './place.ts';
+
+describe('real installs, each started and listed in a sandbox without a network' + verifies('PF-13', 'HA-29'), () => {
+  it.each(['memory', 'git', 'tavily'])('%s', async (name) => {
+    const known = loadKnown(name);
+    expect(await verify(known, () => undefined)).toEqual({ name, installs: true, tools: known.verified?.tools });
+  }, 180_000);
+
+  it('an archive that is not the one of the catalog is refused, and nothing of it stays', async () => {
+    const state = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-install-')));
+    const { package: pkg } = loadKnown('git');
+    if (pkg === undefined) throw new Error('no package');
+    const folder = packageFolder(state, 'git', pkg.version);
+    try {
+      const other = { ...pkg, integrity: `sha512-${'A'.repeat(86)}==` };
+      await expect(installPackage({ package: other, asOf: '2026-11-22', folder }, { env: process.env, say: () => undefined })).rejects.toMatchObject({ code: 'INSTALL_FAILED', message: expect.stringContaining('is not the one that was verified') as string });
+      expect(readdirSync(path.dirname(folder))).toEqual([]);
+    } finally {
+      rmSync(state, { recursive: true });
+    }
+  }, 180_000);
+});
+
+describe('an installation' + verifies('PF-13'), () => {
+  const known = loadKnown('notion');
+  const pkg = known.package ?? { name: '', version: '', integrity: '', bin: '' };
+  let place: Place;
+  let folder: string;
+  let said: string[];
+  const install = (env: Record<string, string | undefined> = place.env, asOf = '2026-11-22'): Promise<boolean> => installPackage({ package: pkg, asOf, folder }, { env, say: (line) => said.push(line) });
+
+  beforeEach(() => {
+    place = new Place();
+    said = [];
+    folder = packageFolder(place.state, 'notion', pkg.version);
+  });
+  afterEach(() => place.project.remove());
+
+  it('runs npm once, without scripts, as of the day it was verified, in a folder of its own', async () => {
+    place.fakeNpm(known);
+    expect([await install(), await install()]).toEqual([true, false]);
+    const [cwd = '', args = ''] = readFileSync(place.calls, 'utf8').split('\n');
+    expect(cwd.startsWith(path.join(place.state, 'packages', 'notion', '.part-'))).toBe(true);
+    expect(args).toContain('install --ignore-scripts --save-exact');
+    expect(args).toContain('--before=2026-11-22T23:59:59Z');
+    expect(readFileSync(place.calls, 'utf8').match(/--ignore-scripts/g)).toHaveLength(1);
+    expect(readdirSync(folder).sort()).toEqual(['node_modules', 'package-lock.json', 'package.json']);
+  });
+
+  it('gives npm what it needs of the environment, and no secret of it', async () => {
+    place.fakeNpm(known);
+    await install({ ...place.env, NOTION_TOKEN: 'value-of-the-token', npm_config_registry: 'https://registry.example.org', 'npm_config_//x/:_authToken': 'value-of-auth', HTTPS_PROXY: 'http://proxy:1' });
+    const calls = readFileSync(place.calls, 'utf8');
+    expect(calls).toContain('npm_config_registry=https://registry.example.org');
+    expect(calls).toContain('HTTPS_PROXY=http://proxy:1');
+    expect(calls).not.toMatch(/value-of/);
+  });
+
+  it.each([
+    ['another digest', (): void => place.fakeNpm(known, { integrity: `sha512-${'B'.repeat(86)}==` }), /is not the one that was verified/],
+    ['no lock file', (): void => place.npm('true'), /is not the one that was verified/],
+    ['no program in it', (): void => place.npm(`mkdir -p node_modules/${pkg.name}; printf '%s' '${JSON.stringify({ packages: { [`node_modules/${pkg.name}`]: { version: pkg.version, integrity: pkg.integrity } } })}' > package-lock.json`), /it has no bin\/cli\.mjs/],
+    ['an npm that fails', (): void => place.npm('echo "npm error code E404" >&2; exit 1'), /npm ended with 1 \(code E404\)/],
+    ['an npm that is killed', (): void => place.npm('kill -9 $$'), /npm ended with a signal/],
+  ])('with %s is refused and leaves nothing', async (_name, prepare, words) => {
+    prepare();
+    await expect(install()).rejects.toMatchObject({ code: 'INSTALL_FAILED', message: expect.stringMatching(words) as string });
+    expect(readdirSync(path.dirname(folder))).toEqual([]);
+  });
+
+  it('without npm says so', async () => {
+    await expect(install({ PATH: place.bin })).rejects.toMatchObject({ code: 'INSTALL_FAILED', message: expect.stringContaining('there is no npm on the PATH') as string });
+  });
+
+  it('cleans up after one that was killed, and leaves one that runs alone', async () => {
+    place.fakeNpm(known);
+    const parent = path.dirname(folder);
+    for (const pid of [999_999_999, process.pid]) {
+      mkdirSync(path.join(parent, `.part-${pid}-old`), { recursive: true });
+      writeFileSync(path.join(parent, `.part-${pid}-old`, 'half'), '');
+    }
+    await install();
+    expect(existsSync(path.join(parent, '.part-999999999-old'))).toBe(false);
+    expect(existsSync(path.join(parent, `.part-${process.pid}-old`))).toBe(true);
+  });
+
+  it('by two processes at once ends in one folder', async () => {
+    place.fakeNpm(known);
+    expect(await Promise.all([install(), install()])).toEqual([true, true]);
+    expect(readdirSync(path.dirname(folder))).toEqual([pkg.version]);
+  });
+
+  it('that was tampered with afterwards is noticed when it is connected again', async () => {
+    place.fakeNpm(known);
+    await install();
+    rmSync(path.join(folder, 'node_modules', pkg.name, pkg.bin));
+    await expect(install()).rejects.toMatchObject({ code: 'INSTALL_FAILED' });
+  });
+
+  it('takes no date that is none', async () => {
+    place.fakeNpm(known);
+    await install(place.env, 'yesterday; rm');
+    expect(readFileSync(place.calls, 'utf8')).not.toContain('--before');
+  });
+});

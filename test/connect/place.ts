@@ -1,0 +1,65 @@
+/** Owns what tests of connecting share: projects whose programs can be isolated, a stand-in for npm that packs what it is told, and looking for a value in every file. */
+import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { Project } from '../config/project.ts';
+import { giveAway } from '../servers/system.ts';
+import { cli, type Answer } from '../cli/terminal.ts';
+import type { Io } from '../../facade/cli/io.ts';
+import type { KnownServer } from '../../catalogs/servers/known-server.ts';
+
+/** A project with a workspace of another user, and rules that let reads run and writes ask. */
+export class Place {
+  readonly project = new Project();
+  readonly bin = path.join(this.project.root, 'bin');
+  readonly file = this.project.file;
+
+  constructor() {
+    mkdirSync(path.join(this.project.folder, 'work'));
+    mkdirSync(this.bin);
+    this.project.write('tollgate.yaml', '# kept as it is\nversion: 1\nworkspace: work\nstate: ../../state\nrules:\n  - {id: reads, outcome: allow, when: {verbs: [read]}}\n  - {id: writes, outcome: ask, when: {verbs: [write, destructive]}}\n');
+    giveAway(path.join(this.project.folder, 'work'));
+    // What the sandbox shall see lies beneath folders that others may pass.
+    chmodSync(this.project.root, 0o755);
+  }
+
+  get state(): string {
+    return path.join(this.project.root, 'state');
+  }
+
+  get env(): Record<string, string> {
+    return { PATH: `${this.bin}:${process.env['PATH'] ?? ''}`, HOME: process.env['HOME'] ?? '' };
+  }
+
+  /** In the place of npm: writes the lock file and program of a known server, and what it was called with. `integrity` replaces the true one. */
+  fakeNpm(known: KnownServer, { integrity = known.package?.integrity, program = '' }: { readonly integrity?: string | undefined; readonly program?: string } = {}): void {
+    const { name = '', version = '', bin = '' } = known.package ?? {};
+    const lock = JSON.stringify({ packages: { [`node_modules/${name}`]: { version, integrity } } });
+    this.npm(`mkdir -p "$(dirname node_modules/${name}/${bin})"; cat > node_modules/${name}/${bin} <<'PROGRAM'\n${program}\nPROGRAM\nprintf '%s' '${lock}' > package-lock.json`);
+  }
+
+  npm(script: string): void {
+    const file = path.join(this.bin, 'npm');
+    writeFileSync(file, `#!/bin/sh\n{ pwd; echo "$@"; env; } >> '${this.calls}'\n${script}\n`);
+    chmodSync(file, 0o755);
+  }
+
+  /** What the stand-in was called with: folder, arguments, environment. */
+  get calls(): string {
+    return path.join(this.project.root, 'npm-calls');
+  }
+
+  run(argv: readonly string[], more: Partial<Io> = {}): Promise<Answer> {
+    return cli(this.project, argv, { env: this.env, ...more });
+  }
+}
+
+/** Every file below a folder with its text, by its path. */
+export function filesIn(folder: string): ReadonlyMap<string, string> {
+  const entries = readdirSync(folder, { recursive: true, encoding: 'utf8' }).map((name) => path.join(folder, name)).filter((file) => statSync(file, { throwIfNoEntry: false })?.isFile() === true);
+  return new Map(entries.map((file) => [file, readFileSync(file, 'latin1')]));
+}
+
+/** Files that hold a value. */
+export function holders(folder: string, value: string): readonly string[] {
+  return [...filesIn(folder)].filter(([, text]) => text.includes(value)).map(([file]) => path.relative(folder, file));
+}
