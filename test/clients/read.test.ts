@@ -6,6 +6,7 @@ import { findFiles } from '../../facade/clients/found.ts';
 import { clientPlaces } from '../../facade/clients/places.ts';
 import { readClientText, type ClientFile } from '../../facade/clients/read.ts';
 import { showEntry } from '../../facade/clients/show.ts';
+import { codeIn, rowsOf, sectionOf } from '../docs/markdown.ts';
 import { verifies } from '../verifies.ts';
 import { Home } from './home.ts';
 import { SAMPLES, VALUES } from './samples.ts';
@@ -66,6 +67,15 @@ describe('the files of all clients' + verifies('HA-01'), () => {
     expect(read('codex').entries.map(({ place }) => place.line)).toEqual([4, 12]);
     expect(readAny('[mcp_servers\n', '/x/a.toml').warnings[0]).toMatchObject({ line: 1, message: expect.stringContaining('not TOML') as string });
   });
+});
+
+it('the page has every client, where its files are, and whether it reaches an address', () => {
+  const rows = rowsOf(sectionOf('docs/connecting.md', '## Clients'));
+  expect(rows.map(([title, id = '', , http]) => [title, codeIn(id)[0], http])).toEqual(CLIENTS.map(({ title, id, token }) => [title, id, token === undefined ? 'no' : 'yes']));
+  for (const { id, places } of CLIENTS) {
+    const files = rows.find(([, name]) => codeIn(name ?? '')[0] === id)?.[2] ?? '';
+    for (const [root, ...parts] of places) expect(files, `${id} ${root}`).toContain(parts.join('/'));
+  }
 });
 
 describe('hostile files', () => {
