@@ -18,8 +18,7 @@ import { Usage } from './usage.ts';
 /** What a server is made of: its settings, the shared slots, and how its connections are made. */
 export type ServerParts = Pick<KeeperParts, 'settings' | 'slots' | 'options' | 'connect'>;
 
-const [LIST_PAGE_MS, RETIRE_POLL_MS] = [30_000, 50];
-const DEFAULTS = { livenessMs: 5000, idleMs: 60_000 };
+const [LIST_PAGE_MS, RETIRE_POLL_MS, LIVENESS_MS, IDLE_MS] = [30_000, 50, 5000, 60_000];
 
 /** A server by stdio, Streamable HTTP or SSE. After `stop` only `start` connects it again. */
 export class UpstreamServer implements ServerAdapter {
@@ -31,13 +30,12 @@ export class UpstreamServer implements ServerAdapter {
   private readonly tools: ToolCache;
   private listener: (renewed?: 'renewed') => void = () => {};
   private halted: TollgateError | undefined;
-  /** Calls that have begun here and not ended, sent or not. */
-  private calls = 0;
+  private calls = 0; // Begun here and not ended, sent or not.
 
   constructor(parts: ServerParts) {
     const { settings, options } = parts;
     [this.name, this.settings, this.options] = [settings.name, settings, options];
-    this.usage = new Usage({ lifetime: settings.lifetime ?? 'on-demand', idleMs: options.idleMs ?? DEFAULTS.idleMs, endIfIdle: () => this.keeper.connector.endIfIdle() });
+    this.usage = new Usage({ lifetime: settings.lifetime ?? 'on-demand', idleMs: options.idleMs ?? IDLE_MS, endIfIdle: () => this.keeper.connector.endIfIdle() });
     this.tools = new ToolCache((news) => this.tell(news, this.keeper.connector.current?.id ?? ''));
     this.keeper = new Keeper({
       ...parts,
@@ -62,10 +60,12 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async wake(signal?: AbortSignal): Promise<void> {
+    if (this.halted !== undefined) await this.heed();
     await this.keeper.connected(signal);
   }
 
   async listTools(signal?: AbortSignal): Promise<readonly RawTool[]> {
+    if (this.halted !== undefined) await this.heed();
     if (this.tools.list !== undefined) return abortable(this.tools.list, signal);
     const session = await this.keeper.connected(signal);
     // Several callers may have waited for one start: the first lists for all.
@@ -75,7 +75,7 @@ export class UpstreamServer implements ServerAdapter {
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
     this.calls++;
     try {
-      if (this.options.halted !== undefined) this.obey(await this.options.halted(this.name));
+      await this.heed();
       const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
       if (this.settings.trust === 'internal') refuseUnoffered(call.tool, await this.listTools(call.signal));
       const refusal = await this.options.admits?.(this.name, call.tool, () => this.listTools(call.signal));
@@ -160,7 +160,8 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   /** What people decide holds from the next call on, whoever decided it. */
-  private obey(refusal: TollgateError | undefined): void {
+  private async heed(): Promise<void> {
+    const refusal = this.options.halted === undefined ? this.halted : await this.options.halted(this.name);
     if (refusal === undefined) return this.lift();
     this.halt(refusal);
     throw refusal;
@@ -175,7 +176,7 @@ export class UpstreamServer implements ServerAdapter {
   private probe(session: UpstreamSession): Promise<void> {
     const { connector } = this.keeper;
     if (this.usage.lifetime === 'ephemeral' && !connector.busy()) return connector.giveUp();
-    return connector.endIfDeaf(session, this.options.livenessMs ?? DEFAULTS.livenessMs);
+    return connector.endIfDeaf(session, this.options.livenessMs ?? LIVENESS_MS);
   }
 
   forgetTools(renewed?: 'renewed'): void {
@@ -186,8 +187,7 @@ export class UpstreamServer implements ServerAdapter {
   /** What came by itself is listed at once, and those who saw its tools go hear of it. */
   private announce(): void {
     this.listener();
-    // Its failure is told as an event.
-    this.listTools().catch(() => undefined);
+    this.listTools().catch(() => undefined); // Its failure is told as an event.
   }
 
   private tell(happening: Happening, id: string): void {

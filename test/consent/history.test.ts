@@ -5,6 +5,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { RawTool } from '../../catalogs/tool.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { ACT_OF_BOSS, approveSet, withConsents } from './place.ts';
@@ -30,7 +31,7 @@ type Step = fc.AsyncCommand<Model, Real>;
 
 const step = (name: string, run: (model: Model, real: Real) => Promise<unknown>): Step => ({ check: () => true, run: async (model, real) => void (await run(model, real)), toString: () => name });
 
-const toolsOf = (list: number): readonly { name: string; description: string; inputSchema: object }[] => [{ name: 'same', description: 'Always the same.', inputSchema: { type: 'object' } }, { name: 'told', description: `Version ${list}.`, inputSchema: { type: 'object' } }];
+const toolsOf = (list: number): readonly RawTool[] => [{ name: 'same', description: 'Always the same.', inputSchema: { type: 'object' } }, { name: 'told', description: `Version ${list}.`, inputSchema: { type: 'object' } }];
 
 /** A server that writes down what it is whenever it is called. Its list is that of its start. */
 function write(folder: string, { script, list }: Version): void {
