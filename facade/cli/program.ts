@@ -92,6 +92,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     .action(async (options: CommonOptions) => done(await (await import('./check.ts')).runCheck(options, io, check)));
   add('doctor', 'look at what this machine and its clients have, and prove the isolation').option('--fix', 'mend what Tollgate can mend by itself')
     .action(async (options: CommonOptions & { fix?: true }) => done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)));
+  addClients({ program, io, done });
   add('try <tool> [args]', 'show the decision on a call without calling').option('--as <principal>', 'who calls').option('--explain', 'show the effect and the obligations too')
     .addHelpText('after', `\nArguments are one JSON object:\n  $ tollgate try read '{"path": "README.md"}' --explain`)
     .action(async (tool: string, args: string | undefined, options: As & { explain?: true }) =>
@@ -109,7 +110,6 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   addUpgrades({ program, io, done });
   addSecret({ program, io, done });
   addKnowledge({ program, io, done });
-  addClients({ program, io, done });
   addLogin({ program, io, signIns: wiring.signIns, done });
   addAudit(program, io, done);
   program.command('completion').description('print a completion script').addArgument(new Argument('<shell>').choices(SHELLS))

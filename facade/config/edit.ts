@@ -105,7 +105,7 @@ function intoBlock({ text, node, value, eol }: Insertion & { readonly node: YAML
   if (end === undefined || start === undefined) return undefined;
   const indent = text.slice(text.lastIndexOf('\n', start - 1) + 1, start);
   if (indent.trim() !== '') return undefined;
-  return afterLine(text, end, render(value, indent, eol), eol);
+  return afterLine(text, end, { body: render(value, indent, eol), eol });
 }
 
 /** `servers:` with nothing, `{}`, `[]` or `~` below it. */
@@ -116,10 +116,10 @@ function intoEmpty({ text, pair, value, eol }: Insertion & { readonly pair: Pair
   const range = pair.value?.range;
   const cleared = range == null || range[0] === range[1] ? text : text.slice(0, colon + 1) + text.slice(range[1]);
   const column = key[0] - (text.lastIndexOf('\n', key[0] - 1) + 1);
-  return afterLine(cleared, colon + 1, render(value, ' '.repeat(column + 2), eol), eol);
+  return afterLine(cleared, colon + 1, { body: render(value, ' '.repeat(column + 2), eol), eol });
 }
 
-function afterLine(text: string, offset: number, body: string, eol: string): string {
+function afterLine(text: string, offset: number, { body, eol }: { readonly body: string; readonly eol: string }): string {
   const lineEnd = text.indexOf('\n', offset);
   return lineEnd === -1 ? `${text}${eol}${body}` : text.slice(0, lineEnd + 1) + body + text.slice(lineEnd + 1);
 }
