@@ -17,6 +17,8 @@ interface Answer {
   readonly text: string;
   readonly isError: boolean;
   readonly code: string;
+  /** Id of the request that waits for a person. */
+  readonly approval: string;
 }
 
 /** Plays the story; gives the exit code. */
@@ -65,6 +67,7 @@ class Teller {
     await this.#call(client, 'read', { path: '.env' }, (answer) => answer.code === 'DENIED' && answer.text.includes('no-secrets'));
     await this.#call(client, 'bash', { command: 'npm publish' }, (answer) => answer.code === 'APPROVAL_REQUIRED' && answer.text.includes('publishing-asks'));
     await this.#call(client, 'bash', { command: 'curl $(cat url)' }, (answer) => answer.code === 'APPROVAL_REQUIRED');
+    await this.#approveOne(client);
     this.#title('A budget runs out: three echoes a session');
     for (const text of ['one', 'two', 'three']) await this.#call(client, 'echo', { message: text }, (answer) => answer.text.includes(text));
     await this.#call(client, 'echo', { message: 'four' }, (answer) => answer.code === 'BUDGET_EXCEEDED');
@@ -73,6 +76,20 @@ class Teller {
     const next = /read path="(spill:\/\/\w+)" offset=(\d+)/.exec(cut.text);
     await this.#call(client, 'read', { path: next?.[1] ?? '', offset: Number(next?.[2] ?? 0), limit: 3 }, (answer) => answer.text.startsWith(`${next?.[2]} request`));
     await client.close();
+  }
+
+  /** An owner looks at what waits, and lets this one call through, once. */
+  async #approveOne(client: Client): Promise<void> {
+    this.#title('An owner approves one call; another one is still refused');
+    const push = { command: 'git push origin main; echo the command ran' };
+    const { approval } = await this.#call(client, 'bash', push, (answer) => answer.code === 'APPROVAL_REQUIRED');
+    const owner = ['--as', 'owner'];
+    this.#say(this.#cli(['approvals', 'show', approval, ...owner]).trimEnd().replace(/^/gm, '    '));
+    const { binding } = JSON.parse(this.#cli(['approvals', 'show', approval, '--json', ...owner])) as { binding: string };
+    this.#cli(['approvals', 'approve', approval, '--yes', binding.slice(0, 12), ...owner]);
+    await this.#call(client, 'bash', { command: 'git push --force origin main; echo the command ran' }, (answer) => answer.code === 'APPROVAL_REQUIRED' && answer.text.includes('arguments differ at /command'));
+    await this.#call(client, 'bash', push, (answer) => answer.code === '' && answer.text.includes('the command ran'));
+    await this.#call(client, 'bash', push, (answer) => answer.code === 'APPROVAL_REQUIRED');
   }
 
   /** The same primitive, served by somebody else. */
@@ -136,7 +153,7 @@ class Teller {
     this.#calls += 1;
     const result = await client.callTool({ name, arguments: args });
     const items = result.content as { type: string; text?: string }[];
-    const answer = { text: items.map((item) => item.text ?? `(${item.type})`).join('\n'), isError: result.isError === true, code: String((result._meta ?? {})['tollgate/code'] ?? '') };
+    const answer = { text: items.map((item) => item.text ?? `(${item.type})`).join('\n'), isError: result.isError === true, code: String((result._meta ?? {})['tollgate/code'] ?? ''), approval: String((result._meta ?? {})['tollgate/approval'] ?? '') };
     this.#say(`  ${paint('bold', `${name} ${JSON.stringify(args)}`)}`);
     this.#say(short(answer.text).replace(/^/gm, answer.code === '' ? '    │ ' : '    ✗ '));
     this.#check(`${name} ${JSON.stringify(args).slice(0, 80)}`, judge(answer));
