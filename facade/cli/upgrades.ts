@@ -4,7 +4,7 @@ import { CAPABILITIES, type Capability } from '../../catalogs/capabilities.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { IntentEntry, OutcomeEntry } from '../audit/entry.ts';
 import { openAudit, type AuditLog } from '../audit/log.ts';
-import { openReader } from '../audit/read.ts';
+import { openReader, type AuditReader } from '../audit/read.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean, quote } from '../config/problems.ts';
 import { openState } from '../state/sqlite.ts';
@@ -70,29 +70,28 @@ export async function runUpgradeDisable(options: UpgradeOptions & { readonly nam
 /** How often each capability was used, and the bytes that came of it: intents carry the budget's name, outcomes the size. */
 function readUses(config: Config): ReadonlyMap<string, Uses> {
   const reader = openReader(config.audit.folder, path.join(config.state, 'audit-index.db'));
+  const uses = new Map<string, Uses>();
   try {
-    const calls = new Map<string, readonly string[]>();
-    const uses = new Map<string, Uses>();
     for (const { record } of reader.all({ type: 'intent', text: `"${UPGRADE}` })) {
-      const { id, obligations: { budgets = [] } = {} } = record as Partial<IntentEntry>;
+      const { id = '', obligations: { budgets = [] } = {} } = record as Partial<IntentEntry>;
       const names = budgets.flatMap((budget) => (budget.startsWith(UPGRADE) ? [budget.slice(UPGRADE.length)] : []));
-      if (names.length > 0 && id !== undefined) calls.set(id, names);
-    }
-    const add = (name: string, more: Uses): void => {
-      const before = uses.get(name) ?? { calls: 0, bytes: 0 };
-      uses.set(name, { calls: before.calls + more.calls, bytes: before.bytes + more.bytes });
-    };
-    for (const names of calls.values()) for (const name of names) add(name, { calls: 1, bytes: 0 });
-    for (const id of calls.keys()) {
-      for (const { record } of reader.all({ id, type: 'outcome' })) {
-        const { sizes: { sent = 0 } = {} } = record as Partial<OutcomeEntry>;
-        for (const name of calls.get(id) ?? []) add(name, { calls: 0, bytes: sent });
+      const sent = names.length === 0 ? 0 : sentBy(reader, id);
+      for (const name of names) {
+        const { calls, bytes } = uses.get(name) ?? { calls: 0, bytes: 0 };
+        uses.set(name, { calls: calls + 1, bytes: bytes + sent });
       }
     }
     return uses;
   } finally {
     reader.close();
   }
+}
+
+/** Bytes of the result of a call; none where it has no outcome. */
+function sentBy(reader: AuditReader, id: string): number {
+  const [{ record } = { record: {} }] = reader.list({ id, type: 'outcome' }, 1);
+  const { sizes: { sent = 0 } = {} } = record as Partial<OutcomeEntry>;
+  return sent;
 }
 
 function readCapability(name: string): Capability {
