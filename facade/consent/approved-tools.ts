@@ -3,7 +3,7 @@ import type { TollgateError } from '../../catalogs/errors.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import type { State } from '../state/state.ts';
 import { pendingRefusal } from './refusals.ts';
-import { driftOf, setHash, type ToolSet } from './tool-set.ts';
+import { driftOf, pinsOnce, setHash, type ToolSet } from './tool-set.ts';
 
 const SETS = 'consent/tools';
 const PENDING = 'consent/pending';
@@ -74,11 +74,11 @@ export class ApprovedTools {
   }
 }
 
-/** Why this tool may not be called, from what the server lists now. */
+/** Why this tool may not be called: only one that is listed now, and defined as it was approved, is. A tool that a server hides is none. */
 export function refuseDrifted(tool: string, { server, approved, now }: { server: string; approved: readonly RawTool[]; now: readonly RawTool[] }): TollgateError | undefined {
-  const { pending } = driftOf(approved, now);
-  const why = pending.get(tool);
-  return why === undefined ? undefined : pendingRefusal(server, why);
+  const [agreed, listed] = [pinsOnce(approved).get(tool), pinsOnce(now).get(tool)];
+  if (agreed !== undefined && agreed === listed) return undefined;
+  return pendingRefusal(server, agreed === undefined ? 'new' : listed === undefined ? 'gone' : 'changed');
 }
 
 function readSet(text: string | undefined): ToolSet | undefined {

@@ -36,10 +36,12 @@ export function damagedRefusal(server: string): TollgateError {
   });
 }
 
+const PENDING_WORDS = { changed: 'is defined otherwise than it was approved', new: 'is new, and nobody has approved it', gone: 'is not listed by it any more' } as const;
+
 /** What a call of a pending tool is answered with; never a word of the server. */
-export function pendingRefusal(server: string, why: Pending): TollgateError {
+export function pendingRefusal(server: string, why: Pending | 'gone'): TollgateError {
   return new TollgateError('PIN_MISMATCH', {
-    detail: `This tool of server "${server}" ${why === 'changed' ? 'is defined otherwise than it was approved' : 'is new, and nobody has approved it'}; it is not called.`,
+    detail: `This tool of server "${server}" ${PENDING_WORDS[why]}; it is not called.`,
     next: `Go on without it. The owner looks at the change with \`tollgate approve ${server}\`.`,
   });
 }
