@@ -3,6 +3,8 @@ import { mkdtempSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { loadConfig } from '../../facade/config/load.ts';
+import { approveAll } from '../approve.ts';
 import { openHttp, openStdio, peakOf, type Target } from './client.ts';
 import { formatPolicyTimings, measurePolicy } from './policy.ts';
 import { measureRego } from './rego.ts';
@@ -20,8 +22,8 @@ const call = (size?: number) => (): [string, unknown] => ['tools/call', { name: 
 /** Every target shows the backend's first tool under this name. */
 const current = 'tool-0';
 
-/** A configuration with every stage on: policy, validation, budget gate, audit, caps. */
-function writeConfig(tools: number): string {
+/** A configuration with every stage on: policy, validation, budget gate, audit, caps; its server is approved. */
+async function writeConfig(tools: number): Promise<string> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bench-'));
   mkdirSync(path.join(folder, 'work'));
   writeFileSync(path.join(folder, 'tollgate.yaml'), `version: 1
@@ -41,11 +43,12 @@ rules:
 caps: { bytes: 4000000, lines: 1000000, concurrent: 128 }
 listen: { port: 0 }
 `);
+  await approveAll(loadConfig(path.join(folder, 'tollgate.yaml'), { env: process.env, home: folder }));
   return folder;
 }
 
 async function openAll(tools: number, transport: 'stdio' | 'http'): Promise<{ targets: Target[]; folder: string }> {
-  const folder = writeConfig(tools);
+  const folder = await writeConfig(tools);
   const backend = [source('backend.mjs'), String(tools)];
   const main = path.join(root, 'dist', 'facade', 'main.js');
   const config = ['--config', path.join(folder, 'tollgate.yaml')];
@@ -108,7 +111,7 @@ async function benchGrowth(): Promise<void> {
   say('|---|---|---|---|---|---|---|');
   for (const tools of quick ? [10, 1000] : [10, 100, 1000, 10_000]) {
     const started: number[] = [];
-    const folder = writeConfig(tools);
+    const folder = await writeConfig(tools);
     const backend = [source('backend.mjs'), String(tools)];
     const open = async (name: string, args: readonly string[]): Promise<Target> => {
       const start = Date.now();

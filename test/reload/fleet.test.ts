@@ -110,7 +110,7 @@ describe('the configuration of an address', () => {
     expect(JSON.parse(load('{url: "https://policies.example/b.tar.gz", poll: 5m, mode: deny, token: "${T}", verify: {keys: [fleet.pem]}, modes: [{profile: default, mode: dryrun}]}'))).toEqual({
       policies: [{ path: 'https://policies.example/b.tar.gz', kind: 'bundle', server: { url: 'https://policies.example/b.tar.gz', pollMs: 300_000, token: 'token-of-the-whole-fleet', keys: ['/fleet.pem'] }, mode: 'enforce', modes: [{ profile: 'default', mode: 'shadow' }] }],
       secrets: ['token-of-the-whole-fleet'],
-      controlFiles: ['/tollgate.yaml', '/fleet.pem'],
+      controlFiles: ['/tollgate.yaml', '/servers', '/fleet.pem'],
     });
   });
 
