@@ -10,6 +10,7 @@ import type { Config } from '../config/config.ts';
 import { didYouMean } from '../config/problems.ts';
 import { agree, keepSecrets, undo, type Confirming } from './client-files.ts';
 import { importReport, listReport, planData } from './import-view.ts';
+import { importServer, serverText } from './import-server.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
 import { commandLine, json } from './print.ts';
@@ -31,6 +32,8 @@ export interface ImportOptions extends CommonOptions, Confirming {
 export async function runImport(options: ImportOptions, io: Io, platform: NodeJS.Platform = process.platform): Promise<number> {
   const config = readConfig(options, io);
   if (options.undo === true) return undo('import', { options, config, io });
+  const text = options.file === undefined ? undefined : serverText(path.resolve(io.cwd, options.file));
+  if (options.file !== undefined && text !== undefined) return importServer({ text, options: { ...options, file: options.file }, config, io });
   const roots = rootsOf(config, io, platform);
   const files = filesOf(options, roots, io);
   if (options.file === undefined && options.from === undefined && options.all !== true) return list(files, options, io);

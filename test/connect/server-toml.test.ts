@@ -1,10 +1,13 @@
 /** Tests the reading of one server in TOML: the form of its source means what our own words mean, and nothing is taken silently. */
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 import fc from 'fast-check';
 import { stringify } from 'yaml';
-import { describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { readServerToml } from '../../facade/connect/server-toml.ts';
 import { withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
+import { Place } from './place.ts';
 
 const NOTION = `name = "notion"
 description = "Notion workspace: pages, databases, blocks"
@@ -28,6 +31,40 @@ const problemsOf = (text: string): readonly string[] => {
   const read = readServerToml(text);
   return read.ok ? [] : read.problems;
 };
+
+describe('tollgate import FILE.toml' + verifies('PF-01'), () => {
+  let place: Place;
+  beforeEach(() => {
+    place = new Place();
+    place.project.write('notion.toml', NOTION);
+  });
+  afterEach(() => place.project.remove());
+
+  it('writes the file after a preview, says what is next, and takes it back', async () => {
+    expect(await place.run(['import', 'notion.toml', '--dry-run'])).toMatchObject({ code: 0, err: expect.stringContaining('+ description: "Notion workspace') as string });
+    const { err } = await place.run(['import', 'notion.toml', '--yes']);
+    expect(err).toContain('Next:\n  tollgate secret set notion_token\n  tollgate approve notion\n');
+    const file = path.join(place.project.folder, 'servers', 'notion.yaml');
+    expect(readFileSync(file, 'utf8')).toContain('profiles:\n  - default');
+    expect((await place.run(['import', '--undo'])).code).toBe(0);
+    expect(existsSync(file)).toBe(false);
+  });
+
+  it.each([
+    ['what is wrong', 'name = "notion"\n[server]\nargs = [1]', /args is no list of texts; .*; \[server\] has no command/],
+    ['a name that cannot be', NOTION.replace('"notion"', '"No tion"'), /cannot be imported as "No tion"/],
+    ['a domain that is none', NOTION.replace('api.notion.com', 'https://x/'), /CONFIG_INVALID/],
+  ])('refuses %s', async (_name, text, words) => {
+    place.project.write('notion.toml', text);
+    expect(await place.run(['import', 'notion.toml', '--yes'])).toMatchObject({ code: 2, err: expect.stringMatching(words) as string });
+    expect(existsSync(path.join(place.project.folder, 'servers'))).toBe(false);
+  });
+
+  it('refuses a name that is taken, and gives data to scripts', async () => {
+    expect(JSON.parse((await place.run(['import', 'notion.toml', '--yes', '--json'])).out)).toMatchObject({ server: 'notion', written: true, secrets: ['notion_token'] });
+    expect((await place.run(['import', 'notion.toml', '--yes'])).err).toContain('there is a server of this name already');
+  });
+});
 
 describe('a server in TOML' + verifies('PF-01'), () => {
   it('becomes an entry of ours that loads', () => {
