@@ -45,21 +45,17 @@ export function createKnowledge({ store, caps, now }: KnowledgeParts): (call: Up
   };
 }
 
-/** As many whole items as the turn has bytes for. Throws BUDGET_EXCEEDED when that is none of several. */
+/** As many whole items as the turn has bytes for, and how many did not fit. Throws BUDGET_EXCEEDED when that is none of several. */
 function fit(items: readonly Item[], left: Share, limit: number): Spoken & Share {
-  const kept: Item[] = [];
-  let bytes = 0;
-  for (const item of items) {
-    const size = Buffer.byteLength(item.text) + 2;
-    if (bytes + size > left.bytes) break;
-    kept.push(item);
-    bytes += size;
+  if (items.length === 0) return { text: 'Nothing was found.', labels: [], hits: 0, bytes: 0, candidates: 0 };
+  for (let count = items.length; count > 0; count -= 1) {
+    const kept = items.slice(0, count);
+    const rest = count === items.length ? [] : [`[${items.length - count} more do not fit into what this turn has left]`];
+    const text = [...kept.map((item) => item.text), ...rest].join('\n\n');
+    const bytes = Buffer.byteLength(text);
+    if (bytes <= left.bytes) return { text, labels: [...new Set(kept.flatMap((item) => item.labels))], hits: count, bytes, candidates: count };
   }
-  if (kept.length === 0 && items.length > 0) throw spent('bytes', limit);
-  const missing = items.length - kept.length;
-  const rest = missing === 0 ? [] : [`[${missing} more do not fit into what this turn has left]`];
-  const text = items.length === 0 ? 'Nothing was found.' : [...kept.map((item) => item.text), ...rest].join('\n\n');
-  return { text, labels: [...new Set(kept.flatMap((item) => item.labels))], hits: kept.length, bytes, candidates: kept.length };
+  throw spent('bytes', limit);
 }
 
 function passageItem({ title, source, part, labels, body }: Passage, words: readonly string[]): Item {

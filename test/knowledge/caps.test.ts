@@ -26,10 +26,10 @@ async function askTogether(processes: number, words: readonly string[]): Promise
   const children = Array.from({ length: processes }, () => spawn(process.execPath, [ASKER, test.folder, ...words], { stdio: ['pipe', 'pipe', 'inherit'] }));
   const said = children.map(() => '');
   for (const [at, child] of children.entries()) child.stdout.setEncoding('utf8').on('data', (text: string) => void (said[at] += text));
-  await Promise.all(children.map(async (child, at) => {
-    while (!said[at]?.includes('ready')) await once(child.stdout, 'data');
-  }));
   const ended = children.map((child) => once(child, 'close'));
+  await Promise.all(children.map(async (child, at) => {
+    while (!said[at]?.includes('ready')) await Promise.race([once(child.stdout, 'data'), ended[at]?.then(() => expect.fail('it ended before it began'))]);
+  }));
   for (const child of children) child.stdin.write('go\n');
   await Promise.all(ended);
   return said.map((text) => JSON.parse(text.split('\n')[1] ?? '') as Asked);
