@@ -7,7 +7,7 @@ import { VERSION } from '../../facade/wire/version.ts';
 import { Project } from '../config/project.ts';
 import { cli, dataOf, start } from './terminal.ts';
 
-const COMMANDS = ['init', 'run', 'serve', 'check', 'doctor', 'try', 'tools', 'servers', 'kill', 'policy', 'plan', 'secret', 'login', 'logout', 'audit', 'completion', 'version'];
+const COMMANDS = ['init', 'run', 'serve', 'check', 'doctor', 'import', 'export', 'try', 'tools', 'servers', 'kill', 'policy', 'plan', 'secret', 'login', 'logout', 'audit', 'completion', 'version'];
 let project: Project;
 
 beforeAll(() => {
