@@ -56,8 +56,8 @@ export function checkGrants(grants: readonly Grant[], { profiles, scope, tool, f
   const dot = tool?.indexOf('.') ?? 0;
   const named = tool === undefined ? undefined : { server: tool.slice(0, dot), tool: tool.slice(dot + 1) };
   const weighed = asker({ grants, profiles, demanding: profiles, from })(scope, named);
-  const grant = 'grant' in weighed ? { grant: weighed.grant } : {};
-  return weighed.kind === 'allow' ? { granted: true, ...grant } : { granted: false, code: weighed.kind === 'none' ? 'APPROVAL_REQUIRED' : 'DENIED', ...grant };
+  if ('grant' in weighed) return weighed.kind === 'allow' ? { granted: true, grant: weighed.grant } : { granted: false, code: 'DENIED', grant: weighed.grant };
+  return { granted: false, code: weighed.kind === 'uncovered' ? 'DENIED' : 'APPROVAL_REQUIRED' };
 }
 
 /** What stands about a scope: a deny of any profile, then the worst answer of those profiles that require grants. */
