@@ -33,7 +33,7 @@ export interface Trace {
   upstreamMs?: number;
   rawBytes?: number;
   /** Of a server that runs in this process: whose rows it was asked for, and how many it found. */
-  scope?: Identity['scope'] | undefined;
+  whose?: Identity['scope'] | undefined;
   hits?: number | undefined;
   shaped?: Shaped;
   /** The server answered with a JSON-RPC error of its own. */
@@ -95,12 +95,12 @@ function reasonsOf(failure: TollgateError | undefined): Pick<DecisionEntry, 'rea
   return Array.isArray(reasons) ? { reasons: reasons.map(({ id }: Reason) => ({ id })) } : {};
 }
 
-function outcomeFields(trace: Trace): Pick<OutcomeEntry, 'executed' | 'sizes' | 'cut' | 'isError' | 'redactions' | 'escaped' | 'upstreamMs' | 'scope' | 'hits'> {
-  const { shaped, rawBytes, upstreamMs, scope, hits } = trace;
+function outcomeFields(trace: Trace): Pick<OutcomeEntry, 'executed' | 'sizes' | 'cut' | 'isError' | 'redactions' | 'escaped' | 'upstreamMs' | 'whose' | 'hits'> {
+  const { shaped, rawBytes, upstreamMs, whose, hits } = trace;
   return {
     executed: trace.executed,
     ...(upstreamMs === undefined ? {} : { upstreamMs }),
-    ...(scope === undefined ? {} : { scope }),
+    ...(whose === undefined ? {} : { whose }),
     ...(hits === undefined ? {} : { hits }),
     sizes: { args: trace.argBytes, ...(rawBytes === undefined ? {} : { raw: rawBytes }), ...(shaped === undefined ? {} : { sent: shaped.sent, spilled: shaped.spilled }) },
     ...(shaped === undefined ? {} : { cut: shaped.cut, isError: shaped.isError, redactions: shaped.redactions, escaped: shaped.escaped }),

@@ -55,7 +55,7 @@ export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call
   const { session, request, trace, target, table, limits, sight } = call;
   const { caller, exposed } = trace;
   const identity = caller === undefined || exposed?.server.inProcess !== true ? undefined : await deps.identify(caller, table);
-  trace.scope = identity?.scope;
+  trace.whose = identity?.scope;
   const began = deps.now();
   trace.executed = 'unknown';
   try {

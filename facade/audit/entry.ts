@@ -97,7 +97,7 @@ export interface OutcomeEntry extends CallFacts {
   readonly ms: number;
   readonly upstreamMs?: number;
   /** Of the knowledge server: whose rows it was asked for, and how many were found. */
-  readonly scope?: Partial<RunScope>;
+  readonly whose?: Partial<RunScope>;
   readonly hits?: number;
 }
 
@@ -146,7 +146,7 @@ export interface ServerEntry extends ServerNumbers {
   readonly reason?: string;
   readonly count?: number;
   /** Of what an owner did to the knowledge: whose it is; `count` says how many entries. */
-  readonly scope?: Partial<RunScope>;
+  readonly whose?: Partial<RunScope>;
   readonly ms?: number;
 }
 

@@ -37,7 +37,7 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
       { kind: 'document', space: 'team', user: '', name: 'docs/guide.md', title: 'The guide', labels: ['internal', 'public'] }, { name: 'docs/notes.txt', title: 'docs/notes.txt' },
     ]);
     expect(records()).not.toMatch(/guide|notes|deploy/i);
-    expect(records()).toMatch(/"event":"knowledge.loaded".*"by":"boss".*"count":2,"scope":\{"space":"team"\}/);
+    expect(records()).toMatch(/"event":"knowledge.loaded".*"by":"boss".*"count":2,"whose":\{"space":"team"\}/);
   });
 
   it('refuses what is no text, file by file, and takes in the rest', async () => {

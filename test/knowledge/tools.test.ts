@@ -167,7 +167,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     const bob = facade.open('bob');
     expect((await ask('harbour', bob)).text).toContain('private harbour note');
     expect((await ask('harbour', bob)).text).toContain('its 2 results from the knowledge server (knowledge.candidates)');
-    expect(facade.records().filter(({ code }) => code === 'BUDGET_EXCEEDED')).toMatchObject([{ type: 'outcome', executed: 'no', scope: { user: 'alice', space: 'team' } }, { executed: 'no', scope: { user: 'bob' } }]);
+    expect(facade.records().filter(({ code }) => code === 'BUDGET_EXCEEDED')).toMatchObject([{ type: 'outcome', executed: 'no', whose: { user: 'alice', space: 'team' } }, { executed: 'no', whose: { user: 'bob' } }]);
   });
 
   it('answers with what the bytes of the turn still hold, and with nothing when that is nothing', async () => {
@@ -191,7 +191,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     await facade.call(session, 'knowledge_facts_get', { keys: ['harbour.depth'] });
     const outcomes = facade.records().filter(({ type }) => type === 'outcome');
     expect(outcomes).toMatchObject([
-      { server: 'knowledge', tool: 'kb_search', verb: 'read', executed: 'yes', hits: 1, scope: { user: 'alice', space: 'team', conversation: session.id, turn: session.id } },
+      { server: 'knowledge', tool: 'kb_search', verb: 'read', executed: 'yes', hits: 1, whose: { user: 'alice', space: 'team', conversation: session.id, turn: session.id } },
       { tool: 'facts_get', hits: 1 },
     ]);
     for (const { ms, upstreamMs, sizes } of outcomes as readonly { ms?: unknown; upstreamMs?: unknown; sizes?: { raw?: unknown } }[]) expect([typeof ms, typeof upstreamMs, typeof sizes?.raw]).toEqual(['number', 'number', 'number']);

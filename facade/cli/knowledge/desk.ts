@@ -16,7 +16,7 @@ export interface Desk {
   readonly config: Config;
   readonly shelf: Shelf;
   /** Writes down how many entries were added, changed or taken out; never which. */
-  record(event: 'knowledge.loaded' | 'knowledge.set' | 'knowledge.forgotten', facts: { readonly count: number; readonly scope: Partial<RunScope> }): void;
+  record(event: 'knowledge.loaded' | 'knowledge.set' | 'knowledge.forgotten', facts: { readonly count: number; readonly whose: Partial<RunScope> }): void;
 }
 
 /** Labels of design §1, which rules may speak of always. */
@@ -63,6 +63,6 @@ export function labelsOf({ servers }: Config, labels: readonly string[] = []): r
 }
 
 /** What a record says of an owner; nobody in particular is left out. */
-export function scopeOf({ space, user }: { readonly space: string; readonly user: string }): Partial<RunScope> {
+export function whoseOf({ space, user }: { readonly space: string; readonly user: string }): Partial<RunScope> {
   return user === '' ? { space } : { space, user };
 }

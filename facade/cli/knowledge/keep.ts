@@ -9,7 +9,7 @@ import { EXIT, type Io } from '../io.ts';
 import { json, table } from '../print.ts';
 import { readPiped } from '../prompt.ts';
 import type { ForgetOptions, KnowledgeOptions, LoadOptions } from './commands.ts';
-import { labelsOf, ownerOf, scopeOf, withDesk } from './desk.ts';
+import { labelsOf, ownerOf, whoseOf, withDesk } from './desk.ts';
 
 const MAX_KEY = 200;
 const MAX_VALUE = 16 * 1024;
@@ -23,8 +23,8 @@ export async function runSet(options: LoadOptions & { readonly key: string; read
     const owner = ownerOf(desk.config, options);
     const labels = labelsOf(desk.config, options.label);
     const kept = desk.shelf.setFact({ ...owner, key, value, labels, source: 'the owner', at: Date.now() });
-    if (kept !== 'unchanged') desk.record('knowledge.set', { count: 1, scope: scopeOf(owner) });
-    if (options.json === true) io.stdout(json({ key, kept, ...scopeOf(owner) }));
+    if (kept !== 'unchanged') desk.record('knowledge.set', { count: 1, whose: whoseOf(owner) });
+    if (options.json === true) io.stdout(json({ key, kept, ...whoseOf(owner) }));
     else io.stderr(`${kept === 'unchanged' ? 'Nothing to change' : kept === 'added' ? 'Stored' : 'Replaced'}: ${quote(key)}.\n`);
     return EXIT.ok;
   });
@@ -53,7 +53,7 @@ export async function runForget(options: ForgetOptions & { readonly name?: strin
     const selection: Selection = { ...selected({ ...options, space }), ...(name === undefined ? {} : { name }), ...(kind === undefined ? {} : { kind }), ...(conversation === undefined ? {} : { conversation }) };
     const count = shelf.forget(selection);
     if (count === 0 && name !== undefined) throw new TollgateError('USAGE', { detail: `Nothing of the name ${quote(name)} is stored there.`, next: '`tollgate knowledge list` shows the names, as they are to be written.' });
-    if (count > 0) record('knowledge.forgotten', { count, scope: scopeOf({ space, user: options.user ?? '' }) });
+    if (count > 0) record('knowledge.forgotten', { count, whose: whoseOf({ space, user: options.user ?? '' }) });
     if (options.json === true) io.stdout(json({ forgotten: count }));
     else io.stderr(`Forgot ${count} of what was stored.\n`);
     return EXIT.ok;

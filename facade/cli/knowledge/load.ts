@@ -7,7 +7,7 @@ import type { Kept } from '../../knowledge/shelf.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json, plural, printable } from '../print.ts';
 import type { LoadOptions } from './commands.ts';
-import { labelsOf, ownerOf, scopeOf, withDesk, type Desk } from './desk.ts';
+import { labelsOf, ownerOf, whoseOf, withDesk, type Desk } from './desk.ts';
 
 const TEXTS = /\.(md|markdown|txt)$/i;
 const MAX_FILE = 5 * 1024 * 1024;
@@ -33,7 +33,7 @@ export async function runLoad(options: LoadOptions & { readonly paths: readonly 
     if (files.length > MAX_FILES) throw new TollgateError('USAGE', { detail: `${files.length} files are more than the ${MAX_FILES} that are taken in at once.`, next: 'Load folder by folder.' });
     const loaded = loadAll(files, { desk, io, make: (name, text) => ({ kind: options.memory === true ? 'memory' : 'document', ...owner, conversation: options.conversation ?? '', name, text, labels, at: Date.now() }) });
     const changed = loaded.filter((one) => 'kept' in one && one.kept !== 'unchanged');
-    if (changed.length > 0) desk.record('knowledge.loaded', { count: changed.length, scope: scopeOf(owner) });
+    if (changed.length > 0) desk.record('knowledge.loaded', { count: changed.length, whose: whoseOf(owner) });
     return answer(loaded, { io, isJson: options.json === true });
   });
 }
