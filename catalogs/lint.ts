@@ -24,14 +24,14 @@ const SENTENCE = /(?:[A-Za-z'~/.]{2,40}[ ,:;]{1,3}){6}/;
 export function lintTool(tool: RawTool, names: KnownNames = NO_NAMES): readonly LintNote[] {
   const notes = new Notes();
   if (typeof tool.name === 'string') for (const note of nameNotes(tool, names)) notes.add(note);
-  lintInto(notes, tool, names);
+  lintInto(notes, { root: tool, where: '' }, names);
   return notes.list;
 }
 
 /** Notes on instructions, a prompt, a resource: any JSON value that a server says of itself. `where` begins the paths. */
 export function lintValue(value: unknown, where: string, names: KnownNames = NO_NAMES): readonly LintNote[] {
   const notes = new Notes();
-  lintInto(notes, typeof value === 'string' ? { [where]: value } : value, names);
+  lintInto(notes, { root: value, where }, names);
   return notes.list;
 }
 
@@ -49,8 +49,8 @@ class Notes {
   }
 }
 
-function lintInto(notes: Notes, root: unknown, names: KnownNames): void {
-  for (const place of textsOf(root)) {
+function lintInto(notes: Notes, { root, where }: { root: unknown; where: string }, names: KnownNames): void {
+  for (const place of textsOf(root, where)) {
     if (place.isName && isTellingName(place.text)) notes.add({ id: 'PARAM_NAME', where: place.path, text: excerpt(place.text, 0) });
     if (isConfusable(place.text)) notes.add({ id: 'CONFUSABLE', where: place.path, text: excerpt(place.text, Math.max(0, place.text.search(/[^\0-\u007f]/))) });
     // Short texts are types, formats and words.
@@ -91,8 +91,8 @@ interface Place {
 }
 
 /** Every string and every key of the value: poison hides in titles, defaults, enums and metadata too (security A 2 and 4). */
-function* textsOf(root: unknown): Generator<Place> {
-  const stack = [{ path: '', value: root, isNamed: false, isBare: false }];
+function* textsOf(root: unknown, where: string): Generator<Place> {
+  const stack = [{ path: escaped(where), value: root, isNamed: false, isBare: false }];
   for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
     const { path, value, isNamed, isBare } = next;
     if (typeof value === 'string') yield { path, text: value.slice(0, MAX_TEXT), isName: false, isBare };
@@ -106,7 +106,7 @@ function* textsOf(root: unknown): Generator<Place> {
 }
 
 function escaped(key: string): string {
-  return key.slice(0, 40).replace(/[^ -~]/gu, '?');
+  return key.slice(0, 60).replace(/[^ -~]/gu, '?');
 }
 
 /** What a screen may show: a few words around the place, nothing that hides, reorders or drives a terminal. */

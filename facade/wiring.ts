@@ -30,6 +30,7 @@ import { policyParts } from './policy-parts.ts';
 import { makersOver, shippedServer } from './offline.ts';
 import { openPlaces, openSecrets } from './secrets/secrets.ts';
 import { keepSignIns } from './secrets/sign-ins.ts';
+import { KillSwitch } from './servers/kill-switch.ts';
 import { ServerLogs } from './servers/logs.ts';
 import { Supervision, type Supervised } from './servers/supervision.ts';
 import { appendQuietly, type Shared } from './shared.ts';
@@ -58,8 +59,12 @@ export function openLook(config: Config, parts: Pick<Shared, 'redactor' | 'audit
   const { credentials, ...host } = launchHost(() => config, parts);
   const logs = new ServerLogs({ state: config.state, redactor: parts.redactor, onFault: () => undefined });
   const refuse = (): Promise<never> => Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A look is given no secrets.' }));
-  return (settings, { signal, withSecrets }) =>
-    lookAt(settings, { host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) }, signal, onStderr: (name, line) => logs.write(name, line) });
+  const killSwitch = new KillSwitch(parts.state);
+  return async (settings, { signal, withSecrets }) => {
+    const refusal = await killSwitch.refusalOf(settings.name);
+    if (refusal !== undefined) throw refusal;
+    return lookAt(settings, { host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) }, signal, onStderr: (name, line) => logs.write(name, line) });
+  };
 }
 
 /** Node 20 cannot run TypeScript in a thread: the sources use the built file, as a package does. */

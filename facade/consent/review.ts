@@ -79,10 +79,11 @@ export function reviewTools(server: ServerConfig, looked: Looked, { before, othe
     const state = known === undefined ? 'new' : changes.length > 0 ? 'changed' : 'same';
     return { tool, semantics: semanticsOf(tool.name, tool.annotations), audit: auditTool(tool, names), changes, ...(before !== undefined && { state }) };
   });
-  const said = [...(instructions === undefined ? [] : [['instructions', instructions, before?.instructions] as const]), ...prompts.map((prompt) => [`prompt ${prompt.name}`, JSON.stringify(prompt), textOf(before?.prompts.find(({ name }) => name === prompt.name))] as const)];
-  const texts = said.map(([name, text, previous]) => {
+  const said = [...(instructions === undefined ? [] : [['instructions', instructions, before?.instructions, instructions] as const]), ...prompts.map((prompt) => [`prompt ${prompt.name}`, JSON.stringify(prompt), textOf(before?.prompts.find(({ name }) => name === prompt.name)), prompt] as const)];
+  // Each value as it is: written out as JSON, what drives a terminal would look like plain letters.
+  const texts = said.map(([name, text, previous, value]) => {
     const change = before === undefined || previous === text ? undefined : { field: name, ...lineChange(previous ?? '', text) };
-    return { name, text, audit: auditValue(text, name, names), ...(change !== undefined && { change }) };
+    return { name, text, audit: auditValue(value, name, names), ...(change !== undefined && { change }) };
   });
   return { set, hash: setHash(server.name, set), version: info.version, tools: reviewed, removed: [...old.keys()].filter((name) => !names.own.has(name)), texts };
 }
