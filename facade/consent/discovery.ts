@@ -33,21 +33,16 @@ export async function discover(server: ServerConfig, openness: Openness, { look,
   }
 }
 
-/** The settings of the look: read-only, no network, no secret, in a sandbox, unless more was asked for. */
+/** The settings of the look: the files that the first screen named, no network, no secret, in a sandbox, unless more was asked for. */
 export function discoverySettings(server: ServerConfig, { withSecrets, withNetwork, ownIsolation }: Openness): ServerSettings {
   const { sandbox, env, headers, oauth, ...rest } = server;
   const masked = (values: Readonly<Record<string, string>>): Record<string, string> =>
     Object.fromEntries(Object.entries(values).map(([name, value]) => [name, withSecrets !== true && holdsSecret(name, value) ? PLACEHOLDER : value]));
   const reached = Object.fromEntries(Object.entries(headers).filter(([name, value]) => withSecrets === true || !holdsSecret(name, value)));
-  const { filesystem, network, ...limits } = sandbox ?? {};
   return {
     ...rest, env: masked(env), headers: reached, ...(withSecrets === true && oauth !== undefined && { oauth }),
     ...(server.transport === 'stdio' && { isolation: ownIsolation === true ? server.isolation ?? 'sandbox' : 'sandbox' }),
-    ...(filesystem !== undefined && network !== undefined && { sandbox: {
-      ...(limits as Pick<NonNullable<ServerConfig['sandbox']>, 'limits' | 'image'>),
-      filesystem: { ...filesystem, allowRead: [...filesystem.allowRead, ...filesystem.allowWrite], allowWrite: [] },
-      network: { allowedDomains: withNetwork === true ? network.allowedDomains : [] },
-    } }),
+    ...(sandbox !== undefined && { sandbox: { ...sandbox, network: { allowedDomains: withNetwork === true ? sandbox.network.allowedDomains : [] } } }),
   };
 }
 

@@ -24,6 +24,7 @@ interface Answer {
 /** Plays the story; gives the exit code. */
 export async function play(stage: Stage): Promise<number> {
   const teller = new Teller(stage);
+  teller.approve();
   await teller.offered();
   await teller.overStdio();
   await teller.onOtherBackends();
@@ -39,6 +40,20 @@ class Teller {
 
   constructor(stage: Stage) {
     this.#stage = stage;
+  }
+
+  /** An owner looks at each server, and agrees to exactly what was shown. */
+  approve(): void {
+    this.#title('An owner approves what may start, and then its tools');
+    for (const name of ['everything', 'files', 'desktop']) {
+      const ask = (...more: readonly string[]): { start: { hash: string; facts: { program?: { path: string } } }; tools?: { hash: string; tools: readonly { notes: readonly unknown[] }[] } } => JSON.parse(this.#cli(['approve', name, '--json', '--as', 'owner', ...more], 7)) as ReturnType<typeof ask>;
+      const { start } = ask();
+      this.#say(`  ${name}: starts ${start.facts.program?.path ?? ''} in a sandbox, start hash ${start.hash.slice(0, 12)}…`);
+      const { tools } = ask('--yes', start.hash);
+      if (tools === undefined) return this.#check(`${name} lists its tools in a sandbox without network`, false);
+      this.#say(`  ${name}: offers ${tools.tools.length} tools, ${tools.tools.reduce((sum, { notes }) => sum + notes.length, 0)} notes on them, tools hash ${tools.hash.slice(0, 12)}…`);
+      this.#cli(['approve', name, '--yes', start.hash, tools.hash, '--as', 'owner']);
+    }
   }
 
   /** What the servers offer, before anybody has asked for anything. */
@@ -160,9 +175,9 @@ class Teller {
     return answer;
   }
 
-  #cli(args: readonly string[]): string {
+  #cli(args: readonly string[], status = 0): string {
     const run = spawnSync(process.execPath, [this.#stage.main, ...args, '--config', this.#stage.config], { env: this.#stage.env, encoding: 'utf8', maxBuffer: 64e6 });
-    if (run.status !== 0) this.#failures.push(`tollgate ${args.join(' ')} ended with ${run.status}: ${run.stderr}`);
+    if (run.status !== status) this.#failures.push(`tollgate ${args.join(' ')} ended with ${run.status}: ${run.stderr}`);
     return run.stdout;
   }
 
