@@ -1,8 +1,9 @@
 /** Owns how an import looks before it is done: servers, what is left out and why, what is written; refuses every value. */
+import { loadAllKnown } from '../../catalogs/servers/known-server.ts';
 import type { FoundFile } from '../clients/found.ts';
 import type { ImportPlan, Outcome } from '../clients/import.ts';
 import { shownPath } from '../clients/places.ts';
-import { showEntry } from '../clients/show.ts';
+import { fetchedPackage, hostOf, showEntry } from '../clients/show.ts';
 import type { Config } from '../config/config.ts';
 import type { Io } from './io.ts';
 import { paint, plural, printable, table } from './print.ts';
@@ -44,9 +45,23 @@ export function planLines(plan: ImportPlan, { io, config, fromVariables }: View)
   return [
     changes.length === 0 ? '' : `Writes: ${changes.map(({ file }) => shownPath(file, { cwd: config.folder, home: io.home })).join(', ')}.\n`,
     secretsLine(secrets, fromVariables),
+    ...remarksOn(outcomes),
     isCopy && isClosed ? 'Programs have no network until sandbox.network.allowedDomains of their server names hosts.\n' : '',
     names.length === 0 ? '' : `Next:\n${wanted.map((name) => `  tollgate secret set ${name}\n`).join('')}${names.map((name) => `  tollgate approve ${name}\n`).join('')}`,
   ].join('');
+}
+
+/** A sandbox has no network to fetch a package with; what connect knows, it installs ahead. */
+function remarksOn(outcomes: readonly Outcome[]): readonly string[] {
+  const entries = outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry);
+  const catalog = entries.length === 0 ? [] : loadAllKnown();
+  return entries.flatMap((entry) => {
+    const fetched = fetchedPackage(entry);
+    const known = catalog.find(({ package: pack, url }) => (fetched !== undefined && pack?.name === fetched) || (entry.url !== undefined && url !== undefined && hostOf(url) === hostOf(entry.url)));
+    const better = known === undefined ? '' : `\`tollgate connect ${known.name}\` knows its hosts and what its tools do`;
+    if (fetched === undefined) return better === '' ? [] : [`${entry.name}: ${better}.\n`];
+    return [`${entry.name}: ${printable(entry.command ?? '')} fetches its package at each start, which a sandbox refuses; ${better === '' ? 'install it and name its own program' : `${better}, and installs it`}.\n`];
+  });
 }
 
 function addedNames({ outcomes }: ImportPlan): readonly string[] {

@@ -32,8 +32,15 @@ function runs({ command, args, url }: Pick<ClientEntry, 'command' | 'args' | 'ur
   return rest === 0 ? shown.join(' ') : `${shown.join(' ')} … (${rest} more)`;
 }
 
+/** The package that a runner would fetch at each start, without its version; undefined for a program that is there. */
+export function fetchedPackage({ command, args }: Pick<ClientEntry, 'command' | 'args'>): string | undefined {
+  if (command === undefined || !RUNNERS.has(programOf(command))) return undefined;
+  const [name] = shownArgument(command, args);
+  return name?.replace(/(?<=.)@[^/]*$/, '');
+}
+
 /** A path and query may hold a key. */
-function hostOf(url: string): string {
+export function hostOf(url: string): string {
   return URL.canParse(url) ? new URL(url).host : 'an address';
 }
 

@@ -134,6 +134,17 @@ describe('tollgate import', () => {
   });
 });
 
+it('says which programs would fetch their package, and which services connect knows better', async () => {
+  await atHome([], async (home) => {
+    home.write('project/.mcp.json', JSON.stringify({ mcpServers: { s: { command: 'npx', args: ['-y', '@notionhq/notion-mcp-server@1.0.0'] }, unknown: { command: 'uvx', args: ['no-such-package'] }, linear: { url: 'https://mcp.linear.app/mcp' }, own: { command: 'own' } } }));
+    const { err } = await home.run(['import', '.mcp.json', '--copy', '--dry-run']);
+    expect(err).toContain('s: npx fetches its package at each start, which a sandbox refuses; `tollgate connect notion` knows its hosts and what its tools do, and installs it.\n');
+    expect(err).toContain('unknown: uvx fetches its package at each start, which a sandbox refuses; install it and name its own program.\n');
+    expect(err).toContain('linear: `tollgate connect linear` knows its hosts');
+    expect(err).not.toMatch(/^own: /m);
+  });
+});
+
 describe('what is not copied' + verifies('HA-01'), () => {
   it.each([
     ['a key in an argument', { command: 'x', args: ['--api-key', 'abcdef12345'] }, 'an argument looks like a secret'],

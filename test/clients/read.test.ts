@@ -5,7 +5,7 @@ import { CLIENTS, clientOf, formatOf, type ClientId } from '../../facade/clients
 import { findFiles } from '../../facade/clients/found.ts';
 import { clientPlaces } from '../../facade/clients/places.ts';
 import { readClientText, type ClientFile } from '../../facade/clients/read.ts';
-import { showEntry } from '../../facade/clients/show.ts';
+import { fetchedPackage, showEntry } from '../../facade/clients/show.ts';
 import { codeIn, rowsOf, sectionOf } from '../docs/markdown.ts';
 import { verifies } from '../verifies.ts';
 import { Home } from './home.ts';
@@ -131,6 +131,15 @@ describe('what is shown of a server', () => {
     [['server'], 'server'],
   ])('%j is %s', ([command = '', ...args], shown) => {
     expect(showEntry({ original: 'a', name: 'a', place: { line: 1, column: 1 }, path: [], transport: 'stdio', command, args, env: {}, headers: {}, dropped: [] }).runs).toBe(shown);
+  });
+
+  it.each([
+    [['npx', '-y', '@scope/pkg@1.0.0'], '@scope/pkg'],
+    [['npx', '@scope/pkg'], '@scope/pkg'],
+    [['uvx', 'pkg'], 'pkg'],
+    [['node', 'server.js'], undefined],
+  ])('%j fetches %s', ([command = '', ...args], name) => {
+    expect(fetchedPackage({ command, args })).toBe(name);
   });
 
   it('an address is its host', () => {
