@@ -1,5 +1,4 @@
 /** Tests the management tools (HA-20) through the whole facade: what a model may learn of its servers, and that it can only ever narrow. */
-import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -8,10 +7,11 @@ import type { Session } from '../../facade/facade.ts';
 import { dropRequests, listRequests, noteRequest } from '../../facade/manage/requests.ts';
 import { consentWord } from '../../facade/manage/answer.ts';
 import { openState } from '../../facade/state/sqlite.ts';
+import { cli, dataOf, type Answer } from '../cli/terminal.ts';
+import type { Project } from '../config/project.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
-const MAIN = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
 const STORY = path.join(import.meta.dirname, '..', 'fixtures', 'story-server.mjs');
 const SECRETS = /story-server|\/node|sentinel|HOME|TOKEN|sha256:/;
 let folder: string;
@@ -132,11 +132,11 @@ describe('managing servers' + verifies('HA-20'), () => {
   it('shows the wish to the owner, until the owner has decided', async () => {
     const facade = await start();
     await ask(facade, facade.open('alice'), 'manage_mcp', { action: 'enable', server: 'waiting' });
-    const tollgate = (...words: readonly string[]): { status: number | null; stdout: string; stderr: string } => spawnSync(process.execPath, [MAIN, ...words, '-c', path.join(folder, 'tollgate.yaml')], { encoding: 'utf8' });
-    expect(tollgate('servers').stderr).toContain('An agent of alice asks for waiting: look at it with `tollgate servers info waiting`');
-    expect(JSON.parse(tollgate('servers', '--json').stdout)).toMatchObject({ requests: [{ server: 'waiting', principal: 'alice' }] });
-    expect(tollgate('servers', 'disable', 'waiting', '--as', 'boss').status).toBe(0);
-    expect(JSON.parse(tollgate('servers', '--json').stdout)).toMatchObject({ requests: [] });
+    const tollgate = (...words: readonly string[]): Promise<Answer> => cli({ folder, home: folder } as Project, words);
+    expect((await tollgate('servers')).err).toContain('An agent of alice asks for waiting: look at it with `tollgate servers info waiting`');
+    expect(dataOf((await tollgate('servers', '--json')).out)).toMatchObject({ requests: [{ server: 'waiting', principal: 'alice' }] });
+    expect((await tollgate('servers', 'disable', 'waiting', '--as', 'boss')).code).toBe(0);
+    expect(dataOf((await tollgate('servers', '--json')).out)).toMatchObject({ requests: [] });
     expect(await ask(facade, facade.open('alice'), 'manage_mcp', { action: 'enable', server: 'waiting' })).toContain('`tollgate servers enable waiting`');
   });
 
