@@ -1,6 +1,8 @@
 /** Owns what `serve` says to a person: where it listens, with which token, and how each client is pointed at it. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { clientOf, type ClientId } from '../clients/formats.ts';
+import { ownEntry } from '../clients/own-entry.ts';
 import type { Config, ListenConfig } from '../config/config.ts';
 import { createAuthenticator, type Authenticate } from '../wire/auth.ts';
 import { ensureToken } from '../wire/token.ts';
@@ -40,16 +42,22 @@ export function createAccess(current: () => Config, listen: ListenConfig): Authe
 
 /** How to point the common clients at this facade. `config` is the absolute path of tollgate.yaml, `command` what starts this program (Io.self), `as` the principal over stdio. */
 export function connectHelp(at: { url?: string; token?: string; config: string; command: readonly string[]; as?: string }): string {
-  const [command = 'tollgate', ...args] = [...at.command, 'run', '--config', at.config, ...(at.as === undefined ? [] : ['--as', at.as])];
-  const stdio = JSON.stringify({ mcpServers: { tollgate: { command, args } } });
+  const words = [...at.command, 'run', '--config', at.config, ...(at.as === undefined ? [] : ['--as', at.as])];
   const lines = [
-    'Claude Desktop, Cursor (claude_desktop_config.json, .cursor/mcp.json):', `  ${stdio}`,
-    'Claude Code:', `  claude mcp add tollgate -- ${commandLine([command, ...args])}`,
-    'VS Code (.vscode/mcp.json):', `  ${JSON.stringify({ servers: { tollgate: { type: 'stdio', command, args } } })}`,
+    `Written for you: ${commandLine([...at.command, 'export', '--config', at.config, '--client', 'NAME'])}. By hand:`,
+    'Claude Desktop, Cursor (claude_desktop_config.json, .cursor/mcp.json):', `  ${snippet('cursor', words)}`,
+    'Claude Code:', `  claude mcp add tollgate -- ${commandLine(words)}`,
+    'VS Code (.vscode/mcp.json):', `  ${snippet('vscode', words)}`,
   ];
   if (at.url !== undefined) {
     const header = at.token === undefined ? '' : ` --header "Authorization: Bearer ${at.token}"`;
     lines.push('Over HTTP, Claude Code:', `  claude mcp add --transport http tollgate ${at.url}${header}`);
   }
   return lines.join('\n');
+}
+
+function snippet(id: ClientId, words: readonly string[]): string {
+  const client = clientOf(id);
+  const { add } = client === undefined ? {} : ownEntry(client, { words });
+  return client === undefined || add === undefined ? '' : JSON.stringify({ [client.container]: { [add.name]: add.value } });
 }
