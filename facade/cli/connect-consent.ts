@@ -18,7 +18,7 @@ export interface Consented {
   readonly failure?: string;
 }
 
-/** Both screens of `approve`. A catalog that has seen a server list only with its secrets asks for them. Never throws: what was written stands, and can be approved later. */
+/** Both screens of `approve`. A catalog that has seen a server list only with its secrets asks for them. A refusal is told, not thrown: what was written stands, and can be approved later. */
 export async function approveConnected(draft: Draft, { options, io, wiring }: { readonly options: ConnectOptions; readonly io: Io; readonly wiring: Wiring }): Promise<Consented> {
   let data = '';
   const inner: Io = options.json === true ? { ...io, stdout: (text) => void (data += text) } : io;
@@ -28,6 +28,7 @@ export async function approveConnected(draft: Draft, { options, io, wiring }: { 
     return { code, ...(data !== '' && { data: JSON.parse(data) as unknown }) };
   } catch (thrown) {
     const { code, message, next } = asTollgateError(thrown);
+    if (code === 'INTERNAL') throw thrown;
     return { code: code === 'APPROVAL_REQUIRED' ? EXIT.approval : EXIT.server, failure: `${code}: ${message} ${next}` };
   }
 }

@@ -92,6 +92,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     .action(async (options: CommonOptions) => done(await (await import('./check.ts')).runCheck(options, io, check)));
   add('doctor', 'look at what this machine and its clients have, and prove the isolation').option('--fix', 'mend what Tollgate can mend by itself')
     .action(async (options: CommonOptions & { fix?: true }) => done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)));
+  addConnect({ program, io, wiring, done });
   addClients({ program, io, done });
   add('try <tool> [args]', 'show the decision on a call without calling').option('--as <principal>', 'who calls').option('--explain', 'show the effect and the obligations too')
     .addHelpText('after', `\nArguments are one JSON object:\n  $ tollgate try read '{"path": "README.md"}' --explain`)
@@ -99,7 +100,6 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
       done(await (await import('./try.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble)));
   add('tools', 'show what an agent sees').option('--as <principal>', 'whose view')
     .action(async (options: As) => done(await (await import('./tools.ts')).runTools(options, io, assemble)));
-  addConnect({ program, io, wiring, done });
   addConsent({ program, io, wiring, done });
   addKill(program, io, done);
   addSwitch(program, io, done);

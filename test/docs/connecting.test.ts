@@ -1,0 +1,93 @@
+/** Tests docs/connecting.md by doing it: the commands of its transcripts run as they stand, with the hashes that were shown, against a real package and a service on this machine. */
+import { spawn } from 'node:child_process';
+import { chmodSync, mkdirSync, symlinkSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Project } from '../config/project.ts';
+import { MAIN } from '../process/child.ts';
+import { giveAway } from '../servers/system.ts';
+import { verifies } from '../verifies.ts';
+import { blocksOf } from './markdown.ts';
+
+const TURNS = blocksOf('docs/connecting.md').filter(({ language, text }) => language === 'text' && text.startsWith('$ ')).flatMap(({ text }) => `\n${text}`.split('\n$ ').slice(1).map((turn) => {
+  const [asked = '', ...output] = turn.trimEnd().split('\n');
+  return { asked, output };
+}));
+const SERVICE = '127.0.0.1:8765';
+
+let project: Project;
+let service: Server;
+let env: Record<string, string>;
+/** What was last shown. */
+const hashes = { START: '', TOOLS: '' };
+
+beforeAll(async () => {
+  project = new Project();
+  service = createServer((_request, response) => void response.writeHead(200, { 'content-type': 'application/json' }).end('{"issues": []}'));
+  await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve));
+  const bin = path.join(project.root, 'bin');
+  mkdirSync(bin);
+  chmodSync(project.root, 0o755);
+  symlinkSync(MAIN, path.join(project.root, 'tollgate'));
+  chmodSync(project.write('../../bin/tollgate', `#!/bin/sh\nexec "${process.execPath}" "${path.join(project.root, 'tollgate')}" "$@"\n`), 0o755);
+  env = { PATH: `${bin}:${process.env['PATH'] ?? ''}`, HOME: project.home, npm_config_cache: process.env['npm_config_cache'] ?? path.join(process.env['HOME'] ?? '', '.npm'), TRACKER_TOKEN: 'token-of-the-tracker' };
+  for (const [name, value] of Object.entries(process.env)) if (/^npm_config_registry$/i.test(name) && value !== undefined) env[name] = value;
+  await run('tollgate init');
+  giveAway(project.folder);
+});
+afterAll(() => {
+  service.closeAllConnections();
+  service.close();
+  project.remove();
+});
+
+function run(command: string): Promise<string> {
+  const child = spawn('bash', ['-c', `${command} 2>&1`], { cwd: project.folder, env, stdio: ['ignore', 'pipe', 'ignore'] });
+  let out = '';
+  child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString('utf8')));
+  return new Promise((resolve) => child.once('close', () => resolve(out)));
+}
+
+function filledIn(asked: string): string {
+  const { port } = service.address() as AddressInfo;
+  return asked.replace(SERVICE, `127.0.0.1:${port}`).replace(/\bSTART\b/, hashes.START).replace(/\bTOOLS\b/, hashes.TOOLS);
+}
+
+/** An output without what differs from run to run. */
+function settle(output: string): readonly string[] {
+  const { port } = service.address() as AddressInfo;
+  hashes.START = /start hash {2}(\w{64})/.exec(output)?.[1] ?? hashes.START;
+  hashes.TOOLS = /tools hash {2}(\w{64})/.exec(output)?.[1] ?? hashes.TOOLS;
+  return output.replaceAll(`127.0.0.1:${port}`, SERVICE).replace(/\b[0-9a-f]{64}\b/g, 'HASH').replace(/policies\/rules\.yaml:\d+/g, 'policies/rules.yaml:N').trimEnd().split('\n')
+    .map((line) => line.trimEnd()).filter((line) => !/: \d+ s …$|^npm warn/.test(line));
+}
+
+/** Both as one text each: a line `…` of the page stands for any lines. */
+function expectLike(shown: readonly string[], page: readonly string[]): void {
+  let at = 0;
+  let isOpen = false;
+  for (const line of page.map((one) => one.trimEnd().replace(/policies\/rules\.yaml:\d+/g, 'policies/rules.yaml:N'))) {
+    if (line === '…') {
+      isOpen = true;
+      continue;
+    }
+    const found = isOpen ? shown.indexOf(line, at) : shown[at] === line ? at : -1;
+    expect(found, `"${line}" does not follow in:\n${shown.slice(at).join('\n')}`).toBeGreaterThanOrEqual(0);
+    at = found + 1;
+    isOpen = false;
+  }
+  if (!isOpen) expect(shown.slice(at)).toEqual([]);
+}
+
+describe('the transcripts of connecting', () => {
+  it('connect a known service and an unknown one, and take both back' + verifies('PF-11', 'PF-12', 'HA-29'), () => {
+    const asked = TURNS.map((turn) => turn.asked);
+    for (const word of ['connect memory --dry-run', 'connect memory --yes --approve START TOOLS', `connect http://${SERVICE}`, 'connect --undo tracker', 'connect --undo memory']) expect(asked.some((one) => one.includes(word)), word).toBe(true);
+  });
+
+  it.each(TURNS.map((turn, number) => [number + 1, turn.asked, turn] as const))('%s. %s', async (_number, _asked, { asked, output }) => {
+    expectLike(settle(await run(filledIn(asked))), output);
+  }, 180_000);
+});
