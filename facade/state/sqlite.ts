@@ -26,6 +26,10 @@ const STALE_MS = 30 * 86_400_000;
 /** Sorts behind all that stands in keys. */
 const LAST = '\u{10ffff}';
 
+/** For how long what other processes have committed may be unknown, ms: less than it takes a person, or a client that was told, to make the next call. */
+const STAMP_MS = 1;
+const MEMO_MAX = 1000;
+
 /** Name of the database in a state folder. */
 export const DATABASE = 'state.db';
 
@@ -34,17 +38,32 @@ export function openState(folder: string, now = Date.now()): State {
   const database = openDatabase(join(folder, DATABASE), SCHEMA);
   database.run(`DELETE FROM counter WHERE scope IN ('run', 'session') AND touched < ?`)(now - STALE_MS);
   database.run(`DELETE FROM value WHERE space LIKE 'labels/%' AND CAST(value AS INTEGER) < ?`)(now - STALE_MS);
-  return { ...createLedger(database), ...createValues(database), close: () => database.close() };
+  return { ...createLedger(database), ...createValues(database, writesOf(folder)), close: () => database.close() };
 }
 
-function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' | 'take' | 'swap' | 'list' | 'stamp'> {
-  // SQLite tells what other connections have committed (PRAGMA data_version); what this one does is counted.
+/** Writes of this process to each folder, whichever of its connections makes them. */
+const WRITES = new Map<string, { writes: number }>();
+
+function writesOf(folder: string): { writes: number } {
+  const known = WRITES.get(folder) ?? { writes: 0 };
+  WRITES.set(folder, known);
+  return known;
+}
+
+function createValues(database: Database, own: { writes: number }): Pick<State, 'get' | 'put' | 'remove' | 'take' | 'swap' | 'list' | 'stamp'> {
+  // SQLite tells what other processes have committed (PRAGMA data_version); what this one does is counted.
   const version = database.first<{ data_version: number }>('PRAGMA data_version');
-  let own = 0;
+  let seen = { at: -Infinity, version: 0 };
+  const stamp = (): string => {
+    const at = performance.now();
+    if (at - seen.at >= STAMP_MS) seen = { at, version: version()?.data_version ?? 0 };
+    return `${seen.version}.${own.writes}`;
+  };
+  const memo = new Memo(stamp);
   const writing = (sql: string): ReturnType<Database['run']> => {
     const run = database.run(sql);
     return (...values) => {
-      own += 1;
+      own.writes += 1;
       return run(...values);
     };
   };
@@ -55,7 +74,7 @@ function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' 
   const replace = writing('UPDATE value SET value = ? WHERE space = ? AND key = ? AND value = ?');
   const list = database.all<{ key: string; value: string }>('SELECT key, value FROM value WHERE space = ? AND key >= ? AND key < ? ORDER BY key');
   return {
-    get: (space, key) => get(space, key)?.value,
+    get: (space, key) => memo.read(`${space} ${key}`, () => get(space, key)?.value),
     put: (space, key, value) => void put(space, key, value),
     remove: (space, key) => void remove(space, key),
     take: (space, key, only) =>
@@ -66,9 +85,30 @@ function createValues(database: Database): Pick<State, 'get' | 'put' | 'remove' 
         return found;
       }),
     swap: (space, key, { from, to }) => (from === undefined ? insert(space, key, to) : replace(to, space, key, from)) === 1,
-    stamp: () => `${version()?.data_version}.${own}`,
-    list: (space, prefix = '') => new Map(list(space, prefix, `${prefix}${LAST}`).map((row) => [row.key, row.value])),
+    stamp,
+    list: (space, prefix = '') => memo.read(`${space}\0${prefix}`, () => new Map(list(space, prefix, `${prefix}${LAST}`).map((row) => [row.key, row.value]))),
   };
+}
+
+/** Answers that hold while nothing was written: one call asks a dozen times for what people decided last week. */
+class Memo {
+  readonly #stamp: () => string;
+  readonly #answers = new Map<string, unknown>();
+  #at = '';
+
+  constructor(stamp: () => string) {
+    this.#stamp = stamp;
+  }
+
+  read<T>(question: string, ask: () => T): T {
+    const at = this.#stamp();
+    if (at !== this.#at || this.#answers.size >= MEMO_MAX) this.#answers.clear();
+    this.#at = at;
+    if (this.#answers.has(question)) return this.#answers.get(question) as T;
+    const answer = ask();
+    this.#answers.set(question, answer);
+    return answer;
+  }
 }
 
 function createLedger(database: Database): Pick<State, 'reserve' | 'settle' | 'endScope'> {
