@@ -121,7 +121,9 @@ describe('the log has of each call exactly its records', () => {
         const before = running.records().length;
         const answers = await Promise.all(ways.map((way) => go(running, session, way)));
         for (const [index, way] of ways.entries()) expect(answers[index]?.code, way).toMatch(WAYS[way]?.code instanceof RegExp ? WAYS[way].code : new RegExp(`^${WAYS[way]?.code ?? ''}$`));
-        judge(running.records().slice(before).filter(({ type }) => type !== 'session'), { calls: ways.length, sent: running.calls('one').length });
+        const records = running.records().slice(before);
+        judgeAsks(records);
+        judge(records.filter(({ type }) => type !== 'session' && type !== 'approval'), { calls: ways.length, sent: running.calls('one').length });
         const { folder } = running.assembled.config.audit;
         expect(readdirSync(folder).map((file) => readFileSync(path.join(folder, file), 'utf8')).join('')).not.toContain(SECRET_PAYLOAD);
       } finally {
@@ -141,6 +143,14 @@ describe('the log has of each call exactly its records', () => {
 function go(running: RawFacade, session: Session, way: string): Promise<Answer> {
   const { name, args, act, abortMs } = WAYS[way] ?? { name: '' };
   return running.call(session, name, act ?? args, abortMs === undefined ? {} : { signal: AbortSignal.timeout(abortMs) });
+}
+
+/** That a person is asked stands beside the call, with its id: once for calls that are alike. */
+function judgeAsks(records: readonly Recorded[]): void {
+  const asking = new Set(records.filter(({ code }) => code === 'APPROVAL_REQUIRED').map(({ id }) => id));
+  const asked = records.filter(({ type }) => type === 'approval');
+  expect(asked.map(({ event, outcome }) => [event, outcome])).toEqual(asking.size === 0 ? [] : [['asked', 'ask']]);
+  for (const { call } of asked) expect(asking).toContain(call);
 }
 
 function judge(records: readonly Recorded[], seen: { calls: number; sent: number }): void {
