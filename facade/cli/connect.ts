@@ -57,7 +57,7 @@ export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring
   void io.stopped.then(() => stop.abort());
   if (draft.package !== undefined) io.stderr(`Installing ${draft.package.name} ${draft.package.version} …\n`);
   const done = await carryOut(draft, values, { ...places, vault: vault.places.vault, install: { env: io.env, say: (line) => io.stderr(`${printable(line)}\n`), signal: stop.signal }, reload: () => void readConfig(options, io) });
-  await recordActs(config.audit, [{ type: 'server', server: draft.name, event: 'connected', outcome: 'allow', by }]);
+  await recordActs(config.audit, [{ type: 'server', server: draft.name, event: 'connect', outcome: 'allow', by }]);
   return finish({ options, io, wiring }, draft, done);
 }
 
