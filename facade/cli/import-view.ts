@@ -2,7 +2,7 @@
 import { loadAllKnown } from '../../catalogs/servers/known-server.ts';
 import type { FoundFile } from '../clients/found.ts';
 import type { ImportPlan, Outcome } from '../clients/import.ts';
-import { shownPath } from '../clients/places.ts';
+import { isDefaultPlace, shownPath } from '../clients/places.ts';
 import { fetchedPackage, hostOf, showEntry } from '../clients/show.ts';
 import type { Config } from '../config/config.ts';
 import type { Io } from './io.ts';
@@ -30,10 +30,10 @@ interface View {
 }
 
 /** The preview of an import. */
-export function importReport(plan: ImportPlan, view: View): string {
-  const names = addedNames(plan);
-  const more = names.length === 0 || plan.changes.length === 0 ? '' : '  tollgate export --client CLIENT --replace\n';
-  return [...plan.outcomes.map((outcome) => lineOf(outcome, view.io)), plan.changes.length === 0 ? 'There is nothing to write.\n' : '', planLines(plan, view), more].join('');
+export function importReport(plan: ImportPlan, view: View & { readonly files: readonly FoundFile[] }): string {
+  const came = view.files.filter(({ shown }) => plan.changes.length > 0 && plan.outcomes.some(({ file, left }) => file === shown && left === undefined));
+  const exports = came.flatMap(({ client, ofProject }) => (client === undefined ? [] : [`  tollgate export --client ${client.id}${isDefaultPlace({ client, ofProject }) ? '' : ' --user'} --replace\n`]));
+  return [...plan.outcomes.map((outcome) => lineOf(outcome, view.io)), plan.changes.length === 0 ? 'There is nothing to write.\n' : '', planLines(plan, view), ...new Set(exports)].join('');
 }
 
 /** What is written on the way in, and what is left to do. */

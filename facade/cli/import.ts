@@ -40,7 +40,7 @@ export async function runImport(options: ImportOptions, io: Io, platform: NodeJS
   const fromVariables = await chooseSecrets(options, files, io);
   const request = { config, world: { env: io.env, home: io.home }, files, ...(options.only !== undefined && { only: options.only.split(',').map((name) => name.trim()) }), fromVariables };
   const plan = options.copy === true ? planCopy(request) : planInclude(request);
-  if (options.json !== true) io.stderr(importReport(plan, { io, config, fromVariables }));
+  if (options.json !== true) io.stderr(importReport(plan, { files, io, config, fromVariables }));
   const isDone = plan.changes.length > 0 && (await agree(options, io));
   const secrets = isDone && !fromVariables ? await keepSecrets(plan.secrets, config, io) : [];
   if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'import', now: Date.now(), secrets });

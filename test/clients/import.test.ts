@@ -60,7 +60,8 @@ describe('tollgate import', () => {
       const before = home.snapshot();
       const { code, err } = await home.run(['import', '--all', '--yes']);
       expect(code).toBe(EXIT.ok);
-      expect(err).toContain('tollgate approve linear');
+      expect(err).toContain('  tollgate approve linear\n');
+      expect(err).toContain('  tollgate export --client cursor --user --replace\n  tollgate export --client zed --replace\n  tollgate export --client codex --replace\n');
       expect(home.read('project/tollgate.yaml')).toMatch(/^# mine\nversion: 1\n\nlimits: \{servers: 40\} # enough\n\ninclude:\n {2}- ~\/\.cursor\/mcp\.json\n/);
       const { servers, profiles } = config(home);
       expect([...servers.keys()]).toEqual(['linear', 'postgres-zed', 'older', 'extension', 'context7', 'figma']);
