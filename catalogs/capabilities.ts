@@ -13,6 +13,8 @@ export interface Capability {
   readonly budget: { readonly calls: number; readonly bytes: number };
   /** Words of names of tools, in small letters. */
   readonly names: readonly (readonly string[])[];
+  /** Servers whose arguments are looked at: by their mapping, or by tools that they offer together. */
+  readonly on?: { readonly mapping: string; readonly tools: readonly string[] };
   /** Ends of file names, with their dot. */
   readonly files: readonly string[];
   /** Interpreters that are given no file of code. */
@@ -57,9 +59,13 @@ export function isNamed({ names }: Capability, tool: string): boolean {
   return names.some((run) => words.some((_, at) => run.every((word, index) => words[at + index] === word)));
 }
 
-/** Whether a call belongs to it: by the tool, by a file in its arguments, or by what its command would start. */
+/** Whether the arguments of a server's tools may be a use of it. `tools`: all that the server offers. */
+export function isOn({ on }: Capability, { mapping, tools }: { readonly mapping: string | undefined; readonly tools: readonly string[] }): boolean {
+  return on !== undefined && (mapping === on.mapping || on.tools.every((tool) => tools.includes(tool)));
+}
+
+/** Whether a call on such a server is a use of it: by a file in its arguments, or by what its command would start. */
 export function isUsed(capability: Capability, use: Use): boolean {
-  if (isNamed(capability, use.tool)) return true;
   if (capability.files.length > 0 && !FILES_AS_SUCH.test(wordsOf(use.tool)[0] ?? '') && [...use.paths, ...filesIn(use.args)].some((file) => endsIn(file, capability.files))) return true;
   return use.command !== undefined && starts(capability, use.command);
 }

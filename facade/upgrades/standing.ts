@@ -1,5 +1,5 @@
 /** Owns what capabilities mean for lists and calls: what nobody added does not exist, and has a budget of its own once it was; refuses to ask about what ships with Tollgate. */
-import { CAPABILITIES, isNamed, isUsed, type Capability } from '../../catalogs/capabilities.ts';
+import { CAPABILITIES, isNamed, isOn, isUsed, type Capability } from '../../catalogs/capabilities.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { BudgetObligation, Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
@@ -12,7 +12,7 @@ export const UPGRADE = 'upgrade:';
 type Servers = Pick<Config, 'servers' | 'profiles'>;
 
 /** Capabilities as one of the things that people decide beforehand (CY-08, CY-09). They concern configured servers: what ships with Tollgate has none of them. */
-export function upgradeStanding(config: Servers, upgrades: Pick<Upgrades, 'list'>): StandingSource {
+export function upgradeStanding(config: Servers, { upgrades, toolsOf }: { readonly upgrades: Pick<Upgrades, 'list'>; readonly toolsOf: (server: string) => readonly string[] }): StandingSource {
   const hosts = hostServers(config);
   const named = namesOf();
   const addedTo = async ({ profiles }: Principal): Promise<ReadonlyMap<string, Upgrade>> => {
@@ -34,7 +34,8 @@ export function upgradeStanding(config: Servers, upgrades: Pick<Upgrades, 'list'
     judge: async ({ caller, effect, args }: Standee) => {
       if (!config.servers.has(effect.server)) return {};
       const use = { tool: effect.tool, args, paths: effect.paths.map(({ path }) => path), ...(effect.command !== undefined && { command: effect.command }) };
-      const used = [...ofServer(effect.server), ...[...CAPABILITIES.values()].filter((capability) => isUsed(capability, use))];
+      const isUse = (capability: Capability): boolean => isUsed(capability, use) && isOn(capability, { mapping: config.servers.get(effect.server)?.mapping, tools: toolsOf(effect.server) });
+      const used = [...ofServer(effect.server), ...[...CAPABILITIES.values()].filter((capability) => isNamed(capability, effect.tool) || isUse(capability))];
       if (used.length === 0) return {};
       const added = await addedTo(caller.principal);
       const missing = used.find(({ name }) => !added.has(name));

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { CAPABILITIES, isNamed, isUsed, type Capability } from '../../catalogs/capabilities.ts';
+import { CAPABILITIES, isNamed, isOn, isUsed, type Capability } from '../../catalogs/capabilities.ts';
 import { commandFact } from '../../facade/shell.ts';
 import { verifies } from '../verifies.ts';
 
@@ -15,6 +15,16 @@ function used(tool: string, args: Readonly<Record<string, unknown>>, paths: read
   const command = typeof args['command'] === 'string' ? { command: commandFact(args['command']) } : {};
   return [...CAPABILITIES.values()].filter((one) => isUsed(one, { tool, args, paths, ...command })).map(({ name }) => name);
 }
+
+it('a server is known by its mapping, or by the tools that it offers together', () => {
+  const like = ['start_process', 'edit_block', 'write_pdf', 'more'];
+  for (const name of ['pdf', 'excel', 'in_memory_execution', 'remote_control']) {
+    expect(isOn(capability(name), { mapping: 'desktop-commander', tools: [] })).toBe(true);
+    expect(isOn(capability(name), { mapping: undefined, tools: like })).toBe(true);
+    expect(isOn(capability(name), { mapping: 'server-filesystem', tools: like.slice(1) })).toBe(false);
+  }
+  expect(isOn(capability('desktop'), { mapping: 'desktop-commander', tools: like })).toBe(false);
+});
 
 describe('capabilities as data' + verifies('CY-08'), () => {
   it('each says in words what it allows, what it risks, and has a budget', () => {

@@ -83,6 +83,16 @@ describe('a capability that nobody added' + verifies('CY-08'), () => {
   });
 });
 
+describe('arguments', () => {
+  it('count on a server that nobody mapped too, when its tools give it away, and on no other' + verifies('CY-08'), async () => {
+    facade = await startRaw({ like: { tools: ['read_file', 'start_process', 'edit_block', 'write_pdf'].map((name) => tool(name)) }, mail: { tools: [tool('attach'), tool('read_file')] } });
+    const session = facade.open('me');
+    expect((await facade.call(session, 'like_read_file', { path: 'a.pdf' })).code).toBe('DENIED');
+    expect((await facade.call(session, 'mail_read_file', { path: 'a.pdf' })).code).toBe('');
+    expect((await facade.call(session, 'mail_attach', { file: 'a.xlsx' })).code).toBe('');
+  });
+});
+
 describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
   it('shows the tools, lets the calls through to the rules, and says in the audit who added it', async () => {
     await start();
