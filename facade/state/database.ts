@@ -57,8 +57,20 @@ function connect(path: string): Libsql.Database {
 function createPrivate(path: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   checkOwn(path);
-  closeSync(openSync(path, 'a', 0o600));
+  create(path);
   chmodSync(path, 0o600);
+}
+
+/**
+ * Only where there is none: to close a file that another connection of this process has open would give back the locks of that
+ * connection (POSIX), and the next process that ends would take its log away, with all that it writes from then on.
+ */
+function create(path: string): void {
+  try {
+    closeSync(openSync(path, 'wx', 0o600));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
 }
 
 /**

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { chmodSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Libsql from 'libsql';
@@ -76,6 +77,19 @@ describe('the state database', () => {
     void again.remove('pins', 'k');
     expect(again.get('pins', 'k')).toBeUndefined();
     void again.close();
+  });
+
+  it('keeps what it writes when another connection of this process has come and gone, and then another process', () => {
+    const folder = temporaryFolder();
+    const kept = openState(folder);
+    void kept.put('grants', 'a', '1');
+    void openState(folder).close();
+    const main = join(import.meta.dirname, '..', '..', 'dist', 'facade', 'state', 'sqlite.js');
+    const look = (): string => execFileSync(process.execPath, ['--input-type=module', '-e', `import { openState } from ${JSON.stringify(main)}; const state = openState(${JSON.stringify(folder)}); process.stdout.write([...state.list('grants').keys()].join()); state.close();`], { encoding: 'utf8' });
+    expect(look()).toBe('a');
+    void kept.put('grants', 'b', '2');
+    expect(look()).toBe('a,b');
+    void kept.close();
   });
 
   it('takes and swaps a value in one step, and only what was expected', () => {
