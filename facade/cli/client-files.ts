@@ -18,11 +18,11 @@ export interface Confirming {
 }
 
 /** True when it shall be written: by --yes, or by an answer at the terminal. Throws USAGE when there is neither. */
-export async function agree({ dryRun, yes }: Confirming, io: Io): Promise<boolean> {
+export async function agree({ dryRun, yes }: Confirming, io: Io, question = 'Write this?'): Promise<boolean> {
   if (dryRun === true) return false;
   if (yes === true) return true;
   if (!isInteractive(io)) throw new TollgateError('USAGE', { detail: 'Nobody can be asked here, so nothing was written.', next: 'Look with --dry-run, then say --yes.' });
-  return askYes(io, 'Write this?');
+  return askYes(io, question);
 }
 
 /** Takes back the last changes of a command, with the secrets that came with them. Throws USAGE, VAULT_FAILED. */

@@ -8,6 +8,7 @@ import { MIN_SECRET, openPlaces } from '../secrets/secrets.ts';
 import type { SecretPlaces } from '../secrets/source.ts';
 import type { Io } from './io.ts';
 import { askHidden, isInteractive } from './prompt.ts';
+import { KEY_WORDS } from './secret-commands.ts';
 
 /** Where the value of a credential comes from, by the variable or header that it is for. */
 export type Sources = ReadonlyMap<string, string>;
@@ -77,6 +78,12 @@ function checked(secret: NeededSecret, value: string): string {
   const fault = value.length < MIN_SECRET ? `it is shorter than ${MIN_SECRET} characters` : /[\0\r\n]/.test(value) ? 'it holds a line break' : undefined;
   if (fault !== undefined) throw new TollgateError('USAGE', { detail: `The value of ${placeOf(secret)} is not taken: ${fault}.`, next: `Copy it again from ${secret.get}.` });
   return value;
+}
+
+/** Says where the key of a vault is kept that was made just now; `before` is what `origin` said then. */
+export function tellOrigin(places: SecretPlaces, before: ReturnType<SecretPlaces['vault']['origin']>, io: Io): void {
+  const origin = places.vault.origin();
+  if (before === undefined && origin !== undefined) io.stderr(`${KEY_WORDS[origin]}\n`);
 }
 
 /** Credentials whose values do not look like those that the provider gives. */

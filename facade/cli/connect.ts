@@ -9,7 +9,7 @@ import { readJournal, readServerFile } from '../connect/journal.ts';
 import { previewOf, serverFileText } from '../connect/server-file.ts';
 import { agree } from './client-files.ts';
 import { approveConnected, reachLines, reachOf, type Consented } from './connect-consent.ts';
-import { collect, openVault, placeOf, readSources, unlike } from './connect-credentials.ts';
+import { collect, openVault, placeOf, readSources, tellOrigin, unlike } from './connect-credentials.ts';
 import { findTarget, type Asked } from './connect-target.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, readPrincipal, type CommonOptions } from './open.ts';
@@ -49,14 +49,16 @@ export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring
   const text = textFor(draft, places);
   const preview = previewOf(readServerFile(places, draft.name), text);
   if (options.json !== true) io.stderr(planText(draft, preview, vault.names));
-  const isAgreed = await agree(options, io);
+  const isAgreed = await agree(options, io, 'Do this?');
   if (!isAgreed) return told({ options, io, wiring }, draft, { preview, text });
   const values = await collect({ secrets: draft.secrets, sources, known: vault.names }, io);
   for (const place of unlike(draft.secrets, values)) io.stderr(`${place} does not look like those that ${draft.title} gives; if it is another key, connect again with --credential.\n`);
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
   if (draft.package !== undefined) io.stderr(`Installing ${draft.package.name} ${draft.package.version} …\n`);
+  const origin = vault.places.vault.origin();
   const done = await carryOut(draft, values, { ...places, vault: vault.places.vault, install: { env: io.env, say: (line) => io.stderr(`${printable(line)}\n`), signal: stop.signal }, reload: () => void readConfig(options, io) });
+  tellOrigin(vault.places, origin, io);
   await recordActs(config.audit, [{ type: 'server', server: draft.name, event: 'connect', outcome: 'allow', by }]);
   return finish({ options, io, wiring }, draft, done);
 }

@@ -15,7 +15,7 @@ type Named = CommonOptions & { readonly name: string };
 const NAME = /^[A-Za-z_][\w.-]*$/;
 
 /** What a new vault's key is worth, for the person who made it. */
-const KEY_WORDS = {
+export const KEY_WORDS = {
   passphrase: 'The key of the vault comes from TOLLGATE_VAULT_PASSPHRASE: Tollgate needs it at each start. If it is lost, so are the secrets.',
   keychain: 'The key of the vault is in the keychain of this user.',
   file: 'The key of the vault is the file vault.key beside it: whoever can read your files can read your secrets. To have a key that is not on the disk, remove both, set TOLLGATE_VAULT_PASSPHRASE, and begin again.',

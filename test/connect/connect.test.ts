@@ -69,6 +69,7 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
   it('ends with 7 and how to go on where nobody has agreed, and starts nothing', async () => {
     const { code, err } = await connect('notion', '--yes', ...GIVEN);
     expect(code).toBe(EXIT.approval);
+    expect(err).toContain('The key of the vault is ');
     expect(err).toContain('notion is installed and configured, and starts nothing until it is approved.\n  go on:   tollgate approve notion\n  go back: tollgate connect --undo notion\n');
     const { data } = await json('notion', '--yes');
     expect(data.next).toBe(`tollgate approve notion --yes ${data.start.hash}`);

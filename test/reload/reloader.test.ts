@@ -1,5 +1,5 @@
 /** Tests how edits become reloads: what is told, what is kept, what is taken together. */
-import { mkdirSync, renameSync } from 'node:fs';
+import { mkdirSync, renameSync, rmSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors.ts';
 import { Reloader } from '../../facade/reload.ts';
@@ -51,6 +51,18 @@ describe('an edit', () => {
     facade.write('rules.yaml', rules(READ, WRITE));
     await expect.poll(() => told, { timeout: 10_000 }).toHaveLength(3);
     expect(revision()).not.toBe(before);
+  });
+
+  it('of the folder of servers is noticed: a file that comes, one that is broken, and one that goes', async () => {
+    await start();
+    const names = (): readonly string[] => [...facade.assembled.config.servers.keys()];
+    facade.write('servers/notes.yaml', 'command: node\nprofiles: [default]\n');
+    await expect.poll(() => names(), { timeout: 10_000 }).toContain('notes');
+    facade.write('servers/notes.yaml', 'command: [');
+    await expect.poll(() => told, { timeout: 10_000 }).toHaveLength(3);
+    expect([names().includes('notes'), told[2]]).toEqual([true, 'CONFIG_INVALID']);
+    rmSync(facade.at('servers'), { recursive: true });
+    await expect.poll(() => names(), { timeout: 10_000 }).not.toContain('notes');
   });
 
   it('of a file that tollgate.yaml names already and that comes only now is noticed', async () => {
