@@ -3,11 +3,14 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { CAPABILITIES } from '../../catalogs/capabilities.ts';
 import { exposedName, exposedNames } from '../../catalogs/names.ts';
 import { escapeHostile } from '../../catalogs/text.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import { createValidator } from '../../catalogs/validate.ts';
 import type { Session } from '../../facade/facade.ts';
+import { openState } from '../../facade/state/sqlite.ts';
+import { Upgrades } from '../../facade/upgrades/upgrades.ts';
 import type { CallInput, Policy } from '../../policies/port.ts';
 import { instanceOf, mutantsOf } from '../catalogs/instances.ts';
 import { ACT, allow, startRaw, tool, type RawFacade, type RawServer } from '../properties/raw.ts';
@@ -22,17 +25,32 @@ function read<T>(file: string): T {
 const slug = (file: string): string => `s-${file.replace(/\.json$/, '').toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/-+$/, '')}`;
 const catalogs = new Map(readdirSync(path.join(corpora, 'catalogs')).filter((name) => name.endsWith('.json')).map((file) => [slug(file), read<{ tools: readonly RawTool[] }>(`catalogs/${file}`).tools]));
 
+/** As an owner would, all of them. */
+async function addCapabilities(folder: string): Promise<void> {
+  const state = openState(path.join(folder, 'state'));
+  const upgrades = new Upgrades({ state, now: Date.now, append: () => undefined });
+  for (const capability of CAPABILITIES.values()) await upgrades.enable({ capability, by: 'test', calls: 1e6, bytes: 1e12 });
+  await state.close();
+}
+
 describe('the catalogs of 50 real servers, served', () => {
   let facade: RawFacade;
   let session: Session;
   let listed: ReadonlyMap<string, Readonly<Record<string, unknown>>>;
+  let withoutUpgrades: number;
   beforeAll(async () => {
     const servers = Object.fromEntries([...catalogs].map(([name, tools]): [string, RawServer] => [name, { tools }]));
     facade = await startRaw(servers, { limits: { servers: 64, connections: 50 } });
     session = facade.open('me');
+    withoutUpgrades = (await facade.list(session)).length;
+    await addCapabilities(facade.folder);
     listed = new Map((await facade.list(session)).map((one) => [one.name, one]));
   }, 120_000);
   afterAll(() => facade.close());
+
+  it('show 29 tools less while nobody has added PDF, Excel or code in memory' + verifies('CY-08'), () => {
+    expect(listed.size - withoutUpgrades).toBe(29);
+  });
 
   it('are all listed, but for one quarantined tool and names that stand twice' + verifies('CY-14', 'CY-04', 'HE-04'), () => {
     const all = [...catalogs].flatMap(([server, tools]) => tools.map((one) => ({ server, tool: one.name })));
