@@ -2,9 +2,10 @@
 import type { Confinement } from '../catalogs/confinement.ts';
 import type { Bound } from '../catalogs/projection/bounds.ts';
 import type { Semantics, Verb } from '../catalogs/tool.ts';
+import type { ApprovalScope } from './approval-scope.ts';
 
-export { MODE_NAMES } from './sources.ts';
-export type { BundleServer, Mode, ModeFor, ModeSettings } from './sources.ts';
+export { APPROVAL_SCOPES, type ApprovalScope } from './approval-scope.ts';
+export { MODE_NAMES, type BundleServer, type Mode, type ModeFor, type ModeSettings } from './sources.ts';
 
 /** Version of the input document that a decision is made from; recordings of another one cannot be decided anew. */
 export const INPUT_VERSION = 1;
@@ -58,7 +59,7 @@ export interface Effect {
   readonly spill?: true;
 }
 
-/** The fields of the policy's input that do not come from the arguments. See policies/schemas/input.json. */
+/** The fields of the policy's input that do not come from the arguments. See policies/schemas/input.json. `time` is RFC 3339, UTC. */
 export interface CallInput {
   readonly principal: Principal;
   readonly run: string;
@@ -67,7 +68,6 @@ export interface CallInput {
   readonly argsText: string;
   /** Labels that earlier results brought into this run. */
   readonly labels: readonly string[];
-  /** RFC 3339, UTC. */
   readonly time: string;
   /** Where the plan of this run stands, for principals in plan mode (CY-27); absent: `none`. */
   readonly plan?: PlanState;
@@ -82,22 +82,12 @@ export interface Reason {
   readonly message: string;
   readonly file?: string;
   readonly line?: number;
-  /** From METADATA of Rego: low, medium, high or critical. */
+  /** From METADATA of Rego: low, medium, high or critical; what the caller can do instead. */
   readonly severity?: string;
-  /** From METADATA of Rego: what the caller can do instead. */
   readonly remediation?: string;
   /** Of a reason to ask: the most that one approval may cover; absent: `call`. */
   readonly approval?: ApprovalScope;
 }
-
-/**
- * What one approval covers (CY-26): this very call once, or for a principal and run until it expires `group`, every tool of the
- * server that the same rules ask about, or `server`, all of its tools that rules with this word ask about.
- */
-export const APPROVAL_SCOPES = ['call', 'group', 'server'] as const;
-
-/** One of them, the narrowest first. */
-export type ApprovalScope = (typeof APPROVAL_SCOPES)[number];
 
 /** What a rule in mode warn or shadow would have said. */
 export interface ShadowReason extends Reason {
