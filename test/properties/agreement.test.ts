@@ -116,7 +116,7 @@ describe('one effect, many exposures', () => {
   async function decided(principal: string, name: string, args: unknown): Promise<unknown> {
     const before = facade.records().length;
     const answer: Answer = await facade.call(facade.open(principal), name, args);
-    const records = facade.records().slice(before).filter(({ id, type }) => id !== undefined && type !== 'server');
+    const records = facade.records().slice(before).filter(({ id, type }) => id !== undefined && type !== 'server' && type !== 'approval');
     return { code: answer.code, types: records.map(({ type }) => type), reasons: records[0]?.['reasons'], digest: records[0]?.['effectDigest'], server: records[0]?.['server'], tool: records[0]?.['tool'], verb: records[0]?.['verb'] };
   }
 
