@@ -1,12 +1,15 @@
 /** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
+import { CAPABILITIES, isNamed } from '../../catalogs/capabilities.ts';
+import type { Principal } from '../../policies/port.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
+import type { Standings } from '../standing.ts';
 import type { Config } from '../config/config.ts';
 import { listRequests, type EnableRequest } from '../manage/requests.ts';
 import { openState } from '../state/sqlite.ts';
 import { consentWords } from './consent/servers.ts';
 import { EXIT, type Io } from './io.ts';
 import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
-import { table } from './print.ts';
+import { plural, table } from './print.ts';
 
 /** What the principal's tools/list answers, with the bytes it costs. Exit code 5 when a server of the principal cannot be reached. */
 export async function runTools(options: CommonOptions & { as?: string }, io: Io, assemble: Assemble): Promise<number> {
@@ -20,10 +23,22 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
       ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions, missing })}\n`
       : table(io, ['NAME', 'SERVER', 'TOOL', 'BYTES'], rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)]));
     const remarks = [
+      ...(await unseen(deps.standing, { principal, catalog, servers: serversOf(principal) })),
       ...view.collisions.map(({ name }) => `Two tools claim the name ${name}; neither is shown. Give one of them a name of its own under expose.`),
       ...missing.map(({ name, reason }) => `The tools of ${name} are missing: ${reason}`),
     ];
     return { data, remarks, code: missing.length > 0 ? EXIT.server : EXIT.ok };
+  });
+}
+
+/** What people have decided beforehand hides tools: the owner at the terminal is told, an agent never. */
+async function unseen(standing: Standings, { principal, catalog, servers }: { principal: Principal; catalog: Assembled['catalog']; servers: readonly string[] }): Promise<readonly string[]> {
+  const { off, hides } = await standing.view(principal);
+  if (off !== undefined) return [`${off.message} ${off.next}`];
+  const hidden = servers.flatMap((server) => catalog.entries(server).filter(({ tool }) => hides({ server, tool: tool.name })).map(({ tool }) => tool.name));
+  return [...CAPABILITIES.values()].flatMap((capability) => {
+    const count = hidden.filter((tool) => isNamed(capability, tool)).length;
+    return count === 0 ? [] : [`${plural(count, 'tool')} not shown: ${capability.title} is off. An owner adds it with: tollgate upgrades enable ${capability.name}`];
   });
 }
 

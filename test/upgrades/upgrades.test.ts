@@ -52,6 +52,11 @@ describe('a capability that nobody added' + verifies('CY-08'), () => {
       expect((await call('group', hidden, args)).code).toBe('UNKNOWN_TOOL');
     }
     expect(facade.calls('desk')).toEqual([]);
+    const owner = { folder: facade.folder, home: facade.folder } as Project;
+    expect((await cli(owner, ['tools', '--as', 'group'])).err).toContain('1 tool not shown: PDF documents is off. An owner adds it with: tollgate upgrades enable pdf\n');
+    await cli(owner, ['off']);
+    expect((await cli(owner, ['tools', '--as', 'group'])).err).toContain('Everything is switched off');
+    await cli(owner, ['on']);
   });
 
   it.each<[string, string, [who: string, name: string, args: unknown][]]>([
