@@ -1,7 +1,7 @@
 /** Properties of the binding: any mutation of what was approved is another call, and what differs is named without a value. */
 import { createHmac } from 'node:crypto';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { bindingOf, differences, hashOf, reachHashOf, widestOf, type Bindable } from '../../facade/approvals/binding.ts';
 import { whereDiffers } from '../../facade/approvals/compare.ts';
 import { ApprovalStore } from '../../facade/approvals/item.ts';
@@ -11,7 +11,6 @@ import type { AskedCall } from '../../facade/approvals.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import { openSession } from '../../facade/session.ts';
 import { openState } from '../../facade/state/sqlite.ts';
-import type { State } from '../../facade/state/state.ts';
 import { objectText, valueText } from '../properties/json-text.ts';
 import { temporaryFolder } from '../state/place.ts';
 import { verifies } from '../verifies.ts';
@@ -98,13 +97,8 @@ describe('what differs', () => {
 });
 
 describe('the queue', () => {
-  let state: State;
-  beforeAll(() => {
-    state = openState(temporaryFolder());
-  });
-  afterAll(() => state.close());
-
   it('lets no mutation of an approved call through, and the call itself once' + verifies('PF-08'), async () => {
+    const state = openState(temporaryFolder());
     const queue = new ApprovalQueue({ settings: { waitMs: 0, expireMs: 60_000 }, state, append: () => undefined, digest, redactor: new Redactor(), now: () => 1, pinOf: () => undefined, setOf: () => '', onAsked: () => undefined, onWaiting: () => undefined });
     const store = new ApprovalStore(state);
     const asked = ({ principal, ...call }: Bindable): AskedCall => {
@@ -121,5 +115,6 @@ describe('the queue', () => {
       expect(await codeOf(other)).toBe('APPROVAL_REQUIRED');
       expect([await codeOf(one), await codeOf(one)]).toEqual([`used ${id}`, 'APPROVAL_REQUIRED']);
     }), { numRuns: 120 });
+    await state.close();
   }, 60_000);
 });
