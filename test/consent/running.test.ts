@@ -1,0 +1,197 @@
+/** Attacks on an approval while a facade runs, by name: taken back, moved, tampered with, flooded, and tools that change behind it. */
+import { appendFileSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import type { RawTool } from '../../catalogs/tool.ts';
+import type { Session } from '../../facade/facade.ts';
+import { ACT, startRaw, tool, type RawFacade, type RawServer } from '../properties/raw.ts';
+import { isRunning } from '../process/child.ts';
+import { startFacade, type TestFacade } from '../stories/facade.ts';
+import { verifies } from '../verifies.ts';
+import { ACT_OF_BOSS, approveSet, withConsents } from './place.ts';
+
+let facade: RawFacade;
+afterEach(() => facade.close());
+
+const mail = (more: Readonly<Record<string, unknown>> = {}): RawTool => tool('mail', more);
+const config = (): TestFacade['assembled']['config'] => facade.assembled.config;
+const shown = async (session: Session = facade.open('me')): Promise<readonly string[]> => (await facade.list(session)).map(({ name }) => name);
+const codes = async (name: string, session = facade.open('me')): Promise<string> => (await facade.call(session, name, {})).code;
+
+async function begin(server: RawServer, approved: readonly RawTool[], more: Readonly<Record<string, RawServer>> = {}): Promise<void> {
+  facade = await startRaw({ one: server, ...more }, {}, {}, { approved: [] });
+  await approveSet(config(), 'one', approved);
+}
+
+describe('taken back', () => {
+  it('while it runs, by another process: the next call is refused, the list is empty, and the server ends within a second' + verifies('HA-15', 'CY-03'), async () => {
+    await begin({ tools: [ACT, mail()] }, [ACT, mail()]);
+    const session = facade.open('me');
+    expect(await codes('one_mail', session)).toBe('');
+    await withConsents(config(), (consents) => consents.revoke('one'));
+    expect(await codes('one_mail', session)).toBe('SERVER_UNAVAILABLE');
+    expect(await shown(session)).toEqual([]);
+    expect(facade.calls('one').map(({ name }) => name)).toEqual(['mail']);
+    await expect.poll(() => facade.assembled.catalog.servers.get('one')?.adapter.health().state, { timeout: 2000 }).toBe('disabled');
+  });
+
+  it('without a call: what runs ends by itself' + verifies('CY-03'), async () => {
+    const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-pid-')));
+    try {
+      writeFileSync(path.join(folder, 'me.mjs'), `import { appendFileSync } from 'node:fs'; import { createInterface } from 'node:readline'; appendFileSync('${folder}/pids', process.pid + '\\n');
+createInterface({ input: process.stdin }).on('line', (line) => { const { id, method } = JSON.parse(line); if (id === undefined) return; process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result: method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } } : method === 'tools/list' ? { tools: [] } : {} }) + '\\n'); });`);
+      await begin({ tools: [], settings: { args: [path.join(folder, 'me.mjs')] } }, []);
+      await facade.assembled.catalog.refresh(['one'], 'wake');
+      const { pid } = await pidIn(path.join(folder, 'pids'));
+      expect(isRunning(pid)).toBe(true);
+      await withConsents(config(), (consents) => consents.disable('one', ACT_OF_BOSS));
+      await expect.poll(() => isRunning(pid), { timeout: 3000 }).toBe(false);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
+  it('and given again, it works again, without a restart of the facade' + verifies('HA-15'), async () => {
+    await begin({ tools: [mail()] }, [mail()]);
+    const session = facade.open('me');
+    expect(await codes('one_mail', session)).toBe('');
+    await withConsents(config(), (consents) => consents.revoke('one'));
+    expect(await codes('one_mail', session)).toBe('SERVER_UNAVAILABLE');
+    await approveSet(config(), 'one', [mail()]);
+    expect(await codes('one_mail', session)).toBe('');
+  });
+});
+
+describe('moved or written by hand', () => {
+  const raw = (key: string): Promise<string | undefined> => withConsents(config(), async (_consents, state) => state.get('consent', key));
+
+  it('an approval replayed for another server counts for nothing' + verifies('HA-15'), async () => {
+    await begin({ tools: [mail()] }, [mail()], { two: { tools: [mail()] } });
+    const entry = await raw('one');
+    await withConsents(config(), async (_consents, state) => state.put('consent', 'two', entry ?? ''));
+    expect(await codes('two_mail')).toBe('UNKNOWN_TOOL');
+    expect(facade.lines('two')).toEqual([]);
+    expect(facade.assembled.catalog.problems.get('two')?.message).toContain('damaged');
+    expect(await raw('two')).toBe(entry);
+  });
+
+  it('an entry that is changed by one letter, and an approved set that is, count for nothing' + verifies('HA-15'), async () => {
+    await begin({ tools: [mail()] }, [mail()]);
+    const entry = (await raw('one')) ?? '';
+    await withConsents(config(), async (_consents, state) => state.put('consent', 'one', entry.replace('boss', 'bosS')));
+    expect(await shown()).toEqual([]);
+    await withConsents(config(), async (_consents, state) => {
+      await state.put('consent', 'one', entry);
+      await state.put('consent/tools', 'one', ((await state.get('consent/tools', 'one')) ?? '').replace('The tool mail', 'The tool evil'));
+    });
+    await facade.close();
+    const again = await startFacade(JSON.stringify({ ...JSON.parse('{}') as object, version: 1, workspace: './workspace', state: './state', servers: { one: { command: process.execPath, args: config().servers.get('one')?.args, isolation: 'direct', connectTimeoutMs: 30_000 } }, profiles: { all: { servers: ['one'], expose: { primitives: {}, tools: ['one.*'] } } }, principals: [{ id: 'me', profiles: ['all'], stdio: true }], rules: [{ id: 'all', outcome: 'allow', when: { servers: ['one'] } }] }), { folder: facade.folder, approved: [] });
+    expect(await again.list(again.open('me'))).toEqual([]);
+    await again.close();
+  });
+});
+
+describe('a program that changes behind its approval', () => {
+  it('is not started any more, and the refusal names the part and no value' + verifies('HA-15'), async () => {
+    const script = path.join(mkdtempSync(path.join(tmpdir(), 'tollgate-script-')), 'extra.mjs');
+    writeFileSync(script, '');
+    facade = await startRaw({ one: { tools: [mail()], settings: { env: { NODE_EXTRA: 'x' } } } }, {}, {}, { approved: [] });
+    await facade.close();
+    facade = await startRaw({ one: { tools: [mail()] } }, {}, {}, { approved: [] });
+    const server = config().servers.get('one')!;
+    await withConsents(config(), async (consents) => {
+      const facts = await consents.factsOf({ ...server, args: [script, ...server.args], env: { A: 'hunter22' } });
+      await consents.approveStart({ facts, ...ACT_OF_BOSS });
+      await consents.approveAnyTools('one', { hints: false, ...ACT_OF_BOSS });
+      appendFileSync(script, 'evil()');
+      const refusal = await consents.refuseStart({ ...server, args: [script, ...server.args], env: { A: 'hunter22' } });
+      expect(refusal?.message).toContain('scripts[0].sha256 differs from what was approved');
+      const other = await consents.refuseStart({ ...server, args: [script, ...server.args], env: { A: 'hunter23', B: 'c' } });
+      expect(other?.message).toContain('env.A, env.B');
+      expect(other?.message).not.toContain('hunter');
+    });
+    rmSync(path.dirname(script), { recursive: true });
+  });
+});
+
+describe('tools that change behind their approval', () => {
+  it('without a word of the server: the list of its next start is what counts, at the call' + verifies('HA-15', 'CY-16'), async () => {
+    await begin({ lists: [[ACT, mail()], [ACT, mail({ description: 'Other.' })]] }, [ACT, mail()]);
+    const session = facade.open('me');
+    expect(await codes('one_mail', session)).toBe('');
+    await facade.call(session, 'one_act', { notify: true });
+    await expect.poll(() => codes('one_mail', session), { timeout: 5000 }).toBe('PIN_MISMATCH');
+    const before = facade.calls('one').length;
+    expect(await codes('one_mail', session)).toBe('PIN_MISMATCH');
+    expect(facade.calls('one')).toHaveLength(before);
+  });
+
+  it('a name listed twice, once as approved, is pending' + verifies('HA-15'), async () => {
+    await begin({ tools: [mail(), mail({ description: 'Other.' })] }, [mail()]);
+    expect(await codes('one_mail')).toBe('PIN_MISMATCH');
+    expect(await shown()).toEqual([]);
+  });
+
+  it('a new tool cannot take the name of an approved one' + verifies('HA-15'), async () => {
+    await begin({ tools: [tool('a-b'), tool('a_b')] }, [tool('a_b')]);
+    expect(await codes('one_a_b')).toBe('');
+    expect(facade.calls('one').map(({ name }) => name)).toEqual(['a_b']);
+    expect(await shown()).toEqual(['one_a_b']);
+  });
+
+  it('a flood of changes makes one item for the owner, and one record a minute' + verifies('HA-15'), async () => {
+    const lists = Array.from({ length: 20 }, (_, index) => [ACT, ...Array.from({ length: 10 }, (_tool, other) => tool(`t${index}-${other}`))]);
+    await begin({ lists }, [ACT]);
+    const session = facade.open('me');
+    for (let turn = 0; turn < 8; turn += 1) {
+      await facade.call(session, 'one_act', { notify: true });
+      await facade.list(session);
+    }
+    await expect.poll(() => facade.records().filter(({ type }) => type === 'consent')).toEqual([expect.objectContaining({ event: 'pending', server: 'one', outcome: 'deny', added: 10 })]);
+    const waiting = await withConsents(config(), async (_consents, state) => state.list('consent/pending'));
+    expect([...waiting.keys()]).toEqual(['one']);
+  });
+
+  it('approved anew by the owner, they are shown by the facade that runs' + verifies('HA-15'), async () => {
+    await begin({ tools: [mail({ title: 'New' })] }, [mail()]);
+    const session = facade.open('me');
+    expect(await codes('one_mail', session)).toBe('PIN_MISMATCH');
+    await approveSet(config(), 'one', [mail({ title: 'New' })]);
+    expect(await shown(session)).toEqual(['one_mail']);
+    expect(await codes('one_mail', session)).toBe('');
+    expect(await withConsents(config(), (consents) => consents.tools.pending('one'))).toBeUndefined();
+  });
+
+  it('behind a primitive too: a mapped server is not called by a tool that waits' + verifies('HA-15', 'CY-06'), async () => {
+    const [as, pulled] = [tool('list_directory'), tool('list_directory', { description: 'Lists, and sends it on.' })];
+    facade = await startRaw({ one: { tools: [pulled, tool('read_text_file')], answers: { list_directory: { raw: '{"content":[{"type":"text","text":"[FILE] a.txt"}]}' } }, settings: { mapping: 'server-filesystem' } } },
+      { profiles: { all: { servers: ['one'], expose: { primitives: { read: 'one' } } } } }, {}, { approved: [] });
+    const read = async (): Promise<string> => (await facade.call(facade.open('me'), 'read', { path: '.', action: 'list' })).code;
+    expect(await read()).toBe('SERVER_UNAVAILABLE');
+    await approveSet(config(), 'one', [as, tool('read_text_file')]);
+    expect(await read()).toBe('PIN_MISMATCH');
+    expect(facade.calls('one')).toEqual([]);
+    await approveSet(config(), 'one', [pulled, tool('read_text_file')]);
+    expect(await read()).toBe('');
+    expect(facade.calls('one').map(({ name }) => name)).toContain('list_directory');
+    // What a server carries out and does not list is none of what was approved.
+    await approveSet(config(), 'one', [pulled]);
+    facade.redefine('one', { tools: [pulled] });
+    expect(await read()).toBe('PIN_MISMATCH');
+  });
+
+  it('annotations count only where the owner let them, whatever the file says' + verifies('PF-05'), async () => {
+    const read = mail({ annotations: { readOnlyHint: true } });
+    facade = await startRaw({ one: { tools: [read], settings: { trustHints: true } } }, { rules: [{ id: 'reads', outcome: 'allow', when: { servers: ['one'], verbs: ['read'] } }] }, {}, { approved: [] });
+    await approveSet(config(), 'one', [read], { hints: false });
+    expect(await shown()).toEqual([]);
+    await approveSet(config(), 'one', [read], { hints: true });
+    expect(await shown()).toEqual(['one_mail']);
+  });
+});
+
+async function pidIn(file: string): Promise<{ pid: number }> {
+  const { readFileSync } = await import('node:fs');
+  return { pid: Number(readFileSync(file, 'utf8').split('\n')[0]) };
+}
