@@ -1,4 +1,5 @@
 /** Owns the last part of connecting: the two consents on the screens of `approve`, and what agents can do then; refuses to agree in anybody's place. */
+import { UpstreamError } from '../../adapters/port.ts';
 import { prospectOf } from '../effect.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Draft } from '../connect/draft.ts';
@@ -27,6 +28,7 @@ export async function approveConnected(draft: Draft, { options, io, wiring }: { 
     const code = await runApprove({ config: options.config, name: draft.name, ...more, ...(options.json === true && { json: true }), ...(options.as !== undefined && { as: options.as }), ...(options.approve !== undefined && { yes: options.approve }) }, inner, wiring);
     return { code, ...(data !== '' && { data: JSON.parse(data) as unknown }) };
   } catch (thrown) {
+    if (thrown instanceof UpstreamError) return { code: EXIT.server, failure: `${draft.name} answers the question for its tools with an error: ${thrown.message.slice(0, 200)}` };
     const { code, message, next } = asTollgateError(thrown);
     if (code === 'INTERNAL') throw thrown;
     return { code: code === 'APPROVAL_REQUIRED' ? EXIT.approval : EXIT.server, failure: `${code}: ${message} ${next}` };

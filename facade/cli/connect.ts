@@ -2,6 +2,7 @@
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Config } from '../config/config.ts';
+import { loadConfig } from '../config/load.ts';
 import { SERVER_FOLDER } from '../config/server-files.ts';
 import { carryOut, textFor, type Done } from '../connect/carry-out.ts';
 import type { Draft } from '../connect/draft.ts';
@@ -47,6 +48,8 @@ export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring
   checkFree(draft, config);
   const places = { state: config.state, folder: config.folder };
   const text = textFor(draft, places);
+  // What would not load is said before anything is asked or installed.
+  if (!config.servers.has(draft.name)) loadConfig(config.file, { env: io.env, home: io.home }, { servers: new Map([[draft.name, text]]) });
   const preview = previewOf(readServerFile(places, draft.name), text);
   if (options.json !== true) io.stderr(planText(draft, preview, vault.names));
   const isAgreed = await agree(options, io, 'Do this?');

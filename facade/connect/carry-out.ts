@@ -43,7 +43,8 @@ export async function carryOut(draft: Draft, values: ReadonlyMap<string, string>
     carrying.reload();
   } catch (thrown) {
     // What an earlier run has done stays; what this one began is taken back.
-    if (before === undefined) await takeBack(readJournal(carrying, name), carrying);
+    // Where even that fails the journal stays, and with it the way back.
+    if (before === undefined) await takeBack(readJournal(carrying, name), carrying).catch(() => undefined);
     throw thrown;
   }
   return { installed, stored: [...values.keys()], written };
@@ -60,7 +61,8 @@ export function textFor(draft: Draft, places: Places): string {
 export async function takeBack(journal: Journal | undefined, { vault, ...places }: Places & { readonly vault: Vault }): Promise<void> {
   if (journal === undefined) return;
   restoreServerFile(places, journal);
-  for (const secret of journal.secrets) await vault.remove(secret);
+  const known = new Set((await vault.list()).map(({ name }) => name));
+  for (const secret of journal.secrets) if (known.has(secret)) await vault.remove(secret);
   dropJournal(places, journal.server);
 }
 

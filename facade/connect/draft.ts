@@ -56,7 +56,7 @@ export function draftKnown(known: KnownServer, wish: Wish): Draft {
   const headers = referencesOf(secrets, 'header');
   const reached = known.url === undefined ? {} : { url: known.url, ...(Object.keys(headers).length > 0 && { headers }) };
   return {
-    name: wish.name, title: known.title, secrets, notes: known.note === undefined ? [] : [known.note],
+    name: wish.name, title: known.title, secrets, notes: [...(known.note === undefined ? [] : [known.note]), ...(listsAlone(known) ? [] : ['It lists its tools only with its secrets and its network, so the look at them is given both.'])],
     entry: { description, ...started, ...reached, labels, ...(semantics !== undefined && { semantics }), ...(mapping !== undefined && { mapping }), profiles: [wish.profile] },
     ...(pkg !== undefined && { package: { ...pkg, asOf: known.verified?.date ?? '' } }),
     ...(known.login === true && { login: true as const }),
@@ -65,9 +65,13 @@ export function draftKnown(known: KnownServer, wish: Wish): Draft {
 }
 
 /** A remote server lists to whoever shows the credential; a program that did not list without one when it was verified is given what it has. */
-function opennessOf({ url, verified }: KnownServer, hasSecrets: boolean): Pick<Draft, 'openness'> {
+function opennessOf({ url, ...known }: KnownServer, hasSecrets: boolean): Pick<Draft, 'openness'> {
   if (url !== undefined) return hasSecrets ? { openness: { withSecrets: true } } : {};
-  return verified?.lists === false ? { openness: { withSecrets: true, withNetwork: true } } : {};
+  return !listsAlone(known) ? { openness: { withSecrets: true, withNetwork: true } } : {};
+}
+
+function listsAlone({ verified }: Pick<KnownServer, 'verified'>): boolean {
+  return verified?.lists !== false;
 }
 
 /** What a fetch does, by its method; the others of its schema are none. */

@@ -198,6 +198,21 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     expect([project(), existsSync(path.join(place.state, 'vault.json')), existsSync(path.join(place.state, 'connected'))]).toEqual([before, false, false]);
   });
 
+  it('that could not list without its secrets and its network says that it is given both', async () => {
+    expect((await connect('dynatrace', '--set', 'url=https://abc12345.apps.dynatrace.com', '--dry-run')).err).toContain('note: It lists its tools only with its secrets and its network');
+  });
+
+  it('that finds the vault broken in the middle takes back what it began', async () => {
+    const before = project();
+    const known = loadKnown('notion');
+    // The install is the last step before the vault is written.
+    place.fakeNpm(known, { program: '' });
+    writeFileSync(path.join(place.bin, 'npm'), readFileSync(path.join(place.bin, 'npm'), 'utf8').concat(`\nmkdir -p '${place.state}'; mkdir '${path.join(place.state, 'vault.lock')}'\n`));
+    const { code, err } = await connect('notion', '--yes', ...GIVEN);
+    expect([code, err]).toEqual([EXIT.unexpected, expect.stringMatching(/STATE_FAILED|VAULT_FAILED|INTERNAL/)]);
+    expect([project(), existsSync(path.join(place.state, 'connected', 'notion.json'))]).toEqual([before, false]);
+  });
+
   it('that makes a configuration which does not load is taken back', async () => {
     place.project.write('tollgate.yaml', `${readFileSync(place.file, 'utf8')}limits: {servers: 1}\nservers: {one: {command: node}}\n`);
     const before = project();
