@@ -18,6 +18,7 @@ const VARYING: readonly (readonly [RegExp, string])[] = [
   [/\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?Z?/g, 'TIME'],
   [/\b(revision|Version) [0-9a-f]{12}\b/g, '$1 HASH'],
   [/\b[0-9a-f]{64}\b/g, 'HASH'],
+  [/\b(Approval id|approvals show) [2-9a-z]{10}\b/g, '$1 ID'],
 ];
 
 const PAGE = 'docs/policies.md';
