@@ -1,6 +1,6 @@
 /** Owns the one look at a server that consent to its start allows: as closed as it can be; refuses to open more than its owner asked for, and says what that would be. */
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
-import type { Looked, ServerSettings } from '../../adapters/port.ts';
+import { UpstreamError, type Looked, type ServerSettings } from '../../adapters/port.ts';
 import type { ServerConfig } from '../config/config.ts';
 import { isSecretName } from '../config/definition.ts';
 
@@ -26,7 +26,7 @@ export async function discover(server: ServerConfig, openness: Openness, { look,
   try {
     return await look(discoverySettings(server, openness), { signal, withSecrets: openness.withSecrets === true });
   } catch (thrown) {
-    const error = asTollgateError(thrown);
+    const error = thrown instanceof UpstreamError ? refusedList(server.name, thrown, openness) : asTollgateError(thrown);
     if (signal.aborted) throw new TollgateError('CANCELLED', { detail: 'Stopped by a signal.', next: 'Run it again when you want the answer.' });
     const advice = adviceFor(server, openness, error);
     throw advice === undefined ? error : new TollgateError(error.code, { detail: error.message, next: advice, cause: thrown });
@@ -70,6 +70,11 @@ function adviceFor(server: ServerConfig, openness: Openness, error: TollgateErro
   const without = [...(flags.includes('--with-secrets') ? ['secrets'] : []), ...(flags.includes('--with-network') ? ['network'] : []), ...(flags.includes('--own-isolation') ? [`its isolation (${server.isolation ?? 'sandbox'})`] : [])];
   const why = fetches ? 'It fetches its package when it starts. ' : '';
   return `${why}It was looked at without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
+}
+
+/** A server's own words may hold a secret that it was given. */
+function refusedList(name: string, { message }: UpstreamError, { withSecrets }: Openness): TollgateError {
+  return new TollgateError('INIT_FAILED', { detail: `Server "${name}" answers with an error where it should list${withSecrets === true ? '.' : `: ${JSON.stringify(message.slice(0, 200))}`}` });
 }
 
 /** A start that fails is INIT_FAILED, whatever it fails at. */

@@ -168,6 +168,19 @@ describe('the look', () => {
     const { code, err } = await yes(hash);
     expect([code, err]).toEqual([EXIT.server, expect.stringContaining('tollgate approve one --with-secrets --own-isolation')]);
   });
+
+  it('that is answered with an error of the server says so, in its words while it was given no secret', async () => {
+    project.write('server.mjs', `process.stdin.on('data', (chunk) => String(chunk).trim().split('\\n').map((line) => JSON.parse(line)).forEach(({ id, method }) => {
+      if (id === undefined) return;
+      const answer = method === 'initialize' ? { result: { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'x', version: '1' } } } : { error: { code: -32000, message: 'No \\u001b[2Jlogin' } };
+      process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, ...answer }) + '\\n');
+    }));`);
+    project.write('tollgate.yaml', yaml('x', `, env: {API_KEY: ${SECRET}}`));
+    const { start: { hash } } = await look();
+    const { code, err } = await yes(hash);
+    expect([code, err]).toEqual([EXIT.server, expect.stringContaining('Server "one" answers with an error where it should list: "No \\u001b[2Jlogin"')]);
+    expect(err).toContain('tollgate approve one --with-secrets');
+  });
 });
 
 describe('approve at a terminal', () => {
