@@ -81,37 +81,43 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     .addHelpText('after', AFTERWARDS);
   const add = (usage: string, about: string): Command =>
     program.command(usage).description(about).option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON').option('--opa <path>', 'the opa program, for Rego of your own');
+  program.commandsGroup('Begin:');
   add('init', 'write a tollgate.yaml from the client files found here').option('--force', 'replace existing files')
     .addOption(new Option('--starter <name>', 'the rules to begin with').choices(STARTERS).default('workspace'))
     .action(async (options: CommonOptions & { force?: true; starter: Starter }) => done(await (await import('./init.ts')).runInit(options, io)));
+  add('doctor', 'look at what this machine and its clients have, and prove the isolation').option('--fix', 'mend what Tollgate can mend by itself')
+    .action(async (options: CommonOptions & { fix?: true }) => done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)));
+  addConnect({ program, io, wiring, done });
+  addClients({ program, io, done });
+  program.commandsGroup('Serve an agent:');
   add('run', 'serve one agent over stdio; this is what clients start').option('--as <principal>', 'who the agent is')
     .action(async (options: As) => done(await (await import('./serve.ts')).runStdio(options, io, assemble)));
   add('serve', 'serve agents over Streamable HTTP').option('--port <number>', 'port; 0 picks a free one', readPort)
     .action(async (options: CommonOptions & { port?: number }) => done(await (await import('./serve.ts')).runHttp(options, io, assemble)));
   add('check', 'read configuration and policy; start nothing')
     .action(async (options: CommonOptions) => done(await (await import('./check.ts')).runCheck(options, io, check)));
-  add('doctor', 'look at what this machine and its clients have, and prove the isolation').option('--fix', 'mend what Tollgate can mend by itself')
-    .action(async (options: CommonOptions & { fix?: true }) => done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)));
-  addConnect({ program, io, wiring, done });
-  addClients({ program, io, done });
+  add('tools', 'show what an agent sees').option('--as <principal>', 'whose view')
+    .action(async (options: As) => done(await (await import('./tools.ts')).runTools(options, io, assemble)));
   add('try <tool> [args]', 'show the decision on a call without calling').option('--as <principal>', 'who calls').option('--explain', 'show the effect and the obligations too')
     .addHelpText('after', `\nArguments are one JSON object:\n  $ tollgate try read '{"path": "README.md"}' --explain`)
     .action(async (tool: string, args: string | undefined, options: As & { explain?: true }) =>
       done(await (await import('./try.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble)));
-  add('tools', 'show what an agent sees').option('--as <principal>', 'whose view')
-    .action(async (options: As) => done(await (await import('./tools.ts')).runTools(options, io, assemble)));
+  program.commandsGroup('Decide:');
   addConsent({ program, io, wiring, done });
-  addKill(program, io, done);
-  addSwitch(program, io, done);
-  addPolicy({ program, io, wiring, done });
-  addPlan({ program, io, done });
   addApprovals({ program, io, done });
   addGrants({ program, io, done });
   addUpgrades({ program, io, done });
+  addPlan({ program, io, done });
+  addSwitch(program, io, done);
+  addKill(program, io, done);
+  program.commandsGroup('Keep:');
+  addPolicy({ program, io, wiring, done });
   addSecret({ program, io, done });
-  addKnowledge({ program, io, done });
   addLogin({ program, io, signIns: wiring.signIns, done });
+  addKnowledge({ program, io, done });
+  program.commandsGroup('Look back:');
   addAudit(program, io, done);
+  program.commandsGroup('Commands:');
   program.command('completion').description('print a completion script').addArgument(new Argument('<shell>').choices(SHELLS))
     .addHelpText('after', '\nExamples:\n  $ source <(tollgate completion bash)\n  $ tollgate completion fish > ~/.config/fish/completions/tollgate.fish')
     .action(async (shell: Shell) => done((await import('./completion.ts')).runCompletion(shell, program, io)));
