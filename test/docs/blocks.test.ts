@@ -90,7 +90,9 @@ const NOT_RUN: readonly (readonly [RegExp, string])[] = [
   [/^claude mcp add /, 'a program of somebody else'],
   [/ serve$/, 'it listens on a fixed port until it is stopped: test/wire/http.test.ts'],
   [/ servers --log (github|tickets)$/, 'it names a server of your own: test/cli/commands.test.ts'],
-  [/ (approve|revoke|servers (enable|disable|info)) (github|mine)/, 'it names a server of your own: test/consent/approve.test.ts'],
+  [/ (approve|revoke|servers (enable|disable|info)) (github|mine|memory)/, 'it names a server of your own: test/consent/approve.test.ts'],
+  [/ connect memory$/, 'it installs a package, and a person answers: test/docs/connecting.test.ts'],
+  [/ export --client cursor --replace$/, 'it asks a person: test/clients/'],
   [/ audit tail/, 'it goes on until it is stopped: test/audit/'],
 ];
 
