@@ -1,5 +1,5 @@
 /** Tests approvals over attacks/approval_cases.json: what changes the hash, what does not, and what is refused or said before anybody is asked. */
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, truncateSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, truncateSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Libsql from 'libsql';
@@ -126,6 +126,12 @@ describe('the store', () => {
   it('c040: in a folder that everybody may write, it is refused' + verifies('HA-15'), async () => {
     const state = await fresh('open');
     chmodSync(state, 0o777);
+    refused(state);
+  });
+
+  it.each(['state.db', '.'])('c040: %s of another user, it is refused' + verifies('HA-15'), async (name) => {
+    const state = await fresh(`of another user ${name}`);
+    chownSync(path.join(state, name), 12_345, 12_345);
     refused(state);
   });
 

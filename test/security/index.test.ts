@@ -1,7 +1,7 @@
 /**
- * Which file tests which row of the fault and attack matrix, parts A to D (docs/threat-model.md tells what each row means).
- * Rows that say "approval" wait for the consent work and "sandbox" for the runtime work; text that steers a model is never
- * judged by Tollgate, which tests/corpora/facade.test.ts asserts as a documented miss.
+ * Which file tests which row of the fault and attack matrix, parts A to D; docs/threat-model.md has the rows of A, E, F and G one by one.
+ * Rows that say "approval" are in test/consent, those that say "sandbox" in test/sandbox and test/egress; text that steers a model is never
+ * judged by Tollgate, which test/corpora/facade.test.ts asserts as a documented miss.
  *
  * A  1, 3, 12, 15, 25  prose in definitions        corpora/catalogs: passes, is never quarantined; 16, 21, 23 approval
  *    2, 4 to 10        hidden, bidi, padded text   catalogs/audit, corpora/catalogs, corpora/facade (alone, others stay)
@@ -27,6 +27,7 @@
  *    60                session of another          wire/http, wire/sessions; spills of another: security/callers, output/shape
  *    61                era of 2026-07-28           later
  *    62                addresses of OAuth          oauth/sign-in; a browser without a shell: oauth/cli
+ * E  63 to 74            approval, supply chain    security/faults, which reads the table of docs/threat-model.md
  * F, G 75 to 113       sandbox, reliability        security/faults, which reads the table of docs/threat-model.md
  */
 import { existsSync, readFileSync } from 'node:fs';
