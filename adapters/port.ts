@@ -153,7 +153,9 @@ export type Probed =
   | { readonly kind: 'mcp'; readonly login: boolean }
   | { readonly kind: 'web'; readonly status: number }
   | { readonly kind: 'private'; readonly addresses: readonly string[] }
-  | { readonly kind: 'unreachable'; readonly why: string };
+  | { readonly kind: 'unreachable'; readonly why: string }
+  /** No address stands behind the name. */
+  | { readonly kind: 'unknown' };
 
 /** Asks what answers at an address. `addresses`: those that are not public and were written out. Never throws for what answers. */
 export type Probe = (address: string, addresses: readonly string[]) => Promise<Probed>;

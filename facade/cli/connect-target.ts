@@ -43,6 +43,7 @@ export async function findTarget(asked: Asked, finding: Finding): Promise<Draft>
   }
   const url = readAddress(service);
   if (url === undefined) throw new TollgateError('USAGE', { detail: `${quote(service)} is neither a known server nor an address.`, next: `Give an address such as tracker.example.com; of the known servers (\`tollgate known\`), ${didYouMean(service, knownNames())}` });
+  if (choices.size > 0) throw new TollgateError('USAGE', { detail: 'A service by its address has nothing to choose.', next: 'Leave --set out; `tollgate connect --help` shows what an address takes.' });
   return byAddress(url, asked, finding);
 }
 
@@ -53,6 +54,8 @@ async function byAddress(url: URL, asked: Asked, { io, sources, known, probe }: 
   io.stderr(`Asking ${url.host} what it is …\n`);
   const probed = await probe(url.href, address === undefined ? [] : [address]);
   if (probed.kind === 'private') throw new TollgateError('USAGE', { detail: `${url.host} is at ${probed.addresses.join(', ') || 'a private address'}: on this machine or in its networks, where other things listen too.`, next: `If that is meant, write it out: --address ${probed.addresses[0] ?? 'IP'}.` });
+  // A name that was mistyped belongs to nobody now, and to anybody later.
+  if (probed.kind === 'unknown' && address === undefined) throw new TollgateError('USAGE', { detail: `There is no address behind the name ${quote(url.hostname)}.`, next: 'Check its spelling and the network. A host that is known elsewhere only is connected with its address written out: --address IP.' });
   const login = probed.kind === 'mcp' && probed.login;
   const credential = login ? undefined : await credentialOf(readHeader(header), { wish, asked, io, sources, known });
   if (probed.kind === 'mcp') {
@@ -60,7 +63,8 @@ async function byAddress(url: URL, asked: Asked, { io, sources, known, probe }: 
     return draftRemote(url, { login, ...(credential !== undefined && { header: credential }) }, wish);
   }
   const draft = draftService({ origin: new URL(url.origin), ...(address !== undefined && { address }), ...(credential !== undefined && { header: credential }) }, wish);
-  return probed.kind === 'web' ? draft : { ...draft, notes: [`It did not answer just now: ${probed.why}`] };
+  if (probed.kind === 'web') return draft;
+  return { ...draft, notes: [`It did not answer just now: ${probed.kind === 'unknown' ? 'its name is not known here.' : probed.why}`] };
 }
 
 /** Whether the service gets a credential: when one is given or in the vault, or when the person says so. */

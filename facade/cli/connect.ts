@@ -110,14 +110,15 @@ async function finish(run: Run, draft: Draft, done: Done): Promise<number> {
   const reach = consented.code === EXIT.ok ? await reachOf(name, run) : undefined;
   if (options.json === true) io.stdout(json({ server: name, ...done, approved: consented.code === EXIT.ok, ...consented, ...(reach !== undefined && { reach }) }));
   else if (reach !== undefined) io.stderr(`${[`Connected: ${draft.title} is the server ${name}. Its results are labelled ${(draft.entry.labels ?? []).join(', ')}.`, ...reachLines(name, reach)].map(printableLines).join('\n')}\n`);
-  else io.stderr(openEnd(run, name, consented));
+  else io.stderr(openEnd(run, draft, consented));
   return consented.code;
 }
 
 /** What was done stands, and starts nothing; the person is told how to go on and how to go back. */
-function openEnd({ io, options }: Run, name: string, { failure }: Consented): string {
+function openEnd({ io, options }: Run, { name, package: pkg, entry }: Draft, { failure }: Consented): string {
+  const verb = entry.command === undefined ? 'is not reached' : 'starts nothing';
   const command = (...words: string[]): string => commandLine([...io.self, ...words, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]);
-  return `${failure === undefined ? '' : `${printable(failure)}\n`}${name} is installed and configured, and starts nothing until it is approved.\n  go on:   ${command('approve', name)}\n  go back: ${command('connect', '--undo', name)}\n`;
+  return `${failure === undefined ? '' : `${printable(failure)}\n`}${name} is ${pkg === undefined ? '' : 'installed and '}configured, and ${verb} until it is approved.\n  go on:   ${command('approve', name)}\n  go back: ${command('connect', '--undo', name)}\n`;
 }
 
 function awaitLogin({ options, io }: Run, { name }: Draft, done: Done): number {

@@ -8,18 +8,21 @@ const [CTRL_C, CTRL_D, BACKSPACE, DELETE] = ['\u0003', '\u0004', '\b', '\u007f']
 /** What is used of a terminal's input. */
 type TerminalInput = NodeJS.ReadableStream & { readonly isTTY?: boolean; setRawMode?(raw: boolean): unknown };
 
+/** Who is asked, and what ends the asking. */
+type Asker = Pick<Io, 'stdin' | 'stderr'> & Partial<Pick<Io, 'stopped'>>;
+
 /** Whether a person sits at the input. */
 export function isInteractive(io: Pick<Io, 'stdin'>): boolean {
   return (io.stdin as TerminalInput).isTTY === true;
 }
 
 /** One line from the terminal, unseen; `question` goes to stderr. Throws CANCELLED on Ctrl-C and at the end of the input. */
-export async function askHidden(io: Pick<Io, 'stdin' | 'stderr'>, question: string): Promise<string> {
+export async function askHidden(io: Asker, question: string): Promise<string> {
   const input = io.stdin as TerminalInput;
   io.stderr(question);
   input.setRawMode?.(true);
   try {
-    return await readLine(input);
+    return await readLine(io);
   } finally {
     input.setRawMode?.(false);
     input.pause();
@@ -27,25 +30,17 @@ export async function askHidden(io: Pick<Io, 'stdin' | 'stderr'>, question: stri
   }
 }
 
-/** A yes or no from the terminal; anything but `y` or `yes` is no. Throws CANCELLED as `askHidden`. */
-export async function confirm(io: Pick<Io, 'stdin' | 'stderr'>, question: string): Promise<boolean> {
-  const input = io.stdin as TerminalInput;
-  io.stderr(`${question} [y/N] `);
-  try {
-    return /^y(es)?$/i.test((await readLine(input)).trim());
-  } finally {
-    input.pause();
-  }
-}
-
-function readLine(input: TerminalInput): Promise<string> {
+function readLine({ stdin, stopped }: Asker): Promise<string> {
+  const input = stdin as TerminalInput;
   return new Promise((resolve, reject) => {
     let typed = '';
     const finish = (settle: () => void): void => {
       input.off('data', take).off('end', giveUp);
       settle();
     };
-    const giveUp = (): void => finish(() => reject(new TollgateError('CANCELLED', { detail: 'Nothing was done.' })));
+    const giveUp = (): void => finish(() => reject(new TollgateError('CANCELLED', { detail: 'Nothing was done.', next: 'Run it again when you want it.' })));
+    // Outside of raw mode Ctrl-C comes as a signal.
+    void stopped?.then(giveUp);
     const take = (chunk: Buffer | string): void => {
       for (const letter of chunk.toString()) {
         if (letter === '\r' || letter === '\n') return finish(() => resolve(typed));
@@ -74,10 +69,16 @@ export async function readPiped(io: Pick<Io, 'stdin'>): Promise<string> {
   }
 }
 
-/** A question that is answered with yes or no; anything but yes is no. Throws CANCELLED on Ctrl-D and at the end of the input. */
-export async function askYes(io: Pick<Io, 'stdin' | 'stderr'>, question: string): Promise<boolean> {
-  const input = io.stdin as TerminalInput;
+/** A question that is answered with yes or no; anything but yes is no. Throws CANCELLED as `askHidden`. */
+export async function askYes(io: Asker, question: string): Promise<boolean> {
   io.stderr(`${question} [y/N] `);
-  const answer = await readLine(input).finally(() => input.pause());
-  return /^y(es)?$/i.test(answer.trim());
+  try {
+    return /^y(es)?$/i.test((await readLine(io)).trim());
+  } catch (thrown) {
+    // The person has ended no line, so what is said of it would stand behind the question.
+    io.stderr('\n');
+    throw thrown;
+  } finally {
+    io.stdin.pause();
+  }
 }

@@ -40,8 +40,9 @@ export interface Wish {
 /** Where an installed package lies, as the server's file says it. */
 export const PACKAGES = '${stateFolder}/packages';
 
-/** A known server. Throws USAGE for a choice that is missing or cannot be. */
+/** A known server. Throws USAGE for a choice that is missing, cannot be, or does not exist. */
 export function draftKnown(known: KnownServer, wish: Wish): Draft {
+  checkNames(known, wish.choices);
   const chosen = new Map((known.choices ?? []).map((choice) => [choice.name, readChoice(choice, wish.choices)]));
   const fill = (text: string): string => text.replace(/<([a-z][a-z0-9]*)>/g, (whole, name: string) => chosen.get(name) ?? whole);
   const secrets = (known.credentials ?? []).filter(({ optional, env, header }) => optional !== true || wish.given.has(env ?? header ?? '')).map((credential) => ({ ...credential, name: secretName(wish.name, credential) }));
@@ -112,6 +113,14 @@ export function draftRemote(url: URL, { header, login }: { readonly header?: Kno
     name: wish.name, title: url.host, secrets, notes: [], ...(secrets.length > 0 && { openness: { withSecrets: true } }), ...(login && { login: true as const }),
     entry: { description: `The MCP server at ${url.host}`, url: url.href, ...(secrets.length > 0 && { headers: referencesOf(secrets, 'header') }), labels: ['untrusted'], profiles: [wish.profile] },
   };
+}
+
+/** A choice that nobody knows would leave the preset in its place, which may grant more than was meant. */
+function checkNames({ title, choices = [] }: KnownServer, given: Wish['choices']): void {
+  const names = choices.map(({ name }) => name);
+  const unknown = [...given.keys()].find((name) => !names.includes(name));
+  if (unknown === undefined) return;
+  throw new TollgateError('USAGE', { detail: `${title} has no choice ${JSON.stringify(unknown.slice(0, 60))}, so nothing was done.`, next: names.length === 0 ? 'There is nothing to choose; leave --set out.' : `There is: ${choices.map(({ name, title: what }) => `${name} (${what})`).join(', ')}.` });
 }
 
 function readChoice({ name, title, kind, default: preset, example }: KnownChoice, choices: ReadonlyMap<string, string>): string {

@@ -1,6 +1,6 @@
 /** Owns the installation of a server's package ahead of its first start, in the state folder; refuses an archive that is not the one of the catalog, and runs nothing of it. */
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { KnownPackage } from '../../catalogs/servers/known-server.ts';
@@ -33,7 +33,7 @@ export function packageFolder(state: string, server: string, version: string): s
 
 /**
  * Installs a package with its dependencies by npm, without running any of their scripts; the lock file stays beside them. False when it
- * was there already. Throws INSTALL_FAILED, and then leaves nothing.
+ * was there already. Throws INSTALL_FAILED, or CANCELLED by the signal, and then leaves nothing.
  */
 export async function installPackage(installation: Installation, world: InstallWorld): Promise<boolean> {
   const { folder, package: wanted } = installation;
@@ -53,8 +53,14 @@ export async function installPackage(installation: Installation, world: InstallW
     moveInto(part, folder);
   } finally {
     rmSync(part, { recursive: true, force: true });
+    for (const empty of [parent, path.dirname(parent)]) removeIfEmpty(empty);
   }
   return true;
+}
+
+/** Leaves no folder behind that was made for nothing. */
+export function removeIfEmpty(folder: string): void {
+  if (existsSync(folder) && readdirSync(folder).length === 0) rmdirSync(folder);
 }
 
 /** The lock file is what npm checked the archives against; what it names for the package must be what the catalog names. */
@@ -109,9 +115,15 @@ function runNpm(cwd: string, { package: { name, version }, asOf }: Installation,
     child.stderr.on('data', (chunk: Buffer) => (words = (words + chunk.toString('utf8')).slice(-2000)));
     const fail = (why: string, next: string): void => reject(new TollgateError('INSTALL_FAILED', { detail: `${name} ${version} was not installed: ${why}.`, next }));
     child.once('error', (thrown: NodeJS.ErrnoException) => {
+      // Its end is waited for: until then it still writes.
+      if (signal?.aborted === true) return;
       clearInterval(ticker);
       if (thrown.code === 'ENOENT') fail('there is no npm on the PATH', 'Install npm, which comes with Node.js, and connect again.');
-      else fail(signal?.aborted === true ? 'it was stopped' : `npm could not be started (${thrown.code ?? 'unknown'})`, 'Connect again; what is done already is kept.');
+      else fail(`npm could not be started (${thrown.code ?? 'unknown'})`, 'Connect again; what is done already is kept.');
+    });
+    child.once('exit', (_code, killed) => {
+      // A terminal sends its Ctrl-C to npm too, which may end before we know of it.
+      if (signal?.aborted === true || killed === 'SIGINT') reject(new TollgateError('CANCELLED', { detail: 'Stopped by a signal; nothing of it was kept.', next: 'Connect again when you want it.' }));
     });
     child.once('close', (code) => {
       clearInterval(ticker);

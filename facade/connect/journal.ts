@@ -1,9 +1,10 @@
 /** Owns what connecting has done, step by step, so that it can be gone on with or taken back; refuses to overwrite what somebody has edited since. */
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { SERVER_FOLDER, serverFileOf } from '../config/server-files.ts';
+import { removeIfEmpty } from './install.ts';
 
 /** What was done for one server. */
 export interface Journal {
@@ -82,13 +83,14 @@ export function restoreServerFile(places: Places, journal: Journal): void {
   const target = serverFileOf(places.folder, journal.server);
   if (journal.before !== null) return replaceFile(target, journal.before);
   rmSync(target, { force: true });
-  const folder = path.join(places.folder, SERVER_FOLDER);
-  if (journal.madeFolder && existsSync(folder) && readdirSync(folder).length === 0) rmdirSync(folder);
+  if (journal.madeFolder) removeIfEmpty(path.join(places.folder, SERVER_FOLDER));
 }
 
 /** Forgets what was done; the last step of taking it back. */
 export function dropJournal({ state }: Places, server: string): void {
-  rmSync(journalFile(state, server), { force: true });
+  const file = journalFile(state, server);
+  rmSync(file, { force: true });
+  removeIfEmpty(path.dirname(file));
 }
 
 function writeJournal({ state }: Places, journal: Journal): void {

@@ -85,6 +85,18 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     expect([code, out + err]).toEqual([EXIT.approval, expect.not.stringContaining(TOKEN)]);
   });
 
+  it.each([['the end of the input', '\u0004'], ['a signal', undefined]])('is given up plainly by %s at its question', async (_name, typed) => {
+    const before = project();
+    const stdin = Object.assign(new PassThrough(), { isTTY: true, setRawMode: () => undefined });
+    const running = start(place.project, ['connect', 'notion', ...GIVEN], { env: { ...place.env, THE_TOKEN: TOKEN }, stdin });
+    await expect.poll(() => running.said.err).toContain('Do this? [y/N] ');
+    if (typed === undefined) running.stop();
+    else stdin.write(typed);
+    const { code, err } = await running.ended;
+    expect([code, err]).toEqual([EXIT.unexpected, expect.stringMatching(/Do this\? \[y\/N\] \nCANCELLED: Nothing was done\.\nRun it again when you want it\.\n$/)]);
+    expect([project(), existsSync(path.join(place.state, 'packages'))]).toEqual([before, false]);
+  });
+
   it('takes a name and a profile of its own', async () => {
     await connect('notion', '--yes', '--name', 'team-notes', '--profile', 'harbor', ...GIVEN);
     const text = readFileSync(path.join(place.project.folder, 'servers', 'team-notes.yaml'), 'utf8');
@@ -276,6 +288,10 @@ describe('who and what may not', () => {
   it.each([
     [['notoin'], /did you mean "notion"/],
     [['memory', '--set', 'folder'], /not given as name=value/],
+    [['filesystem', '--set', 'foldr=/x'], /has no choice "foldr", so nothing was done\.\nThere is: folder \(/],
+    [['notion', '--set', 'folder=/x'], /has no choice "folder".*\nThere is nothing to choose/],
+    [['https://tracker.example.com', '--set', 'folder=/x'], /has nothing to choose/],
+    [['not-exist.invalid'], /no address behind the name "not-exist\.invalid"/],
     [['grafana'], /Address of Grafana/],
     [['grafana', '--set', 'url=https://user:pw@grafana.example.com'], /without user and password/],
     [['grafana', '--set', 'url=ftp://grafana.example.com'], /an address with http or https/],

@@ -23,7 +23,7 @@ describe('real installs, each started and listed in a sandbox without a network'
     try {
       const other = { ...pkg, integrity: `sha512-${'A'.repeat(86)}==` };
       await expect(installPackage({ package: other, asOf: '2026-11-22', folder }, { env: process.env, say: () => undefined })).rejects.toMatchObject({ code: 'INSTALL_FAILED', message: expect.stringContaining('is not the one that was verified') as string });
-      expect(readdirSync(path.dirname(folder))).toEqual([]);
+      expect(existsSync(path.dirname(folder))).toBe(false);
     } finally {
       rmSync(state, { recursive: true });
     }
@@ -74,7 +74,17 @@ describe('an installation' + verifies('PF-13'), () => {
   ])('with %s is refused and leaves nothing', async (_name, prepare, words) => {
     prepare();
     await expect(install()).rejects.toMatchObject({ code: 'INSTALL_FAILED', message: expect.stringMatching(words) as string });
-    expect(readdirSync(path.dirname(folder))).toEqual([]);
+    expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
+  });
+
+  it('that is stopped ends as cancelled, is no failure of npm, and leaves nothing', async () => {
+    place.npm('sleep 30');
+    const stop = new AbortController();
+    const running = installPackage({ package: pkg, asOf: '2026-11-22', folder }, { env: place.env, say: () => undefined, signal: stop.signal });
+    await expect.poll(() => existsSync(place.calls)).toBe(true);
+    stop.abort();
+    await expect(running).rejects.toMatchObject({ code: 'CANCELLED', message: 'Stopped by a signal; nothing of it was kept.' });
+    expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
   });
 
   it('without npm says so', async () => {

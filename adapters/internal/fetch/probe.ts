@@ -20,7 +20,7 @@ export const probe: Probe = async (address, addresses) => {
   } catch (thrown) {
     if (!(thrown instanceof FetchError)) throw thrown;
     if (thrown.code === 'PRIVATE_ADDRESS') return { kind: 'private', addresses: await addressesOf(url.hostname) };
-    return { kind: 'unreachable', why: thrown.message };
+    return thrown.code === 'UNREACHABLE' && (await isUnknown(url.hostname)) ? { kind: 'unknown' } : { kind: 'unreachable', why: thrown.message };
   }
 };
 
@@ -36,6 +36,10 @@ function judge({ status, headers, body }: Fetched): Probed {
     // Another service answers in its own words.
   }
   return { kind: 'web', status };
+}
+
+async function isUnknown(name: string): Promise<boolean> {
+  return (await addressesOf(name)).length === 0;
 }
 
 async function addressesOf(name: string): Promise<readonly string[]> {

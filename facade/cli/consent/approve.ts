@@ -1,13 +1,14 @@
 /** Owns `approve`: both screens, each agreed to by itself, at a terminal or by naming its hash; refuses a hash of anything else than what is shown. */
 import { TollgateError } from '../../../catalogs/errors.ts';
 import { discover, type Openness } from '../../consent/discovery.ts';
-import { reviewStart, reviewTools, type StartReview, type ToolReview } from '../../consent/review.ts';
+import { reviewTools, type StartReview, type ToolReview } from '../../consent/review.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json } from '../print.ts';
-import { confirm, isInteractive } from '../prompt.ts';
+import { askYes, isInteractive } from '../prompt.ts';
 import { atDesk, serverNamed, type ConsentOptions, type ConsentWiring, type Desk } from './desk.ts';
 import { startScreen, toolsScreen } from './screens.ts';
+import { lookAtStart } from './start.ts';
 
 /** What `approve` is told. */
 export interface ApproveOptions extends ConsentOptions, Openness {
@@ -36,7 +37,7 @@ export async function runApprove(options: ApproveOptions, io: Io, wiring: Consen
     const server = serverNamed(desk.config, options.name);
     if (server.unusable !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${server.name}" cannot be used: ${server.unusable}`, next: 'Mend its entry; `tollgate check` shows it.' });
     const hearing: Hearing = { server, desk, options, io, shown: { server: server.name } };
-    const start = await reviewStart(server, desk.consents);
+    const start = await lookAtStart(server, desk, io);
     const code = (await agreeToStart(hearing, start)) ?? (options.anyTools === true ? await agreeToAny(hearing, start) : await agreeToTools(hearing, start));
     if (options.json === true) io.stdout(json({ ...hearing.shown, approved: code === EXIT.ok }));
     return code;
@@ -46,14 +47,14 @@ export async function runApprove(options: ApproveOptions, io: Io, wiring: Consen
 /** Undefined when it may go on. */
 async function agreeToStart(hearing: Hearing, start: StartReview): Promise<number | undefined> {
   const { server, desk, options, shown } = hearing;
-  const { facts, hash, changed, remarks, approved } = start;
-  shown['start'] = { hash, approved: approved !== undefined, changed, remarks, facts: { ...facts, env: stars(facts.env), headers: stars(facts.headers) } };
+  const { facts, shown: seen, hash, changed, remarks, approved } = start;
+  shown['start'] = { hash, approved: approved !== undefined, changed, remarks, facts: { ...seen, env: stars(facts.env), headers: stars(facts.headers) } };
   print(hearing, startScreen(server, start));
   checkHash(options.yes?.[0], hash, 'start');
   if (approved !== undefined) return undefined;
   const question = options.anyTools === true ? 'Let it start as it is above, with whatever tools it lists, now and later?' : 'Let it start once as it is above, closed in, to list its tools?';
   if (!(await agrees(hearing, { named: options.yes?.[0], question, next: [hash] }))) return EXIT.approval;
-  desk.record({ event: 'start-approved', server: server.name, outcome: 'allow', hash });
+  desk.record({ event: 'start-approved', server: server.name, outcome: 'allow', approved: hash });
   await desk.consents.approveStart({ facts, by: desk.by, at: desk.now() });
   return undefined;
 }
@@ -83,7 +84,7 @@ async function agreeToTools(hearing: Hearing, start: StartReview): Promise<numbe
   checkHash(options.yes?.[1], review.hash, 'tools');
   if (consent?.tools?.set === review.hash) return done(hearing, 'Approved already, and nothing has changed.');
   if (!(await agrees(hearing, { named: options.yes?.[1], question: 'Let agents see and call these tools, as policy allows?', next: [start.hash, review.hash] }))) return EXIT.approval;
-  desk.record({ event: 'tools-approved', server: server.name, outcome: 'allow', hash: review.hash, tools: review.tools.length });
+  desk.record({ event: 'tools-approved', server: server.name, outcome: 'allow', approved: review.hash, tools: review.tools.length });
   await desk.consents.approveTools(server.name, review.set, { by: desk.by, at: desk.now() });
   return done(hearing, 'Approved.');
 }
@@ -93,7 +94,7 @@ async function agrees(hearing: Hearing, { named, question, next }: { readonly na
   const { io, options, server, shown } = hearing;
   if (named !== undefined) return true;
   if (isInteractive(io) && io.isTTY && options.json !== true && options.yes === undefined) {
-    if (await confirm(io, question)) return true;
+    if (await askYes(io, question)) return true;
     tell(hearing, 'Not approved.');
     return false;
   }
