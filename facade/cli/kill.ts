@@ -25,7 +25,8 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
   const { server, all, lift } = options;
   if (all === true && server !== undefined) throw new TollgateError('USAGE', { detail: 'A server and --all were given.', next: 'Give one of them.' });
   const place = placeOf(options, io);
-  if (server !== undefined) checkName(server, place);
+  // Whatever is stopped can be let go again: a name that was never checked, or is not in the file any more.
+  if (server !== undefined && lift !== true) checkName(server, place);
   const state = openState(place.state);
   try {
     const killSwitch = new KillSwitch(state);
@@ -48,7 +49,7 @@ async function liftKills(killSwitch: KillSwitch, { options, io, place }: { optio
   const rest = await killSwitch.list();
   const still = rest.some(({ server }) => server === undefined) ? ' Everything is switched off still: tollgate on' : '';
   const names = lifted.map((name) => (name === '*' ? 'all servers' : name)).join(', ');
-  tell({ io, options }, { lifted, killed: rest }, `${lifted.length === 0 ? 'Nothing was to lift.' : `Lifted for ${names}.`}${still}`);
+  tell({ io, options }, { lifted, killed: rest }, `${lifted.length === 0 ? `${options.server ?? 'No server'} was not stopped; what is: tollgate kill.` : `Lifted for ${names}.`}${still}`);
   return EXIT.ok;
 }
 

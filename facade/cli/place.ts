@@ -7,9 +7,11 @@ import type { AuditEntry } from '../audit/entry.ts';
 import { openAudit } from '../audit/log.ts';
 import { WORKSPACE } from '../config/names.ts';
 import { quote } from '../config/problems.ts';
+import { roughPlaces } from '../config/rough.ts';
 import { DATABASE } from '../state/sqlite.ts';
 import type { Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
+import { printable } from './print.ts';
 
 /** What a command works on. */
 export interface Place {
@@ -21,16 +23,55 @@ export interface Place {
 
 const ROTATE_BYTES = 67_108_864;
 
-/** The state folder of a configuration, or the one that `--state` names. Throws USAGE, CONFIG_INVALID. */
+/** The word that stands where `--config` is not given. */
+const CONFIG = 'tollgate.yaml';
+
+/**
+ * The state folder of a configuration, or the one that `--state` names. Without `--config` tollgate.yaml is searched upwards from here. A
+ * configuration that is refused does not matter where its state folder can be known: who wants to stop an agent must not mend a file first. Throws USAGE.
+ */
 export function placeOf(options: Pick<CommonOptions, 'config'> & { readonly state?: string }, io: Io): Place {
   if (options.state !== undefined) {
     const state = path.resolve(io.cwd, options.state);
     // A folder made anew would stop nothing, and say that it did.
-    if (!existsSync(path.join(state, DATABASE))) throw new TollgateError('USAGE', { detail: `There is no state of Tollgate in ${quote(options.state)}.`, next: 'Name the folder that `tollgate doctor` shows as the state folder.' });
+    if (!existsSync(path.join(state, DATABASE))) throw new TollgateError('USAGE', { detail: `There is no state of Tollgate in ${quote(options.state)}.`, next: HOW_TO_FIND });
     return { state, audit: { folder: path.join(state, 'audit'), rotateBytes: ROTATE_BYTES } };
   }
-  const config = readConfig(options, io);
-  return { state: config.state, audit: config.audit, servers: [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()] };
+  const file = findConfig(options.config, io);
+  try {
+    const config = readConfig({ config: file }, io);
+    return { state: config.state, audit: config.audit, servers: [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()] };
+  } catch (thrown) {
+    if (!(thrown instanceof TollgateError) || thrown.code !== 'CONFIG_INVALID') throw thrown;
+    return placeWithout(file, io);
+  }
+}
+
+const HOW_TO_FIND = 'Name the state folder with --state FOLDER: `tollgate doctor` shows it, and by default it is a folder in ~/.local/state/tollgate named after the project.';
+
+function findConfig(config: string, { cwd, stderr }: Io): string {
+  const here = path.resolve(cwd, config);
+  if (config !== CONFIG || existsSync(here)) return here;
+  for (let folder = path.dirname(cwd); ; folder = path.dirname(folder)) {
+    const file = path.join(folder, CONFIG);
+    if (existsSync(file)) {
+      stderr(`Using ${printable(file)}\n`);
+      return file;
+    }
+    if (path.dirname(folder) === folder) return here;
+  }
+}
+
+function placeWithout(file: string, { env, home, stderr }: Io): Place {
+  const found = roughPlaces(file, { env, home });
+  const shown = quote(path.basename(file));
+  const isGone = !existsSync(file);
+  if (found === undefined || !existsSync(path.join(found.state, DATABASE))) {
+    const detail = isGone ? `There is no ${shown} here or in a folder above, so the state folder is not known.` : `${shown} is refused, and ${found === undefined ? 'where its state folder is cannot be read from it' : 'no state lies in the folder that it would have'}: nothing was changed.`;
+    throw new TollgateError('USAGE', { detail, next: HOW_TO_FIND });
+  }
+  stderr(`${isGone ? `There is no ${shown} any more` : `${shown} is refused (see: tollgate check)`}; names are not compared with it. Using the state folder ${printable(found.state)}\n`);
+  return { state: found.state, audit: { folder: found.auditFolder, rotateBytes: ROTATE_BYTES } };
 }
 
 /** Appends the records of what a person did at the terminal. Throws AUDIT_FAILED. */

@@ -96,7 +96,7 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
     expect(await cli(project, ['kill', 'chaos'])).toMatchObject({ code: 2 });
     expect(await cli(project, ['kill', 'chaos', '--state', 'state'])).toMatchObject({ code: 0 });
     expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
-    expect((await cli(project, ['kill', '--lift', 'other', '--state', 'state'])).err).toBe('Nothing was to lift.\n');
+    expect((await cli(project, ['kill', '--lift', 'other', '--state', 'state'])).err).toBe('other was not stopped; what is: tollgate kill.\n');
   });
 });
 
