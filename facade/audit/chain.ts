@@ -33,8 +33,14 @@ export interface ClosedEntry {
   readonly type: 'closed';
 }
 
+/** The keys that the seal puts round an entry. JSON with a key twice reads as its last: an entry's own would be lost. */
+export const SEAL_KEYS = ['v', 'seq', 'ts', 'prev', 'hash'] as const;
+
+/** The entries of a union that carry no key of the seal; one that does drops out, and nothing can append it. */
+export type Unsealed<Entry> = Entry extends unknown ? (keyof Entry & (typeof SEAL_KEYS)[number] extends never ? Entry : never) : never;
+
 /** Every entry that can stand in a file. */
-export type ChainEntry = AuditEntry | OpenedEntry | ContinuedEntry | ClosedEntry;
+export type ChainEntry = Unsealed<AuditEntry | OpenedEntry | ContinuedEntry | ClosedEntry>;
 
 /** Where a record stands in its chain. */
 export interface Place {
@@ -71,9 +77,10 @@ const SEAL_BYTES = `,"hash":"${NO_HASH}"}`.length;
 
 /**
  * Seals an entry. What is hashed is the text of the line itself up to the hash, so there is no second, canonical form
- * in which two readers could differ.
+ * in which two readers could differ. Throws for an entry with a key of the seal, which no type kept out.
  */
 export function seal(entry: ChainEntry, { seq, ts, prev }: Place): Sealed {
+  for (const key of SEAL_KEYS) if (key in entry) throw new Error(`an entry has the key ${key} of the seal`);
   const text = JSON.stringify(entry);
   const members = (text.length <= MAX_RECORD ? text : JSON.stringify(bounded(entry))).slice(1, -1);
   // All is encoded once, with a gap into which the hash is put.

@@ -34,7 +34,7 @@ export interface ServerConsentEntry {
   /** The owner; absent where the facade itself noted it. */
   readonly by?: string;
   /** What was agreed to: hash of what would start, or of the set of tools. */
-  readonly hash?: string;
+  readonly approved?: string;
   readonly tools?: number;
   readonly changed?: number;
   readonly added?: number;

@@ -2,7 +2,9 @@ import fs, { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync,
 import { setTimeout as delay } from 'node:timers/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, expectTypeOf, it } from 'vitest';
+import { NO_HASH, seal, SEAL_KEYS, type ChainEntry, type Unsealed } from '../../facade/audit/chain.ts';
+import type { AuditEntry } from '../../facade/audit/entry.ts';
 import type { AuditFs } from '../../facade/audit/file.ts';
 import { openAudit, type AuditLog, type AuditOptions } from '../../facade/audit/log.ts';
 import { verifyAudit } from '../../facade/audit/verify.ts';
@@ -34,6 +36,18 @@ describe('the log of a process', () => {
     expect(verifyAudit(folder, [head])).toMatchObject({ ok: true, records: 4, chains: [{ state: 'closed', files: 1 }] });
     expect(() => log.append(intent('2'))).toThrow(failure);
     expect(log.file).toBe('');
+  });
+
+  it('takes no entry with a key of the seal: JSON with a key twice would lose the one of the entry' + verifies('PF-09'), () => {
+    const folder = temporaryFolder();
+    const log = open(folder);
+    for (const key of SEAL_KEYS) expect(() => log.append({ ...decision('1'), [key]: 'x' }), key).toThrow(failure);
+    expect(readRecords(log.file).filter(({ type }) => type === 'decision')).toEqual([]);
+    const keys = (text: string): string[] => [...text.matchAll(/"(\w+)":/g)].map(([, key = '']) => key);
+    const sealed = keys(seal({ type: 'consent', event: 'start-approved', server: 'one', outcome: 'allow', approved: 'a' }, { seq: 1, ts: '', prev: NO_HASH }).bytes.toString());
+    expect(new Set(sealed).size).toBe(sealed.length);
+    expectTypeOf<AuditEntry>().toExtend<ChainEntry>();
+    expectTypeOf<Unsealed<{ readonly type: 'closed'; readonly hash?: string }>>().toEqualTypeOf<never>();
   });
 
   it('has another name when one process opens two in the same millisecond', async () => {

@@ -53,7 +53,7 @@ async function approve(): Promise<void> {
   await yes(hash);
   expect((await yes(hash, (await look()).tools!.hash)).code).toBe(EXIT.ok);
 }
-const records = async (): Promise<readonly { type: string; event: string; server: string; by?: string }[]> => (await cli(project, ['audit', 'export'])).out.trim().split('\n').map((line) => JSON.parse(line) as { type: string; event: string; server: string }).filter(({ type }) => type === 'consent');
+const records = async (): Promise<readonly { type: string; event: string; server: string; by?: string; approved?: string; hash: string; id?: string; user?: string }[]> => (await cli(project, ['audit', 'export'])).out.trim().split('\n').map((line) => JSON.parse(line) as { type: string; event: string; server: string; hash: string }).filter(({ type }) => type === 'consent');
 
 describe('approve without a terminal', () => {
   it('shows, agrees to nothing, and ends with 7 and the command to type' + verifies('HA-15', 'HA-16'), async () => {
@@ -77,6 +77,8 @@ describe('approve without a terminal', () => {
     expect((await yes(hash, tools!.hash)).code).toBe(EXIT.ok);
     expect((await cli(project, ['tools'])).out).toMatch(/^one_find +one +find/m);
     expect((await records()).map(({ event, server, by }) => [event, server, by])).toEqual([['start-approved', 'one', expect.any(String)], ['tools-approved', 'one', expect.any(String)]]);
+    expect((await records()).map(({ approved }) => approved)).toEqual([hash, tools!.hash]);
+    expect((await records()).every((one) => /^[0-9a-f]{64}$/.test(one.hash) && one.hash !== one.approved)).toBe(true);
     expect((await yes(hash, tools!.hash)).err).toContain('nothing has changed');
   });
 
