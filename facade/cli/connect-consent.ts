@@ -31,7 +31,7 @@ export async function approveConnected(draft: Draft, { options, io, wiring }: { 
     if (thrown instanceof UpstreamError) return { code: EXIT.server, failure: `${draft.name} answers the question for its tools with an error: ${thrown.message.slice(0, 200)}` };
     const { code, message, next } = asTollgateError(thrown);
     if (code === 'INTERNAL') throw thrown;
-    return { code: code === 'APPROVAL_REQUIRED' ? EXIT.approval : EXIT.server, failure: `${code}: ${message} ${next}` };
+    return { code: code === 'APPROVAL_REQUIRED' ? EXIT.approval : code === 'PIN_MISMATCH' ? EXIT.refused : EXIT.server, failure: `${code}: ${message} ${next}` };
   }
 }
 

@@ -9,7 +9,7 @@ import { printable } from './print.ts';
 /** Exit codes of refusals; every other code is a fault. */
 const EXITS: Readonly<Partial<Record<ErrorCode, number>>> = {
   USAGE: EXIT.usage, CONFIG_INVALID: EXIT.usage, POLICY_INVALID: EXIT.usage, OPA_MISSING: EXIT.usage,
-  DENIED: EXIT.refused, POLICY_FAILED: EXIT.refused, UNKNOWN_TOOL: EXIT.refused, ARGS_INVALID: EXIT.refused,
+  DENIED: EXIT.refused, POLICY_FAILED: EXIT.refused, UNKNOWN_TOOL: EXIT.refused, ARGS_INVALID: EXIT.refused, PIN_MISMATCH: EXIT.refused,
   IDENTITY: EXIT.auth,
   SERVER_UNAVAILABLE: EXIT.server, INIT_FAILED: EXIT.server, LOGIN_FAILED: EXIT.server,
   APPROVAL_REQUIRED: EXIT.approval,

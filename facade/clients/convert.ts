@@ -1,5 +1,5 @@
 /** Owns how a client's server becomes one of Tollgate's own, its secrets apart; refuses what could not be kept secret, and what grants trust. */
-import { isSecretName } from '../config/definition.ts';
+import { isSecretArgument, isSecretName, isToken } from '../config/secret-shapes.ts';
 import type { ClientEntry } from './entry.ts';
 
 /** A value that moves out of the file. */
@@ -24,9 +24,6 @@ const MIN_SECRET = 6;
 
 /** Values that are plainly none: switches, numbers, levels, folders, addresses without user, query and fragment. */
 const PLAIN = /^(?:true|false|yes|no|on|off|auto|none|debug|info|warn|warning|error|trace|production|development|test|stdio|http|sse|utf-?8|\d{1,6}|(?:\$\{(?:userHome|workspaceFolder)\}|~|\.{1,2})?(?:\/[\w .-]{1,24})+\/?|https?:\/\/[\w.-]+(?::\d+)?\/?)$/i;
-
-/** Shapes of tokens of well-known services, and long texts of mixed letters and digits. */
-const TOKEN = /^(?:gh[pousr]_|github_pat_|glpat-|sk-|xox[abpr]-|AKIA|eyJ|npm_|Bearer )|^(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_+=]{24,}$|:\/\/[^/@\s]+:[^/@\s]+@/;
 
 const SCHEME = /^(Bearer|Basic|Token|ApiKey) +(?=\S)/i;
 
@@ -58,28 +55,12 @@ export function convert(entry: ClientEntry, extra: Readonly<Record<string, strin
 function refusal({ unusable, args, url = '', env, headers }: ClientEntry, extra: Readonly<Record<string, string>>): string | undefined {
   if (unusable !== undefined) return unusable;
   if ([...args, url, ...Object.values(env), ...Object.values(headers)].some((text) => text.includes('${secret:'))) return 'it names a secret of Tollgate, which a file that others write must not take';
-  const flag = args.find((arg, index) => holdsSecret(arg, args[index - 1]));
+  const flag = args.find((arg, index) => isSecretArgument(arg, args[index - 1]));
   if (flag !== undefined) return 'an argument looks like a secret, and arguments stand in lists of processes; pass it in a variable of its environment, then import it';
   const address = URL.canParse(url) ? new URL(url) : undefined;
   if (address !== undefined && ([...address.searchParams].some(([key, value]) => isSecretName(key) || isToken(value)) || address.pathname.split('/').some(isToken))) return 'its address holds what looks like a secret, which logs would show; pass it in a header, then import it';
   const mixed = [...Object.entries(env), ...Object.entries(headers), ...Object.entries(extra)].find(([key, value]) => isMixed(key, value));
   return mixed === undefined ? undefined : `the value of ${mixed[0]} mixes variables with what looks like a secret; split them, then import it`;
-}
-
-function holdsSecret(arg: string, before: string | undefined): boolean {
-  const [, flag, value] = /^--?([\w-]+)=(.+)$/s.exec(arg) ?? [];
-  if (flag !== undefined && value !== undefined) return (isSecretName(flag) && !isReference(value)) || isToken(value);
-  if (arg.startsWith('-')) return false;
-  const named = before !== undefined && /^--?[\w-]+$/.test(before) && isSecretName(before);
-  return (named && !isReference(arg)) || isToken(arg);
-}
-
-function isToken(text: string): boolean {
-  return TOKEN.test(text) && !isReference(text);
-}
-
-function isReference(text: string): boolean {
-  return /^\$\{[^{}]*\}$/.test(text);
 }
 
 function isMixed(key: string, value: string): boolean {

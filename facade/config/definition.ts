@@ -1,6 +1,7 @@
 /** Owns what makes a server startable or reachable, whoever wrote it; refuses what would run other code than it shows. */
 import { quote } from './problems.ts';
 import type { Path } from './problems.ts';
+import { isSecretArgument } from './secret-shapes.ts';
 import { hasLookAlike, hostReachFlag, inlineCodeFlag, isLoaderVariable, isTollgate, runsMovingPackage } from './spawn-rules.ts';
 
 /** The part of a server that says what is started or reached, variables filled in. */
@@ -24,19 +25,12 @@ export interface Finding {
 /** Headers that the wire itself sets; a configured one would split or redirect the session. */
 const WIRE_HEADERS: ReadonlySet<string> = new Set(['host', 'content-length', 'content-type', 'connection', 'transfer-encoding', 'mcp-session-id', 'mcp-protocol-version']);
 
-const SECRET_NAME = /token|secret|passw|passphrase|api[-_]?key|_key$|credential|authorization|cookie/i;
-
-/** True when the name of a variable or header says that it holds a secret. */
-export function isSecretName(name: string): boolean {
-  return SECRET_NAME.test(name);
-}
-
 /** Everything for which the server must not be used. */
 export function faultsOf(definition: ServerDefinition): readonly Finding[] {
   return [...reachFaults(definition), ...spawnFaults(definition), ...envFaults(definition.env), ...headerFaults(definition.headers)];
 }
 
-/** What its owner should know: shells and interpreters that run inline code, and packages without an exact version. */
+/** What its owner should know: shells and interpreters that run inline code, packages without an exact version, arguments that look like secrets. */
 export function remarksOf(definition: ServerDefinition): readonly Finding[] {
   const found: Finding[] = [];
   const flag = inlineCodeFlag(definition);
@@ -44,6 +38,9 @@ export function remarksOf(definition: ServerDefinition): readonly Finding[] {
   const reach = hostReachFlag(definition);
   if (reach !== undefined) found.push({ path: ['args'], message: `${reach} gives the container a part of this machine, which no isolation of Tollgate bounds; use isolation: container with sandbox.image instead` });
   if (runsMovingPackage(definition)) found.push({ path: ['args'], message: 'the package has no exact version, so another may run tomorrow; write name@1.2.3' });
+  definition.args.forEach((arg, index) => {
+    if (isSecretArgument(arg, definition.args[index - 1])) found.push({ path: ['args', index], message: `args[${index}] looks like a secret: it stands in lists of processes; pass it in env, as \${secret:NAME}` });
+  });
   return found;
 }
 

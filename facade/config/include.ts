@@ -2,7 +2,8 @@
 import type { ClientEntry } from '../clients/entry.ts';
 import { readClientFile, type ClientFile } from '../clients/read.ts';
 import type { Problem, ServerConfig } from './config.ts';
-import { faultsOf, isSecretName, remarksOf } from './definition.ts';
+import { faultsOf, remarksOf } from './definition.ts';
+import { isSecretName } from './secret-shapes.ts';
 import type { ServerDefinition } from './definition.ts';
 import { readText } from './files.ts';
 import { nameFault, SERVER_NAME } from './names.ts';

@@ -2,7 +2,8 @@
 import { MAPPINGS } from '../../catalogs/primitives/mapping.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { ServerConfig } from './config.ts';
-import { faultsOf, isSecretName, remarksOf } from './definition.ts';
+import { faultsOf, remarksOf } from './definition.ts';
+import { isSecretName } from './secret-shapes.ts';
 import type { Finding, ServerDefinition } from './definition.ts';
 import { nameFault } from './names.ts';
 import { buildOAuth } from './oauth.ts';

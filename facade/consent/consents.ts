@@ -34,19 +34,19 @@ export type Admission = { readonly mark: string } & ({ readonly refusal: Tollgat
 export class Consents {
   readonly store: ConsentStore;
   readonly tools: ApprovedTools;
-  readonly #sources: FactSources;
+  readonly sources: FactSources;
   /** Under which consent this process has started what runs: other consent is for another program. */
   readonly #started = new Map<string, string>();
 
   constructor(state: State, sources: FactSources) {
     this.store = new ConsentStore(state, sources.digest);
     this.tools = new ApprovedTools(state);
-    this.#sources = sources;
+    this.sources = sources;
   }
 
   /** What a start with these settings would run now. */
   factsOf(settings: StartSettings): Promise<StartFacts> {
-    return startFacts(settings, this.#sources);
+    return startFacts(settings, this.sources);
   }
 
   async statusOf(server: string): Promise<ConsentStatus> {

@@ -2,7 +2,7 @@
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import { UpstreamError, type Looked, type ServerSettings } from '../../adapters/port.ts';
 import type { ServerConfig } from '../config/config.ts';
-import { isSecretName } from '../config/definition.ts';
+import { isSecretName } from '../config/secret-shapes.ts';
 
 /** What the look is given beyond nothing. */
 export interface Openness {

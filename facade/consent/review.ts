@@ -6,6 +6,7 @@ import { loadMapping } from '../../catalogs/primitives/mapping.ts';
 import type { RawTool, Semantics } from '../../catalogs/tool.ts';
 import type { ServerConfig } from '../config/config.ts';
 import { remarksOf } from '../config/definition.ts';
+import { shownArguments } from '../config/secret-shapes.ts';
 import { createSemantics } from '../served.ts';
 import type { Consents } from './consents.ts';
 import { differences, startHash, type StartFacts } from './facts.ts';
@@ -14,11 +15,14 @@ import { setHash, type ToolSet } from './tool-set.ts';
 /** The first thing to agree to: what would run. */
 export interface StartReview {
   readonly facts: StartFacts;
+  /** The facts as a screen may have them: keys among the arguments are digests. */
+  readonly shown: StartFacts;
   readonly hash: string;
   /** Who agreed to exactly this; absent: nobody. */
   readonly approved?: { readonly by: string; readonly at: string };
   /** Fields that differ from what was agreed to before. */
   readonly changed: readonly string[];
+  /** What was agreed to before, as `shown`. */
   readonly before?: StartFacts;
   /** What is unwise about how it starts. */
   readonly remarks: readonly string[];
@@ -58,10 +62,11 @@ export async function reviewStart(server: ServerConfig, consents: Consents): Pro
   const facts = await consents.factsOf(server);
   const hash = startHash(facts);
   const { consent } = await consents.statusOf(server.name);
+  const shown = (of: StartFacts): StartFacts => ({ ...of, args: shownArguments(of.args, consents.sources.digest) });
   return {
-    facts, hash, remarks: remarksOf(server).map(({ message }) => message),
+    facts, shown: shown(facts), hash, remarks: remarksOf(server).map(({ message }) => message),
     changed: consent === undefined ? [] : differences(consent.facts, facts),
-    ...(consent !== undefined && consent.hash !== hash && { before: consent.facts }),
+    ...(consent !== undefined && consent.hash !== hash && { before: shown(consent.facts) }),
     ...(consent?.hash === hash && { approved: { by: consent.by, at: consent.at } }),
   };
 }

@@ -1,5 +1,5 @@
 /** Owns what of recorded facts may be printed: no registered secret, and nothing that stands under the name of one; changes no other value. */
-import { isSecretName } from '../config/definition.ts';
+import { isSecretName } from '../config/secret-shapes.ts';
 import type { Config } from '../config/config.ts';
 import { mapStrings } from '../output/clean.ts';
 import { Redactor } from '../output/redact.ts';

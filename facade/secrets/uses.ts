@@ -16,7 +16,12 @@ export function secretUses(config: Pick<Config, 'servers'>): ReadonlyMap<string,
 /** Names of the secrets that one server uses. */
 export function secretsOf({ env, headers, oauth }: Pick<ServerConfig, 'env' | 'headers' | 'oauth'>): ReadonlySet<string> {
   const texts = [...Object.values(env), ...Object.values(headers), oauth?.clientSecret ?? ''];
-  return new Set(texts.flatMap((text) => [...text.matchAll(REFERENCE)].map(([, secret = '']) => secret)));
+  return new Set(texts.flatMap((text) => [...secretsIn(text)]));
+}
+
+/** Names of the secrets that a text refers to, alone or inside of other text. */
+export function secretsIn(text: string): ReadonlySet<string> {
+  return new Set([...text.matchAll(REFERENCE)].map(([, secret = '']) => secret));
 }
 
 /** A server with the places, other than the vault, that its secrets come from: a program among them would run with its start. */

@@ -77,6 +77,7 @@ describe('approve without a terminal', () => {
     expect((await yes(hash, tools!.hash)).code).toBe(EXIT.ok);
     expect((await cli(project, ['tools'])).out).toMatch(/^one_find +one +find/m);
     expect((await records()).map(({ event, server, by }) => [event, server, by])).toEqual([['start-approved', 'one', expect.any(String)], ['tools-approved', 'one', expect.any(String)]]);
+    expect((await records()).map(({ user }) => user)).toEqual(['somebody', 'somebody']);
     expect((await records()).map(({ approved }) => approved)).toEqual([hash, tools!.hash]);
     expect((await records()).every((one) => /^[0-9a-f]{64}$/.test(one.hash) && one.hash !== one.approved)).toBe(true);
     expect((await yes(hash, tools!.hash)).err).toContain('nothing has changed');
@@ -84,9 +85,11 @@ describe('approve without a terminal', () => {
 
   it('a hash of anything else, or a part of one, is no consent' + verifies('HA-15'), async () => {
     const { start: { hash } } = await look();
-    for (const wrong of ['0'.repeat(64), hash.slice(0, 32), hash.toUpperCase()]) expect(await yes(wrong)).toMatchObject({ code: EXIT.approval, err: expect.stringContaining('not that of what is there now') as string });
+    for (const wrong of ['0'.repeat(64), hash.slice(0, 32), hash.toUpperCase()]) expect(await yes(wrong)).toMatchObject({ code: EXIT.refused, out: expect.stringContaining(`start hash  ${hash}`) as string, err: expect.stringContaining('The start hash that was named is not that of what is there now.') as string });
     await yes(hash);
-    expect((await yes(hash, '0'.repeat(64))).code).toBe(EXIT.approval);
+    expect(await yes(hash, '0'.repeat(64))).toMatchObject({ code: EXIT.refused, out: expect.stringContaining(`tools hash  ${(await look()).tools!.hash}`) as string, err: expect.stringContaining('The tools hash that was named is not that of what is there now; the start hash is.') as string });
+    const asData = await cli(project, ['approve', 'one', '--json', '--yes', '0'.repeat(64)]);
+    expect([asData.code, dataOf<Shown>(asData.out)]).toEqual([EXIT.refused, expect.objectContaining({ approved: false, start: expect.objectContaining({ hash }) as unknown })]);
     expect((await look()).approved).toBe(false);
   });
 
@@ -124,6 +127,41 @@ describe('approve without a terminal', () => {
     }
     const { out } = await cli(project, ['approve', 'one']);
     expect(out).toContain('  env      API_KEY = ***\n  env      OTHER = *** (secret NAME)\n');
+    expect(out).toContain('  ! secret NAME is not set: tollgate secret set NAME\n');
+  });
+
+  it('a reference inside of other text is named too, and where a secret of the environment is missing' + verifies('HA-16', 'HA-24'), async () => {
+    project.write('tollgate.yaml', yaml('x', ', env: {AUTH: "Bearer ${secret:NAME}", LEVEL: debug}', 'secrets: {NAME: {env: NOT_THERE}}\n'));
+    const { out } = await cli(project, ['approve', 'one']);
+    expect(out).toContain('  env      AUTH = *** (with secret NAME)\n  env      LEVEL = ***\n');
+    expect(out).toContain('  ! secret NAME is not set: variable NOT_THERE is not there\n');
+  });
+
+  it('a key among the arguments is shown as a digest that changes with it; what could be code is shown whole' + verifies('HA-16', 'HA-24'), async () => {
+    const keyed = (key: string): string => yaml('x').replace('"x"]', `"--token=${key}", "--api-key", "${key}", "postgres://me:${key}@db/x", "sk-;rm -rf /"]`);
+    const digests = async (key: string): Promise<readonly string[]> => {
+      project.write('tollgate.yaml', keyed(key));
+      const said = await Promise.all([['approve', 'one'], ['approve', 'one', '--json'], ['servers', 'info', 'one']].map((argv) => cli(project, argv)));
+      for (const { out, err } of said) expect(out + err).not.toContain(key);
+      const { out } = said[0]!;
+      expect(out).toMatch(/args\[1\] {2}"--token=\*\*\* \(digest [0-9a-f]{12}\)"\n {2}args\[2\] {2}"--api-key"\n {2}args\[3\] {2}"\*\*\* \(digest [0-9a-f]{12}\)"\n {2}args\[4\] {2}"postgres:\/\/\*\*\* \(digest [0-9a-f]{12}\)@db\/x"\n {2}args\[5\] {2}"sk-;rm -rf \/"/);
+      expect(out).toContain('! args[1] looks like a secret: it stands in lists of processes; pass it in env, as ${secret:NAME}');
+      return out.match(/digest [0-9a-f]+/g) ?? [];
+    };
+    const first = await digests('abcdef1234567890');
+    expect((await yes((await look()).start.hash)).code).not.toBe(EXIT.ok);
+    const second = await digests('abcdef1234567891');
+    expect([first[0], second[0] === first[0]]).toEqual([first[1], false]);
+    expect((await look()).start.changed).toContain('args[1]');
+    expect((await cli(project, ['approve', 'one'])).out).toMatch(/args\[1\]: was "--token=\*\*\* \(digest \w+\)", is "--token=\*\*\* \(digest \w+\)"/);
+  });
+
+  it('a tool that calls itself read-only is shown as what it counts as, with a word on that' + verifies('PF-05'), async () => {
+    const claim = '(says read-only, which counts for nothing without trustHints)';
+    const { out } = await yes((await look()).start.hash);
+    expect([out.includes(`"find"  destructive ${claim}\n`), out.split(claim).length]).toEqual([true, 2]);
+    project.write('tollgate.yaml', yaml('Finds notes.', ', trustHints: true'));
+    expect((await yes((await look()).start.hash)).out).not.toContain(claim);
   });
 
   it('what the server says that its tools do counts only when it was shown so' + verifies('PF-05'), async () => {

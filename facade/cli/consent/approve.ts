@@ -30,7 +30,7 @@ interface Hearing {
 
 /**
  * Walks through both steps; what was agreed to and has not changed is not asked again. Exit code 7 when a person must still agree.
- * Throws USAGE, IDENTITY, CONFIG_INVALID, APPROVAL_REQUIRED for a hash of something else, and what a start throws.
+ * Throws USAGE, IDENTITY, CONFIG_INVALID, PIN_MISMATCH for a hash of something else, and what a start throws.
  */
 export async function runApprove(options: ApproveOptions, io: Io, wiring: ConsentWiring): Promise<number> {
   return atDesk(options, { io, wiring }, async (desk) => {
@@ -50,7 +50,7 @@ async function agreeToStart(hearing: Hearing, start: StartReview): Promise<numbe
   const { facts, shown: seen, hash, changed, remarks, approved } = start;
   shown['start'] = { hash, approved: approved !== undefined, changed, remarks, facts: { ...seen, env: stars(facts.env), headers: stars(facts.headers) } };
   print(hearing, startScreen(server, start));
-  checkHash(options.yes?.[0], hash, 'start');
+  checkHash(hearing, { named: options.yes?.[0], actual: hash, what: 'start' });
   if (approved !== undefined) return undefined;
   const question = options.anyTools === true ? 'Let it start as it is above, with whatever tools it lists, now and later?' : 'Let it start once as it is above, closed in, to list its tools?';
   if (!(await agrees(hearing, { named: options.yes?.[0], question, next: [hash] }))) return EXIT.approval;
@@ -81,7 +81,7 @@ async function agreeToTools(hearing: Hearing, start: StartReview): Promise<numbe
   const review = reviewTools(server, looked, { before: await desk.consents.lastSet(server.name), others: await desk.consents.toolsBeside(server.name) });
   shown['tools'] = dataOf(review);
   print(hearing, toolsScreen(server, review));
-  checkHash(options.yes?.[1], review.hash, 'tools');
+  checkHash(hearing, { named: options.yes?.[1], actual: review.hash, what: 'tools' });
   if (consent?.tools?.set === review.hash) return done(hearing, 'Approved already, and nothing has changed.');
   if (!(await agrees(hearing, { named: options.yes?.[1], question: 'Let agents see and call these tools, as policy allows?', next: [start.hash, review.hash] }))) return EXIT.approval;
   desk.record({ event: 'tools-approved', server: server.name, outcome: 'allow', approved: review.hash, tools: review.tools.length });
@@ -106,9 +106,10 @@ async function agrees(hearing: Hearing, { named, question, next }: { readonly na
 }
 
 /** A hash that was copied from another screen is no consent to this one. */
-function checkHash(named: string | undefined, actual: string, what: string): void {
+function checkHash({ io, options, shown }: Hearing, { named, actual, what }: { readonly named: string | undefined; readonly actual: string; readonly what: 'start' | 'tools' }): void {
   if (named === undefined || named === actual) return;
-  throw new TollgateError('APPROVAL_REQUIRED', { detail: `The ${what} hash that was named is not that of what is there now.`, next: 'Read what is shown, and name its hash: all 64 digits of it.' });
+  if (options.json === true) io.stdout(json({ ...shown, approved: false }));
+  throw new TollgateError('PIN_MISMATCH', { detail: `The ${what} hash that was named is not that of what is there now${what === 'tools' ? '; the start hash is' : ''}.`, next: `Read what is shown above, and name its ${what} hash: all 64 digits of it.` });
 }
 
 function lookWords({ transport, isolation = 'sandbox', name }: ServerConfig, { ownIsolation }: Openness): string {

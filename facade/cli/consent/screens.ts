@@ -3,6 +3,7 @@ import type { AuditFinding } from '../../../catalogs/audit.ts';
 import type { StartFacts } from '../../consent/facts.ts';
 import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/review.ts';
 import type { ServerConfig } from '../../config/config.ts';
+import { secretsIn } from '../../secrets/uses.ts';
 import { printable } from '../print.ts';
 
 /** HA-22: what a description is cut to here. */
@@ -10,8 +11,8 @@ const MAX_TEXT = 2000;
 const LONG = 200;
 
 /** What would run, a thing a line. */
-export function startScreen(server: ServerConfig, { facts, hash, approved, changed, before, remarks }: StartReview): string {
-  const { command, args, url, socket, program, scripts = [], folder } = facts;
+export function startScreen(server: ServerConfig, { shown, hash, approved, changed, before, remarks }: StartReview): string {
+  const { command, args, url, socket, program, scripts = [], folder } = shown;
   return lines([
     `Server ${server.name} (from ${printable(server.source)})`,
     ...(command === undefined ? [] : [`  command  ${quoted(command)}`, ...args.map((arg, index) => `  args[${index}]  ${quoted(arg)}`)]),
@@ -24,7 +25,7 @@ export function startScreen(server: ServerConfig, { facts, hash, approved, chang
     ...Object.keys(server.secretSources ?? {}).map((name) => `  secret   ${printable(name)} comes from ${sourceWords(server.secretSources?.[name])}`),
     ...isolationWords(server).map((line, index) => `${index === 0 ? '  rights   ' : '           '}${line}`),
     ...remarks.map((remark) => `  ! ${printable(remark)}`),
-    ...(changed.length === 0 ? [] : ['  changed since it was approved:', ...changed.map((field) => `    ${printable(field)}${changeWords(field, before, facts)}`)]),
+    ...(changed.length === 0 ? [] : ['  changed since it was approved:', ...changed.map((field) => `    ${printable(field)}${changeWords(field, before, shown)}`)]),
     `  start hash  ${hash}`,
     ...(approved === undefined ? [] : [`  approved by ${printable(approved.by)} (${approved.at}), and not changed since`]),
   ]);
@@ -34,7 +35,7 @@ export function startScreen(server: ServerConfig, { facts, hash, approved, chang
 export function toolsScreen(server: ServerConfig, { tools, removed, texts, hash, version, set }: ToolReview): string {
   return lines([
     `Server ${server.name} offers ${tools.length} tool${tools.length === 1 ? '' : 's'}${version === '' ? '' : ` (version ${printable(version)})`}${set.hints ? '; what it says that they do counts (trustHints)' : ''}`,
-    ...tools.flatMap((one) => toolLines(one)),
+    ...tools.flatMap((one) => toolLines(one, set.hints)),
     ...removed.map((name) => `  - ${quoted(name)} is gone`),
     ...texts.flatMap(({ name, text, audit, change }) => [`  ${printable(name)}${change === undefined ? '' : ' (changed)'}`, ...body(text), ...findings(audit), ...(change === undefined ? [] : diff(change))]),
     `  tools hash  ${hash}`,
@@ -49,8 +50,9 @@ export function quoted(text: string): string {
 
 function named(what: string, values: Readonly<Record<string, string>>): readonly string[] {
   return Object.entries(values).map(([name, value]) => {
-    const [, secret] = /^\$\{secret:([\w.-]+)\}$/.exec(value) ?? [];
-    return `  ${what.padEnd(8)} ${printable(name)} = ***${secret === undefined ? '' : ` (secret ${secret})`}`;
+    const secrets = [...secretsIn(value)];
+    const isWhole = value === `\${secret:${secrets[0]}}`;
+    return `  ${what.padEnd(8)} ${printable(name)} = ***${secrets.length === 0 ? '' : ` (${isWhole ? '' : 'with '}secret ${secrets.join(', ')})`}`;
   });
 }
 
@@ -82,10 +84,11 @@ function changeWords(field: string, before: StartFacts | undefined, after: Start
   return /^(?:env|headers|oauth)\b/.test(field) ? '' : `: was ${show(at(before))}, is ${show(at(after))}`;
 }
 
-function toolLines({ tool, semantics, audit, state, changes }: ReviewedTool): readonly string[] {
+function toolLines({ tool, semantics, audit, state, changes }: ReviewedTool, hints: boolean): readonly string[] {
   const mark = state === 'new' ? '+' : state === 'changed' ? '~' : ' ';
   const meaning = semantics.byArgument === undefined ? semantics.verb : `${semantics.verb}, or by its argument ${semantics.byArgument.argument}`;
-  return [`${mark} ${quoted(tool.name)}  ${meaning}${state === 'changed' ? '  CHANGED' : state === 'new' ? '  NEW' : ''}`, ...body(tool.description ?? ''), ...findings(audit), ...changes.flatMap(diff)];
+  const claim = tool.annotations?.readOnlyHint === true && semantics.verb !== 'read' && !hints ? ' (says read-only, which counts for nothing without trustHints)' : '';
+  return [`${mark} ${quoted(tool.name)}  ${meaning}${claim}${state === 'changed' ? '  CHANGED' : state === 'new' ? '  NEW' : ''}`, ...body(tool.description ?? ''), ...findings(audit), ...changes.flatMap(diff)];
 }
 
 function body(text: string): readonly string[] {

@@ -3,11 +3,11 @@ import { TollgateError } from '../../../catalogs/errors.ts';
 import { nameFault } from '../../config/names.ts';
 import { didYouMean, quote } from '../../config/problems.ts';
 import { differences } from '../../consent/facts.ts';
-import { reviewStart } from '../../consent/review.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json, printable } from '../print.ts';
 import { atDesk, serverNamed, type ConsentOptions, type ConsentWiring, type Desk } from './desk.ts';
 import { startScreen } from './screens.ts';
+import { lookAtStart } from './start.ts';
 
 type Named = ConsentOptions & { readonly name: string };
 
@@ -47,7 +47,7 @@ export async function runSwitch(options: Named & { readonly enable: boolean }, i
 export async function runInfo(options: Named, io: Io, wiring: ConsentWiring): Promise<number> {
   return atDesk(options, { io, wiring }, async ({ config, consents }) => {
     const server = serverNamed(config, options.name);
-    const start = await reviewStart(server, consents);
+    const start = await lookAtStart(server, { config, consents }, io);
     const { state, consent, disabled } = await consents.statusOf(server.name);
     const pending = await consents.tools.pending(server.name);
     const set = await consents.lastSet(server.name);

@@ -1,0 +1,17 @@
+/** Owns the first screen with all that a person needs to judge it; refuses to leave out that a secret is not there. */
+import type { ServerConfig } from '../../config/config.ts';
+import { reviewStart, type StartReview } from '../../consent/review.ts';
+import { missingSecrets } from '../check.ts';
+import type { Io } from '../io.ts';
+import type { Desk } from './desk.ts';
+
+/** What would run, with a remark on each of its secrets that is nowhere. Throws STATE_FAILED. */
+export async function lookAtStart(server: ServerConfig, { config, consents }: Pick<Desk, 'config' | 'consents'>, io: Io): Promise<StartReview> {
+  const review = await reviewStart(server, consents);
+  const { names } = await missingSecrets({ ...config, servers: new Map([[server.name, server]]) }, io);
+  const missing = names.map((name) => {
+    const source = config.secretSources.get(name);
+    return source?.from === 'env' ? `secret ${name} is not set: variable ${source.variable} is not there` : `secret ${name} is not set: tollgate secret set ${name}`;
+  });
+  return { ...review, remarks: [...review.remarks, ...missing] };
+}
