@@ -42,6 +42,11 @@ export type Unsealed<Entry> = Entry extends unknown ? (keyof Entry & (typeof SEA
 /** Every entry that can stand in a file. */
 export type ChainEntry = Unsealed<AuditEntry | OpenedEntry | ContinuedEntry | ClosedEntry>;
 
+/** Every type of a record, in the order of docs/audit.md. */
+export const AUDIT_TYPES = [
+  'intent', 'outcome', 'decision', 'budget', 'session', 'config', 'server', 'approval', 'grant', 'consent', 'upgrade', 'switch', 'setup', 'recovered', 'opened', 'continued', 'closed',
+] as const satisfies readonly ChainEntry['type'][];
+
 /** Where a record stands in its chain. */
 export interface Place {
   readonly seq: number;

@@ -10,6 +10,8 @@ export interface ConsentEntry {
   readonly outcome: AuditOutcome;
   readonly principal: AuditPrincipal;
   readonly by?: string;
+  /** The user of the machine, of an act at a terminal: an agent can be the same principal as its owner. */
+  readonly user?: string;
   readonly server?: string;
   readonly tool?: string;
   readonly effectDigest?: string;
@@ -20,6 +22,8 @@ export interface ConsentEntry {
   /** Decision id of the call that asked, used it, or was another than the approved one; then what differed, in words of ours. */
   readonly call?: string;
   readonly differs?: readonly string[];
+  /** Why a request was withdrawn: the code of the refusal that its call got. */
+  readonly code?: string;
   /** Of a grant. */
   readonly scope?: string;
   readonly kind?: string;
@@ -33,6 +37,8 @@ export interface ServerConsentEntry {
   readonly outcome: AuditOutcome;
   /** The owner; absent where the facade itself noted it. */
   readonly by?: string;
+  /** The user of the machine. */
+  readonly user?: string;
   /** What was agreed to: hash of what would start, or of the set of tools. */
   readonly approved?: string;
   readonly tools?: number;
@@ -57,10 +63,24 @@ export interface UpgradeEntry {
   readonly id: string;
   readonly outcome: AuditOutcome;
   readonly by: string;
+  /** The user of the machine. */
+  readonly user?: string;
   /** The profile that it was added to; absent for all. */
   readonly profile?: string;
   /** For each session. */
   readonly calls?: number;
   readonly bytes?: number;
   readonly until?: string;
+}
+
+/** The user of the machine changed how Tollgate is set up. Names of ours only: never a value, never a place on the disk. */
+export interface SetupEntry {
+  readonly type: 'setup';
+  readonly event: 'imported' | 'import-undone' | 'exported' | 'export-undone' | 'secret-set' | 'secret-rotated' | 'secret-removed';
+  readonly outcome: 'allow';
+  readonly by: string;
+  /** Whose files: ids of clients, or `file` for one that no client is known by. */
+  readonly clients?: readonly string[];
+  readonly servers?: readonly string[];
+  readonly secrets?: readonly string[];
 }

@@ -3,7 +3,7 @@ import type { ErrorCode } from '../../catalogs/errors.ts';
 import type { Verb } from '../../catalogs/tool.ts';
 import type { ShadowReason } from '../../policies/port.ts';
 import type { RunScope } from '../runs.ts';
-import type { ConsentEntry, ServerConsentEntry, SwitchEntry, UpgradeEntry } from './consent-entry.ts';
+import type { ConsentEntry, ServerConsentEntry, SetupEntry, SwitchEntry, UpgradeEntry } from './consent-entry.ts';
 
 /** Who called, as frozen at identification. */
 export interface AuditPrincipal {
@@ -138,8 +138,9 @@ export interface ServerEntry extends ServerNumbers {
   readonly code?: ErrorCode;
   readonly exit?: number | string;
   readonly tools?: number;
-  /** Of `kill` and `kill.lifted`: who did it. */
+  /** Of what a person did to it: who, and at a terminal the user of the machine. */
   readonly by?: string;
+  readonly user?: string;
   /** Of `egress-blocked`: where it wanted to go, in canonical form, why that was refused (a word of ours), and how often. */
   readonly host?: string;
   readonly port?: number;
@@ -192,6 +193,6 @@ export type AuditEntry =
   | ConfigEntry
   | SessionEntry
   | ConsentEntry | ServerConsentEntry
-  | SwitchEntry
+  | SwitchEntry | SetupEntry
   | UpgradeEntry
   | RecoveredEntry;

@@ -7,7 +7,8 @@ Reads the audit log.
 
 Commands:
   list                      the newest calls, one a line
-  show ID                   all records of one call, in full
+  show ID                   all records of one call, in full; ID as list
+                            shows it
   tail                      the newest calls, then what comes
   stats                     counts and times by tool, outcome, principal
   export                    all records, oldest first
@@ -18,9 +19,10 @@ Filters, for list, tail, stats and export:
   --until TIME              the same
   --principal ID, --server NAME, --tool NAME, --outcome WORD, --code CODE,
   --run ID, --session ID, --type TYPE, --id ID
-                            only records with this value
+                            only records with this value; --type finds
+                            what is no call too
   --text TEXT               only records that hold this text
-  --all                     what is no call too
+  --all                     what is no call too; verify: every chain
 
 Options:
   -c, --config FILE         the configuration whose log is read

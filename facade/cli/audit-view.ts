@@ -1,4 +1,5 @@
 /** Owns how records look: as rows, in full, as CSV; refuses to let a cell become a formula in a spreadsheet. */
+import { parseFileName } from '../audit/chain.ts';
 import type { AuditStat, AuditStats, Found } from '../audit/read.ts';
 import type { AuditVerdict } from '../audit/verify.ts';
 import { paint, plural, printable, table, type Cell, type CliIo, type Colour } from './print.ts';
@@ -20,15 +21,35 @@ function rules(found: Found): string {
   return Array.isArray(reasons) ? reasons.map((reason: { id?: unknown }) => String(reason.id ?? '')).join(' ') : '';
 }
 
-/** What people decided; what happened to a server; where it wanted to go in vain, and how often. */
+/** What people decided and did, and who; what happened to a server; where it wanted to go in vain, and how often. */
 function happened(found: Found): string {
-  const [reason, host, count] = [field(found, 'reason'), field(found, 'host'), field(found, 'count')];
-  const type = field(found, 'type');
-  if (type === 'approval' || type === 'grant') return `${type} ${field(found, 'event')}${field(found, 'by') === '' ? '' : ` by ${field(found, 'by')}`}`;
-  if (type === 'server' && field(found, 'event') !== 'egress-blocked') return field(found, 'event');
-  if (field(found, 'event') !== 'egress-blocked') return '';
-  return `${reason}${host === '' ? '' : ` ${host}:${field(found, 'port')}`}${count === '1' ? '' : ` (${count} times)`}`;
+  const [type, event, count] = [field(found, 'type'), field(found, 'event'), field(found, 'count')];
+  if (event === 'egress-blocked') {
+    const host = field(found, 'host');
+    return `${field(found, 'reason')}${host === '' ? '' : ` ${host}:${field(found, 'port')}`}${count === '1' ? '' : ` (${count} times)`}`;
+  }
+  const subject = type === 'approval' || type === 'grant' ? type : type === 'upgrade' ? field(found, 'id') : type === 'switch' ? 'switched' : '';
+  const words = type === 'server' ? event : event.replaceAll('-', ' ');
+  return [subject, words, names(found, 'servers', 'secrets'), inBrackets(names(found, 'clients')), doer(found)].filter((part) => part !== '').join(' ');
 }
+
+/** The items of lists in a record. */
+function names(found: Found, ...keys: readonly string[]): string {
+  return keys.flatMap((key) => (found.record as unknown as Readonly<Record<string, unknown>>)[key] ?? []).filter((name) => typeof name === 'string').join(', ');
+}
+
+/** Principal and user of the machine, where they are not called alike. */
+function doer(found: Found): string {
+  const [by, user] = [field(found, 'by'), field(found, 'user')];
+  return by === '' ? '' : ['by', by, user === by ? '' : inBrackets(user)].filter((part) => part !== '').join(' ');
+}
+
+function inBrackets(text: string): string {
+  return text === '' ? '' : `(${text})`;
+}
+
+/** What stands for the id of a record without one: `show` takes it. */
+const SHOWN_HASH = 12;
 
 function toolOf(found: Found): string {
   const [server, tool, exposed] = [field(found, 'server'), field(found, 'tool'), field(found, 'exposed')];
@@ -54,7 +75,7 @@ export function listTable(io: Tty, records: readonly Found[]): string {
     field(found, 'ms') === '' ? '' : `${Math.round(Number(field(found, 'ms')))} ms`,
     field(found, 'sizes.sent') === '' ? '' : `${field(found, 'sizes.sent')} B`,
     [field(found, 'code'), rules(found), happened(found)].filter((part) => part !== '').join(' '),
-    field(found, 'id'),
+    field(found, 'id') || field(found, 'hash').slice(0, SHOWN_HASH),
   ]);
   return table(io, ['time (UTC)', 'outcome', 'tool', 'principal', 'time', 'sent', 'why', 'id'], rows);
 }
@@ -79,13 +100,21 @@ export function statsText(io: Tty, stats: AuditStats): string {
   return [`${plural(stats.calls, 'call')}${unknown}\n`, one('tool', stats.byTool), one('outcome', stats.byOutcome), one('principal', stats.byPrincipal)].join('\n');
 }
 
-/** The chains, then what is wrong. */
-export function verdictText(io: Tty, verdict: AuditVerdict): string {
-  if (verdict.ok && verdict.records === 0) return 'no record to verify\n';
-  const chains = table(io, ['chain', 'files', 'records', 'state', 'head'], verdict.chains.map(({ chain, files, records, state, head }) => [chain, String(files), String(records), state, head.slice(0, 16)]));
-  const faults = verdict.faults.map(({ file, seq, what }) => `${printable([file, seq === undefined ? '' : `record ${seq}`].filter(Boolean).join(', ') || 'log')}: ${printable(what)}\n`);
-  const last = verdict.ok ? paint(io, 'green', `${plural(verdict.records, 'record')}, all as they were written`) : paint(io, 'red', `broken: ${plural(faults.length, 'fault')}`);
-  return `${chains}\n${faults.join('')}${last}\n`;
+/** Numbers by state, the chains that are broken, what is wrong with them; `isWhole` shows every chain. */
+export function verdictText(io: Tty, { verdict, isWhole }: { readonly verdict: AuditVerdict; readonly isWhole: boolean }): string {
+  const { chains, faults, records, ok } = verdict;
+  if (ok && records === 0) return 'no record to verify\n';
+  const broken = new Set(faults.map(({ file }) => parseFileName(file)?.chain));
+  const shown = chains.filter(({ chain }) => isWhole || broken.has(chain));
+  const rows = table(io, ['chain', 'files', 'records', 'state', 'head'], shown.map(({ chain, files, records: count, state, head }) => [chain, String(files), String(count), state, head.slice(0, 16)]));
+  const wrong = faults.map(({ file, seq, what }) => `${printable([file, seq === undefined ? '' : `record ${seq}`].filter(Boolean).join(', ') || 'log')}: ${printable(what)}\n`);
+  const numbers = (of: typeof chains): string => `${plural(of.length, 'chain')}, ${plural(of.reduce((sum, one) => sum + one.records, 0), 'record')}`;
+  const states = (['open', 'closed', 'ended'] as const).flatMap((state) => {
+    const of = chains.filter((chain) => chain.state === state);
+    return of.length === 0 ? [] : [`${state}: ${numbers(of)}\n`];
+  });
+  const last = ok ? paint(io, 'green', `${numbers(chains)}: all as they were written`) : paint(io, 'red', `${numbers(chains)}: broken, ${plural(faults.length, 'fault')}`);
+  return `${shown.length === 0 ? '' : `${rows}\n`}${states.join('')}${wrong.join('')}${last}\n`;
 }
 
 const CSV = ['ts', 'seq', 'type', 'id', 'principal.id', 'principal.role', 'principal.origin', 'session', 'run', 'exposed', 'server', 'tool', 'verb', 'outcome', 'code',

@@ -3,10 +3,10 @@ import { statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { AUDIT_OUTCOMES } from '../audit/entry.ts';
 import { openReader, type AuditFilter, type AuditReader, type Found } from '../audit/read.ts';
 import { verifyAudit } from '../audit/verify.ts';
 import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
+import { COMMON, filterOf, FILTERS, numberOf, usage, type Values } from './audit-filters.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
 import { loadConfig } from '../config/load.ts';
 import { EXIT, type Io } from './io.ts';
@@ -15,13 +15,6 @@ import { reportError } from './report.ts';
 
 const TEXT = { type: 'string' } as const;
 const FLAG = { type: 'boolean' } as const;
-const COMMON = { config: { type: 'string', short: 'c' }, folder: TEXT, json: FLAG } as const;
-const FILTERS = {
-  since: TEXT, until: TEXT, type: TEXT, principal: TEXT, server: TEXT, tool: TEXT, outcome: TEXT, code: TEXT,
-  run: TEXT, session: TEXT, id: TEXT, text: TEXT, all: FLAG, ...COMMON,
-} as const;
-
-type Values = Readonly<Record<string, string | boolean | readonly (string | boolean)[] | undefined>>;
 
 interface Command {
   readonly options: NonNullable<ParseArgsConfig['options']>;
@@ -50,7 +43,7 @@ const COMMANDS: ReadonlyMap<string, Command> = new Map<string, Command>([
   ['tail', { options: { ...FILTERS, limit: TEXT }, operands: [], run: tail }],
   ['stats', { options: FILTERS, operands: [], run: stats }],
   ['export', { options: { ...FILTERS, format: TEXT }, operands: [], run: exportAll }],
-  ['verify', { options: { 'expect-head': { type: 'string', multiple: true }, ...COMMON }, operands: [], run: verify }],
+  ['verify', { options: { 'expect-head': { type: 'string', multiple: true }, all: FLAG, ...COMMON }, operands: [], run: verify }],
 ]);
 
 /** Runs one command. Answers the exit code: 0, 1 nothing found, 2 usage, 3 the log is broken. Throws CONFIG_INVALID, STATE_FAILED. */
@@ -99,11 +92,18 @@ function list({ values, io, places, filter }: Running): number {
 
 function show({ operands, values, io, places }: Running): number {
   return withReader(places, (reader) => {
-    const found = [...reader.all({ id: operands[0] ?? '' })];
-    if (found.length === 0) io.stderr(`There is no record with the id ${printable(operands[0] ?? '')}.\n`);
+    const [id = ''] = operands;
+    const named = [...reader.all({ id })];
+    const found = named.length === 0 ? byHash(reader, id) : named;
+    if (found.length === 0) io.stderr(`There is no record with the id ${printable(id)}.\n`);
     else io.stdout(values['json'] === true ? json(found.map((one) => one.record)) : fullText(io, found));
     return found.length === 0 ? EXIT.unexpected : EXIT.ok;
   });
+}
+
+/** A record without an id is asked for by the beginning of its hash, as `list` shows it. */
+function byHash(reader: AuditReader, start: string): Found[] {
+  return /^[0-9a-f]{8,64}$/.test(start) ? [...reader.all({ id: '', text: `"hash":"${start}` })].filter(({ record }) => record.hash.startsWith(start)) : [];
 }
 
 async function tail({ values, io, places, filter }: Running): Promise<number> {
@@ -142,7 +142,7 @@ function exportAll({ values, io, places, filter }: Running): number {
 
 function verify({ values, io, places }: Running): number {
   const verdict = verifyAudit(places.folder, (values['expect-head'] ?? []) as readonly string[]);
-  io.stdout(values['json'] === true ? json(verdict) : verdictText(io, verdict));
+  io.stdout(values['json'] === true ? json(verdict) : verdictText(io, { verdict, isWhole: values['all'] === true }));
   return verdict.ok ? EXIT.ok : EXIT.refused;
 }
 
@@ -163,35 +163,4 @@ function print(io: Io, values: Values, found: readonly Found[]): void {
 
 function rowOnly(text: string): string {
   return text.slice(text.indexOf('\n') + 1);
-}
-
-function filterOf(values: Values, now: number): AuditFilter {
-  const { outcome } = values;
-  if (outcome !== undefined && !(AUDIT_OUTCOMES as readonly unknown[]).includes(outcome)) throw usage(`--outcome is one of ${AUDIT_OUTCOMES.join(', ')}`);
-  const filter: Record<string, string | boolean> = values['all'] === true ? {} : { callsOnly: true };
-  for (const name of Object.keys(FILTERS)) {
-    const value = values[name];
-    if (typeof value === 'string') filter[name] = name === 'since' || name === 'until' ? timeOf(value, now) : value;
-  }
-  return filter as AuditFilter;
-}
-
-const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
-
-function timeOf(text: string, now: number): string {
-  const [, count, unit] = /^(\d{1,6})([smhd])$/.exec(text) ?? [];
-  const time = count === undefined ? Date.parse(text) : now - Number(count) * (UNITS[unit ?? ''] ?? 0);
-  if (Number.isNaN(time)) throw usage(`${text} is no time: write 2026-01-31T12:00:00Z, or 30m, 2h, 7d`);
-  return new Date(time).toISOString();
-}
-
-function numberOf(values: Values, name: string, otherwise: number): number {
-  const text = values[name];
-  if (text === undefined) return otherwise;
-  if (!/^[1-9]\d{0,6}$/.test(String(text))) throw usage(`--${name} is a whole number from 1`);
-  return Number(text);
-}
-
-function usage(detail: string): TollgateError {
-  return new TollgateError('USAGE', { detail, next: 'Read `tollgate audit --help`.' });
 }

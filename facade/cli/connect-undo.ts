@@ -8,7 +8,7 @@ import { withdraw } from './connect-consent.ts';
 import { ownerOf, type ConnectOptions } from './connect.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig } from './open.ts';
-import { recordActs } from './place.ts';
+import { recordActs, signed } from './place.ts';
 import { json } from './print.ts';
 import type { Wiring } from './program.ts';
 
@@ -28,7 +28,7 @@ export async function runUndo(options: ConnectOptions, io: Io, wiring: Wiring): 
   const { places: secrets } = await openVault(config, io);
   await takeBack(journal, { ...places, vault: secrets.vault });
   const removed = removePackages(config.state, name);
-  await recordActs(config.audit, [{ type: 'server', server: name, event: 'connect.undone', outcome: 'allow', by }]);
+  await recordActs(config.audit, [signed({ type: 'server', server: name, event: 'connect.undone', outcome: 'allow', by }, io)]);
   if (options.json === true) io.stdout(json({ undone: name, secrets: journal.secrets, package: removed }));
   else io.stderr(`Undone: ${name} is not connected any more.${journal.secrets.length === 0 ? '' : ` Forgotten: ${journal.secrets.join(', ')}; revoke them at the provider too if nobody else uses them.`}\n`);
   return EXIT.ok;

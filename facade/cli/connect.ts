@@ -14,7 +14,7 @@ import { collect, openVault, placeOf, readSources, tellOrigin, unlike } from './
 import { findTarget, type Asked } from './connect-target.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, readPrincipal, type CommonOptions } from './open.ts';
-import { recordActs } from './place.ts';
+import { recordActs, signed } from './place.ts';
 import { commandLine, json, printable } from './print.ts';
 import type { Wiring } from './program.ts';
 
@@ -62,7 +62,7 @@ export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring
   const origin = vault.places.vault.origin();
   const done = await carryOut(draft, values, { ...places, vault: vault.places.vault, install: { env: io.env, say: (line) => io.stderr(`${printable(line)}\n`), signal: stop.signal }, reload: () => void readConfig(options, io) });
   tellOrigin(vault.places, origin, io);
-  await recordActs(config.audit, [{ type: 'server', server: draft.name, event: 'connect', outcome: 'allow', by }]);
+  await recordActs(config.audit, [signed({ type: 'server', server: draft.name, event: 'connect', outcome: 'allow', by }, io)]);
   return finish({ options, io, wiring }, draft, done);
 }
 

@@ -9,13 +9,14 @@ import { openState } from '../state/sqlite.ts';
 import type { GrantOptions } from './grant-commands.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, readPrincipal } from './open.ts';
+import { signed } from './place.ts';
 import { json, plural, printable, table } from './print.ts';
 import { readTime } from './times.ts';
 
 /** Prints them. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runGrantList({ origin, profile, ...options }: GrantOptions & { readonly origin?: string }, io: Io): Promise<number> {
   const config = readConfig(options, io);
-  const grants = await withGrants(config, (all) => all.list({ ...(origin !== undefined && { origin }), ...(profile !== undefined && { profile }) }));
+  const grants = await withGrants({ config, io }, (all) => all.list({ ...(origin !== undefined && { origin }), ...(profile !== undefined && { profile }) }));
   if (options.json === true) io.stdout(json({ grants }));
   else if (grants.length === 0) io.stderr('Nothing is granted.\n');
   else io.stdout(table(io, ['ID', 'ORIGIN', 'PROFILE', 'SCOPE', 'KIND', 'TOOLS', 'UNTIL', 'BY'], grants.map((grant) => [grant.id, grant.origin, grant.profile, grant.scope, { text: grant.kind, colour: grant.kind === 'deny' ? 'red' : 'green' }, grant.tools?.join(',') ?? '', until(grant), grant.by])));
@@ -30,7 +31,7 @@ export async function runGrantAdd(options: GrantOptions & { readonly origin: str
   const profile = readProfile(config, options);
   const tools = options.tools?.split(',').map((tool) => tool.trim());
   const wanted = { origin, profile, scope, kind, ...(tools !== undefined && { tools }), ...(session !== undefined && { session }), ...(tab !== undefined && { tab }), ...(options.for !== undefined && { expiresAt: Date.now() + readTime(options.for) }) };
-  const grant = await withGrants(config, (all) => all.add(wanted, by));
+  const grant = await withGrants({ config, io }, (all) => all.add(wanted, by));
   if (options.json === true) io.stdout(json({ grant }));
   else io.stderr(`${grant.kind === 'deny' ? 'Denied' : 'Granted'} ${printable(describe(grant))}. Take it back with: tollgate grants revoke ${grant.id}\n`);
   return EXIT.ok;
@@ -40,7 +41,7 @@ export async function runGrantAdd(options: GrantOptions & { readonly origin: str
 export async function runGrantRevoke(options: GrantOptions & { readonly id: string }, io: Io): Promise<number> {
   const config = readConfig(options, io);
   const by = readOwner(config, options, io);
-  const grant = await withGrants(config, (all) => all.revoke(options.id, by));
+  const grant = await withGrants({ config, io }, (all) => all.revoke(options.id, by));
   if (options.json === true) io.stdout(json({ grant }));
   else io.stderr(`Revoked: ${printable(describe(grant))}. It holds for no call from now on.\n`);
   return EXIT.ok;
@@ -54,18 +55,18 @@ export async function runGrantCheck(options: GrantOptions & { readonly origin: s
   requireScope(scope);
   const profile = readProfile(config, options);
   const from = { ...(session !== undefined && { id: session }), ...(tab !== undefined && { tab }) };
-  const found = checkGrants(await withGrants(config, (all) => all.of(origin)), { profiles: [profile], scope, from, ...(tool !== undefined && { tool }) });
+  const found = checkGrants(await withGrants({ config, io }, (all) => all.of(origin)), { profiles: [profile], scope, from, ...(tool !== undefined && { tool }) });
   if (options.json === true) io.stdout(json(found));
   else io.stdout(`${found.granted ? 'granted' : found.code === 'DENIED' ? 'denied' : 'not granted: nobody has decided'}${found.grant === undefined ? '' : ` by ${found.grant.id}`}\n`);
   if (found.granted) return EXIT.ok;
   return found.code === 'DENIED' ? EXIT.refused : EXIT.approval;
 }
 
-async function withGrants<T>(config: Config, work: (grants: Grants) => Promise<T>): Promise<T> {
+async function withGrants<T>({ config, io }: { readonly config: Config; readonly io: Io }, work: (grants: Grants) => Promise<T>): Promise<T> {
   const state = openState(config.state);
   let audit: AuditLog | undefined;
   // The log is opened where there is something to write: looking leaves no file behind.
-  const append = (entry: AuditEntry): void => (audit ??= openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes })).append(entry);
+  const append = (entry: AuditEntry): void => (audit ??= openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes })).append(signed(entry, io));
   try {
     return await work(new Grants({ state, now: Date.now, append }));
   } finally {

@@ -74,6 +74,11 @@ function placeWithout(file: string, { env, home, stderr }: Io): Place {
   return { state: found.state, audit: { folder: found.auditFolder, rotateBytes: ROTATE_BYTES } };
 }
 
+/** An act with its user of the machine beside the principal: an agent can be the same principal as its owner. What nobody did has none. */
+export function signed<Entry extends AuditEntry>(entry: Entry, { user }: Pick<Io, 'user'>): Entry {
+  return 'by' in entry && entry.by !== undefined ? { ...entry, user } : entry;
+}
+
 /** Appends the records of what a person did at the terminal. Throws AUDIT_FAILED. */
 export async function recordActs(options: Place['audit'], acts: readonly AuditEntry[]): Promise<void> {
   const audit = openAudit(options);

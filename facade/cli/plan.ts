@@ -1,13 +1,14 @@
 /** Owns `plan list`, `plan approve` and `plan revoke`: an owner at the terminal decides, the audit keeps who; refuses everybody else. */
 import { TollgateError } from '../../catalogs/errors.ts';
+import type { ConsentEntry } from '../audit/consent-entry.ts';
 import type { AuditPrincipal } from '../audit/entry.ts';
-import { openAudit } from '../audit/log.ts';
 import type { Config } from '../config/config.ts';
 import { decidePlan, listPlans, type Plan } from '../plan.ts';
 import { openState } from '../state/sqlite.ts';
 import type { State } from '../state/state.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, readPrincipal } from './open.ts';
+import { recordActs, signed } from './place.ts';
 import type { PlanOptions } from './plan-commands.ts';
 import { json, table } from './print.ts';
 
@@ -28,7 +29,7 @@ export async function runPlanDecision(options: PlanOptions & { readonly run: str
   const config = readConfig(options, io);
   const by = readPrincipal(config, options, io);
   if (by.owner !== true) throw new TollgateError('IDENTITY', { detail: `${by.id} is no owner, and only an owner approves plans.`, next: 'Use --as with a principal that has `owner: true`.' });
-  const verdict = { run: options.run, approve: options.approve, by: by.id, record: (decided: Plan) => record(config, decided, by.id) };
+  const verdict = { run: options.run, approve: options.approve, by: by.id, record: (decided: Plan) => recordActs(config.audit, [signed(actOf(config, decided, by.id), io)]) };
   const plan = await withState(config, (state) => decidePlan(state, verdict, Date.now()));
   if (options.json === true) io.stdout(json(plan));
   else io.stderr(options.approve ? `Approved: ${plan.principal} may now do in this run what the rules allow, until it ends, for a day at most.\n` : `Revoked: ${plan.principal} only reads in this run.\n`);
@@ -44,14 +45,9 @@ async function withState<T>(config: Config, work: (state: State) => Promise<T>):
   }
 }
 
-async function record(config: Config, plan: Plan, by: string): Promise<void> {
-  const audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
-  try {
-    const approved = plan.state === 'approved';
-    audit.append({ type: 'approval', event: approved ? 'plan-approved' : 'plan-revoked', id: plan.run, outcome: approved ? 'allow' : 'deny', principal: principalOf(config, plan.principal), by });
-  } finally {
-    await audit.close();
-  }
+function actOf(config: Config, plan: Plan, by: string): ConsentEntry {
+  const approved = plan.state === 'approved';
+  return { type: 'approval', event: approved ? 'plan-approved' : 'plan-revoked', id: plan.run, outcome: approved ? 'allow' : 'deny', principal: principalOf(config, plan.principal), by };
 }
 
 /** Whose run it is; a principal that was taken out of the configuration since is known by its id alone. */

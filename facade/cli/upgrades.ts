@@ -12,6 +12,7 @@ import { UPGRADE } from '../upgrades/standing.ts';
 import { Upgrades, type Upgrade } from '../upgrades/upgrades.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, readPrincipal } from './open.ts';
+import { signed } from './place.ts';
 import { json, plural, printable, table, type Cell } from './print.ts';
 import { readTime } from './times.ts';
 import type { UpgradeOptions } from './upgrade-commands.ts';
@@ -25,7 +26,7 @@ interface Uses {
 /** Prints every capability, added or not, with what the log says of its use. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runUpgradeList(options: UpgradeOptions, io: Io): Promise<number> {
   const config = readConfig(options, io);
-  const added = await withUpgrades(config, (upgrades) => upgrades.list());
+  const added = await withUpgrades({ config, io }, (upgrades) => upgrades.list());
   const uses = readUses(config);
   const rows = [...CAPABILITIES.values()].map((capability) => ({
     name: capability.name, title: capability.title, allows: capability.allows, risk: capability.risk, budget: capability.budget,
@@ -50,7 +51,7 @@ export async function runUpgradeEnable(options: UpgradeOptions & { readonly name
   const capability = readCapability(options.name);
   checkProfile(config, capability, options.profile);
   const { profile, calls, bytes } = options;
-  const upgrade = await withUpgrades(config, (upgrades) => upgrades.enable({ capability, by, profile, calls, bytes, ...(options.for !== undefined && { ms: readTime(options.for) }) }));
+  const upgrade = await withUpgrades({ config, io }, (upgrades) => upgrades.enable({ capability, by, profile, calls, bytes, ...(options.for !== undefined && { ms: readTime(options.for) }) }));
   if (options.json === true) io.stdout(json({ upgrade }));
   else io.stderr(`On: ${capability.title}, for ${nameOf(upgrade)}${upgrade.until === undefined ? '' : `, until ${upgrade.until}`}; ${plural(upgrade.calls, 'call')} and ${upgrade.bytes} bytes a session.\n  allows: ${capability.allows}\n  risk:   ${capability.risk}\nRules decide each call all the same. Take it back with: tollgate upgrades disable ${capability.name}\n`);
   return EXIT.ok;
@@ -61,7 +62,7 @@ export async function runUpgradeDisable(options: UpgradeOptions & { readonly nam
   const config = readConfig(options, io);
   const by = readOwner(config, options, io);
   const { name } = readCapability(options.name);
-  const ended = await withUpgrades(config, (upgrades) => upgrades.disable({ capability: name, profile: options.profile, by }));
+  const ended = await withUpgrades({ config, io }, (upgrades) => upgrades.disable({ capability: name, profile: options.profile, by }));
   if (options.json === true) io.stdout(json({ disabled: ended }));
   else io.stderr(ended.length === 0 ? 'It was off already.\n' : `Off: ${name}, for ${ended.map(nameOf).join(', ')}. It holds for no call from now on.\n`);
   return EXIT.ok;
@@ -117,10 +118,10 @@ function nameOf({ profile }: Upgrade): string {
   return profile === undefined ? 'every profile' : `profile ${profile}`;
 }
 
-async function withUpgrades<T>(config: Config, work: (upgrades: Upgrades) => Promise<T>): Promise<T> {
+async function withUpgrades<T>({ config, io }: { readonly config: Config; readonly io: Io }, work: (upgrades: Upgrades) => Promise<T>): Promise<T> {
   const state = openState(config.state);
   let audit: AuditLog | undefined;
-  const append = (entry: Parameters<AuditLog['append']>[0]): void => void (audit ??= openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes })).append(entry);
+  const append = (entry: Parameters<AuditLog['append']>[0]): void => void (audit ??= openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes })).append(signed(entry, io));
   try {
     return await work(new Upgrades({ state, now: Date.now, append }));
   } finally {

@@ -1,13 +1,14 @@
 import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it, vi } from 'vitest';
-import { fileName } from '../../facade/audit/chain.ts';
+import { describe, expect, expectTypeOf, it, vi } from 'vitest';
+import { AUDIT_TYPES, fileName, type ChainEntry } from '../../facade/audit/chain.ts';
 import { openAudit } from '../../facade/audit/log.ts';
 import { runAudit } from '../../facade/cli/audit.ts';
 import type { Io } from '../../facade/cli/io.ts';
 import { paint, printable, table } from '../../facade/cli/print.ts';
 import { temporaryFolder } from '../state/place.ts';
-import { DEAD_CHAIN, decision, intent, outcome, writeDeadChain } from './sample.ts';
+import { verifies } from '../verifies.ts';
+import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, writeDeadChain } from './sample.ts';
 
 interface Answer {
   readonly code: number;
@@ -49,6 +50,36 @@ describe('tollgate audit', () => {
     expect((await audit(['list', '--folder', folder, '--unknown'])).out).toMatch(/call-3\n$/);
   });
 
+  it('list says who did what of every act, and show finds each by what list calls it' + verifies('CY-03'), async () => {
+    const folder = temporaryFolder();
+    writeDeadChain(folder, [[
+      { type: 'consent', event: 'tools-approved', server: 'gh', outcome: 'allow', by: 'local', user: 'ann', approved: 'a'.repeat(64), tools: 2 },
+      { type: 'consent', event: 'pending', server: 'gh', outcome: 'deny', added: 1 },
+      { type: 'switch', event: 'off', outcome: 'deny', by: 'ann' },
+      { type: 'upgrade', event: 'enabled', id: 'shell', outcome: 'allow', by: 'local', user: 'local' },
+      { type: 'server', server: 'gh', event: 'kill', outcome: 'deny', by: 'ann' },
+      { type: 'setup', event: 'imported', outcome: 'allow', by: 'ann', clients: ['cursor'], servers: ['gh', 'notes'], secrets: ['gh.token'] },
+      { type: 'config', event: 'loaded', outcome: 'allow', revision: 'r' },
+    ]]);
+    const { out } = await audit(['list', '--folder', folder, '--all']);
+    const rows = out.trimEnd().split('\n').slice(2);
+    const expected = [/allow +gh +tools approved by local \(ann\) /, /deny +gh +pending /, /deny +switch +switched off by ann /, /allow +upgrade +shell enabled by local +shell$/, /deny +gh +kill by ann /, /allow +setup +imported gh, notes, gh\.token \(cursor\) by ann /, /allow +config +loaded /];
+    for (const [at, pattern] of expected.entries()) expect(rows[at]).toMatch(pattern);
+    const [id = ''] = /[0-9a-f]{12}$/.exec(rows[0] ?? '') ?? [];
+    const shown = await audit(['show', id, '--folder', folder]);
+    expect([shown.code, shown.out.match(/hash fits/g)?.length]).toEqual([0, 1]);
+    expect(shown.out).toMatch(/user +ann[^]*approved +a{64}\n/);
+    expect((await audit(['show', '0'.repeat(12), '--folder', folder])).code).toBe(1);
+    expect((await audit(['list', '--folder', folder, '--type', 'consent'])).out.trimEnd().split('\n')).toHaveLength(3);
+  });
+
+  it('refuses a type or an outcome that no record has, and says which was meant', async () => {
+    const { folder } = log();
+    expect(await audit(['list', '--type', 'consnt', '--folder', folder])).toMatchObject({ code: 2, out: '', err: expect.stringContaining('No record has the type "consnt"; did you mean "consent"?') });
+    expect(await audit(['export', '--outcome', 'dney', '--folder', folder])).toMatchObject({ code: 2, err: expect.stringContaining('did you mean "deny"?') });
+    expectTypeOf<(typeof AUDIT_TYPES)[number]>().toEqualTypeOf<ChainEntry['type']>();
+  });
+
   it('list lets no name drive the terminal, and colours only for a person', async () => {
     const { folder } = log();
     const plain = await audit(['list', '--folder', folder, '--principal', 'bob']);
@@ -82,10 +113,15 @@ describe('tollgate audit', () => {
 
   it('verify answers 0 with the heads, and 3 with the first bad record', async () => {
     const { folder, head } = log();
-    expect(await audit(['verify', '--folder', folder, '--expect-head', head])).toMatchObject({ code: 0, out: expect.stringContaining('6 records, all as they were written') });
+    expect(await audit(['verify', '--folder', folder, '--expect-head', head])).toMatchObject({ code: 0, out: 'ended: 1 chain, 6 records\n1 chain, 6 records: all as they were written\n' });
     expect(await audit(['verify', '--folder', folder, '--expect-head', 'f'.repeat(64)])).toMatchObject({ code: 3 });
+    expect((await audit(['verify', '--all', '--folder', folder])).out).toContain(`${DEAD_CHAIN}  1      6        ended  ${head.slice(0, 16)}`);
+    const whole = `20260102T000000000Z-${DEAD_PID}`;
+    writeDeadChain(folder, [[]], whole);
     appendFileSync(join(folder, fileName(DEAD_CHAIN, 0)), '{"seq":7}\n');
     const broken = await audit(['verify', '--folder', folder]);
+    expect([broken.out.includes(`${DEAD_CHAIN} `), broken.out.includes(whole)]).toEqual([true, false]);
+    expect(broken.out).toMatch(/2 chains, 7 records: broken, 1 fault\n$/);
     expect(broken).toMatchObject({ code: 3, out: expect.stringMatching(/\.jsonl, record 7: the record was changed/) });
     expect(JSON.parse((await audit(['verify', '--folder', folder, '--json'])).out)).toMatchObject({ ok: false, faults: [{ seq: 7 }] });
     const listed = await audit(['list', '--folder', folder, '--all']);
@@ -157,7 +193,7 @@ describe('tollgate audit', () => {
 
   it('names the outcomes to whoever asks for one that no record has', async () => {
     expect(await audit(['list', '--outcome', 'denied', '--folder', temporaryFolder()])).toEqual({
-      code: 2, out: '', err: 'USAGE: --outcome is one of allow, ask, deny, error\nRead `tollgate audit --help`.\n',
+      code: 2, out: '', err: 'USAGE: No record has the outcome "denied"; known are allow, ask, deny, error\nRead `tollgate audit --help`.\n',
     });
   });
 

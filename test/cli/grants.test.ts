@@ -44,7 +44,7 @@ describe('grants', () => {
     expect(out).toContain(grant.id);
     expect(await asBoss('revoke', grant.id)).toMatchObject({ code: EXIT.ok, err: expect.stringContaining('It holds for no call from now on.') });
     expect(await asBoss('revoke', grant.id)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('There is no such grant.') });
-    expect((await cli(project, ['audit', 'export', '--type', 'grant'])).out.trim().split('\n').map((line) => (JSON.parse(line) as { event: string; by: string })).map(({ event, by }) => [event, by])).toEqual([['added', 'boss'], ['revoked', 'boss']]);
+    expect((await cli(project, ['audit', 'export', '--type', 'grant'])).out.trim().split('\n').map((line) => (JSON.parse(line) as { event: string; by: string; user: string })).map(({ event, by, user }) => [event, by, user])).toEqual([['added', 'boss', 'somebody'], ['revoked', 'boss', 'somebody']]);
   });
 
   it('a denial, a tab, an end that is named', async () => {

@@ -78,6 +78,7 @@ describe('approve without a terminal', () => {
     expect((await cli(project, ['tools'])).out).toMatch(/^one_find +one +find/m);
     expect((await records()).map(({ event, server, by }) => [event, server, by])).toEqual([['start-approved', 'one', expect.any(String)], ['tools-approved', 'one', expect.any(String)]]);
     expect((await records()).map(({ user }) => user)).toEqual(['somebody', 'somebody']);
+    expect((await records()).map(({ user }) => user)).toEqual(['somebody', 'somebody']);
     expect((await records()).map(({ approved }) => approved)).toEqual([hash, tools!.hash]);
     expect((await records()).every((one) => /^[0-9a-f]{64}$/.test(one.hash) && one.hash !== one.approved)).toBe(true);
     expect((await yes(hash, tools!.hash)).err).toContain('nothing has changed');

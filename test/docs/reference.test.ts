@@ -213,7 +213,7 @@ describe('docs/cli.md', () => {
     const flags = rows.flatMap(([name]) => codeIn(name ?? '').map((text) => /--[a-z-]+/.exec(text)?.[0] ?? ''));
     expect([...flags].sort()).toEqual([...helped].sort());
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-docs-'));
-    const samples: Readonly<Record<string, string>> = { time: '2h', number: '3', form: 'csv', word: 'deny', dir: folder, hash: '0'.repeat(64) };
+    const samples: Readonly<Record<string, string>> = { time: '2h', number: '3', form: 'csv', word: 'deny', type: 'consent', dir: folder, hash: '0'.repeat(64) };
     const all = rowsOf(section).filter((row) => row.length === 2).map(([name]) => codeIn(name ?? '')[0] ?? '');
     for (const [names = '', , takers = ''] of rows) {
       const users = takers === 'all' ? all : all.filter((name) => takers.split(', ').includes(name.split(' ')[0] ?? ''));

@@ -15,6 +15,7 @@ import { openState } from '../../state/sqlite.ts';
 import type { State } from '../../state/state.ts';
 import type { Io } from '../io.ts';
 import { readConfig, readPrincipal, type CommonOptions } from '../open.ts';
+import { signed } from '../place.ts';
 
 /** What facade/main.ts gives. */
 export interface ConsentWiring {
@@ -36,7 +37,7 @@ export interface Desk {
   readonly now: () => string;
   readonly look: () => Promise<Look>;
   /** Awaited before an act holds: what cannot be recorded is not agreed to. Throws AUDIT_FAILED. */
-  readonly record: (entry: Omit<ServerConsentEntry, 'type' | 'by'>) => void;
+  readonly record: (entry: Omit<ServerConsentEntry, 'type' | 'by' | 'user'>) => void;
 }
 
 /** Opens a desk for the owner that `--as` names, and closes it however `work` ends. Throws IDENTITY, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
@@ -53,7 +54,7 @@ export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly
       const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest: createDigest(readAuditKey(config.state)) });
       const decided = new Set<string>();
       const code = await work({ config, consents, by, now: () => new Date().toISOString(), look: () => wiring.openLook(config, { redactor, audit, state }), record: (entry) => {
-        audit.append({ type: 'consent', ...entry, by });
+        audit.append(signed({ type: 'consent', ...entry, by }, io));
         decided.add(entry.server);
       } });
       // What agents have asked for is answered, whatever the answer was.

@@ -9,6 +9,7 @@ import { openStore } from '../../knowledge/store.ts';
 import type { RunScope } from '../../runs.ts';
 import type { Io } from '../io.ts';
 import { readConfig, readPrincipal } from '../open.ts';
+import { signed } from '../place.ts';
 import type { KnowledgeOptions } from './commands.ts';
 
 /** What a command works with. */
@@ -32,7 +33,7 @@ export async function withDesk(options: KnowledgeOptions, io: Io, work: (desk: D
   try {
     const store = openStore(config.state);
     try {
-      return await work({ config, shelf: createShelf(store.database), record: (event, facts) => audit.append({ type: 'server', server: KNOWLEDGE, event, outcome: 'allow', by, ...facts }) });
+      return await work({ config, shelf: createShelf(store.database), record: (event, facts) => audit.append(signed({ type: 'server', server: KNOWLEDGE, event, outcome: 'allow', by, ...facts }, io)) });
     } finally {
       store.close();
     }
