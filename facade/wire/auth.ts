@@ -16,6 +16,9 @@ export interface AuthSources {
   readonly accessToken?: string;
 }
 
+/** The origin of who has shown no token and no Origin header. */
+export const ANYBODY = 'anonymous';
+
 /** A principal as the pipeline knows it; the origin is the token's client until a request brings a checked Origin header. */
 export function asPrincipal(config: PrincipalConfig): Principal {
   const { id, role, groups, profiles, client, owner } = config;
@@ -24,14 +27,16 @@ export function asPrincipal(config: PrincipalConfig): Principal {
 
 /**
  * Compares SHA-256 with SHA-256, against every principal each time: neither the token's length nor its place in the
- * list shows in the time. With `auth: none` a request without a token is the fallback principal, but a wrong token is refused still.
+ * list shows in the time. With `auth: none` a request without a token is the fallback principal, never as an owner: whoever reaches the
+ * port, a page of an allowed origin included, would else give itself every grant. A wrong token is refused still.
  */
 export function createAuthenticator(sources: AuthSources): Authenticate {
   const known: { readonly hash: Buffer; readonly principal: Principal }[] = sources.principals.flatMap((config) => (config.tokenHash === undefined ? [] : [{ hash: Buffer.from(config.tokenHash, 'hex'), principal: asPrincipal(config) }]));
   const fallback = asPrincipal(sources.fallback);
+  const anybody = Object.freeze({ ...fallback, origin: ANYBODY, owner: false });
   if (sources.accessToken !== undefined) known.push({ hash: sha256(sources.accessToken), principal: fallback });
   return (token) => {
-    if (token === undefined) return sources.auth === 'none' ? fallback : undefined;
+    if (token === undefined) return sources.auth === 'none' ? anybody : undefined;
     const hash = sha256(token);
     let found: Principal | undefined;
     for (const one of known) if (one.hash.length === hash.length && timingSafeEqual(one.hash, hash)) found ??= one.principal;

@@ -62,6 +62,16 @@ describe('grants over the host API', () => {
     expect((await bench.ask('POST /grants/check', { scope: 'shop:cart.read' }, ALICE)).value.granted).toBe(false);
   });
 
+  it('attack, auth none: a page of an allowed origin, or whoever reaches the port, is no owner and grants itself nothing', async () => {
+    const bench = await start(hostConfig().replace('listen: { port: 0,', 'listen: { port: 0, auth: none,').replace('principals:', 'principals:\n  - { id: me, profiles: [reach], owner: true }'));
+    for (const headers of [{}, { origin: 'https://page.example' }] as Readonly<Record<string, string>>[]) {
+      const answer = await bench.ask('POST /grants', { ...AT_PAGE, scope: 'mcp:tools.call', kind: 'always' }, { token: null, headers });
+      expect([answer.status, answer.value.error?.code]).toEqual([403, 'IDENTITY']);
+      expect((await bench.ask('GET /statistics', undefined, { token: null, headers })).status).toBe(403);
+    }
+    expect((await bench.ask('GET /statistics')).status).toBe(200);
+  });
+
   it('limited to tools: the others are not listed, and refused as not allowed' + verifies('HB-02'), async () => {
     const bench = await start();
     for (const scope of ['mcp:tools.list', 'mcp:server.connect']) await grant(bench, { scope });

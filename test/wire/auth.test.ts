@@ -36,8 +36,9 @@ describe('tokens', () => {
   });
 
   it('auth none opens the door to those without a token, not to those with a wrong one', () => {
-    const authenticate = createAuthenticator({ auth: 'none', principals, fallback });
+    const authenticate = createAuthenticator({ auth: 'none', principals, fallback: { ...fallback, owner: true } });
     expect(authenticate(undefined)?.id).toBe('owner');
+    expect(authenticate(undefined)).toMatchObject({ origin: 'anonymous', owner: false });
     expect(authenticate('bob-token')?.id).toBe('bob');
     expect(authenticate('wrong')).toBeUndefined();
   });
