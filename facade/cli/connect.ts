@@ -1,6 +1,8 @@
 /** Owns `tollgate connect`: what would be done is shown, then done whole, then approved; refuses to do half of it, and to take a value from the command line. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { IMPORTED } from '../clients/import.ts';
+import { isSameService } from '../connect/same.ts';
 import type { Config } from '../config/config.ts';
 import { loadConfig } from '../config/load.ts';
 import { SERVER_FOLDER } from '../config/server-files.ts';
@@ -45,13 +47,13 @@ export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring
   const draft = await findTarget(options, { io, sources, known: vault.names, probe: wiring.probe });
   const unused = [...sources.keys()].find((name) => !draft.secrets.some((secret) => placeOf(secret) === name));
   if (unused !== undefined) throw new TollgateError('USAGE', { detail: `${draft.name} takes no credential ${unused}.`, next: draft.secrets.length === 0 ? 'Leave --credential out.' : `It takes ${draft.secrets.map(placeOf).join(', ')}.` });
-  checkFree(draft, config);
+  const former = checkFree(draft, config) ? config.servers.get(draft.name)?.source : undefined;
   const places = { state: config.state, folder: config.folder };
   const text = textFor(draft, places);
   // What would not load is said before anything is asked or installed.
-  if (!config.servers.has(draft.name)) loadConfig(config.file, { env: io.env, home: io.home }, { servers: new Map([[draft.name, text]]) });
+  if (!config.servers.has(draft.name) || former !== undefined) loadConfig(config.file, { env: io.env, home: io.home }, { servers: new Map([[draft.name, text]]) });
   const preview = previewOf(readServerFile(places, draft.name), text);
-  if (options.json !== true) io.stderr(planText(draft, preview, vault.names));
+  if (options.json !== true) io.stderr(planText(draft, preview, { known: vault.names, former }));
   const isAgreed = await agree(options, io, 'Do this?');
   if (!isAgreed) return told({ options, io, wiring }, draft, { preview, text });
   const values = await collect({ secrets: draft.secrets, sources, known: vault.names }, io);
@@ -73,23 +75,30 @@ export function ownerOf(config: Config, options: Pick<ConnectOptions, 'as'>, io:
   return id;
 }
 
-/** A name that stands for something else already, or a file that somebody else wrote, is left alone. */
-function checkFree({ name, ...draft }: Draft, { servers, state, folder }: Config): void {
+/**
+ * A name that stands for something else already, or a file that somebody else wrote, is left alone. The same package, as import wrote it or as an
+ * included file has it, is taken over: the former file stands in the preview, and undoing brings it back. True then.
+ */
+function checkFree({ name, ...draft }: Draft, { servers, state, folder, file }: Config): boolean {
   const there = servers.get(name);
   const own = `${SERVER_FOLDER}/${name}.yaml`;
-  if (there !== undefined && there.source !== own) throw new TollgateError('USAGE', { detail: `There is a server ${name} already, in ${path.basename(there.source)}.`, next: 'Give this one another name with --name.' });
+  const isSame = there !== undefined && isSameService(draft, there);
+  if (there !== undefined && there.source !== own && (!isSame || there.source === path.basename(file))) throw new TollgateError('USAGE', { detail: `There is a server ${name} already, in ${path.basename(there.source)}.`, next: 'Give this one another name with --name.' });
   const text = readServerFile({ state, folder }, name);
-  if (text === undefined || text === serverFileText({ name, ...draft }) || readJournal({ state, folder }, name) !== undefined) return;
+  if (text === undefined) return isSame;
+  if (text === serverFileText({ name, ...draft }) || readJournal({ state, folder }, name) !== undefined) return false;
+  if (isSame && text.startsWith(IMPORTED)) return true;
   throw new TollgateError('USAGE', { detail: `${own} is there, and was not written by connect here.`, next: `Approve it as it is with \`tollgate approve ${name}\`, remove it, or give another name with --name.` });
 }
 
-function planText({ name, title, package: pkg, secrets, entry, notes }: Draft, preview: readonly string[], known: ReadonlySet<string>): string {
+function planText({ name, title, package: pkg, secrets, entry, notes }: Draft, preview: readonly string[], { known, former }: { readonly known: ReadonlySet<string>; readonly former: string | undefined }): string {
   const reach = entry.sandbox?.network?.allowedDomains ?? (entry.url === undefined ? [] : [new URL(entry.url).host]);
   const lines = [
     `${title} becomes the server ${name}:`,
     ...(pkg === undefined ? [] : [`  installs ${pkg.name} ${pkg.version} into the state folder, without running its scripts`]),
     ...secrets.map((secret) => `  keeps ${placeOf(secret)} in the vault as ${secret.name}${known.has(secret.name) ? ' (there already)' : ''}`),
     `  reaches ${reach.length === 0 ? 'no network' : reach.join(', ')}`,
+    ...(former === undefined ? [] : [`  takes the place of ${name} from ${former}, the same ${pkg === undefined ? 'address' : 'package'}; undoing brings that back`]),
     ...notes.map((note) => `  note: ${note}`),
     ...(preview.some((line) => !line.startsWith(' ')) ? [`  writes ${SERVER_FOLDER}/${name}.yaml:`, ...preview.map((line) => `    ${line}`)] : [`  ${SERVER_FOLDER}/${name}.yaml stays as it is`]),
   ];

@@ -3,10 +3,11 @@ import { loadAllKnown } from '../../catalogs/servers/known-server.ts';
 import type { FoundFile } from '../clients/found.ts';
 import type { ImportPlan, Outcome } from '../clients/import.ts';
 import { isDefaultPlace, shownPath } from '../clients/places.ts';
-import { fetchedPackage, hostOf, showEntry } from '../clients/show.ts';
+import { fetchedPackage, showEntry } from '../clients/show.ts';
 import type { Config } from '../config/config.ts';
+import { connectWords } from '../connect/same.ts';
 import type { Io } from './io.ts';
-import { paint, plural, printable, table } from './print.ts';
+import { commandLine, paint, plural, printable, table } from './print.ts';
 
 /** Servers by client, for a table and as data. */
 export function listReport(files: readonly FoundFile[], io: Pick<Io, 'isTTY'>): { readonly data: unknown; readonly text: string } {
@@ -47,7 +48,7 @@ export function planLines(plan: ImportPlan, { io, config, fromVariables }: View)
     secretsLine(secrets, fromVariables),
     ...remarksOn(outcomes),
     isCopy && isClosed ? 'Programs have no network until sandbox.network.allowedDomains of their server names hosts.\n' : '',
-    names.length === 0 ? '' : `Next:\n${wanted.map((name) => `  tollgate secret set ${name}\n`).join('')}${names.map((name) => `  tollgate approve ${name}\n`).join('')}`,
+    names.length === 0 ? '' : `Next:\n${wanted.map((name) => `  tollgate secret set ${name}\n`).join('')}${nextLines(outcomes).map((line) => `  ${line}\n`).join('')}`,
   ].join('');
 }
 
@@ -57,11 +58,22 @@ function remarksOn(outcomes: readonly Outcome[]): readonly string[] {
   const catalog = entries.length === 0 ? [] : loadAllKnown();
   return entries.flatMap((entry) => {
     const fetched = fetchedPackage(entry);
-    const known = catalog.find(({ package: pack, url }) => (fetched !== undefined && pack?.name === fetched) || (entry.url !== undefined && url !== undefined && hostOf(url) === hostOf(entry.url)));
-    const better = known === undefined ? '' : `\`tollgate connect ${known.name}\` knows its hosts and what its tools do`;
+    const words = connectWords(catalog, entry);
+    const better = words === undefined ? '' : `\`${commandLine(['tollgate', ...words])}\` knows its hosts and what its tools do`;
     if (fetched === undefined) return better === '' ? [] : [`${entry.name}: ${better}.\n`];
     return [`${entry.name}: ${printable(entry.command ?? '')} fetches its package at each start, which a sandbox refuses; ${better === '' ? 'install it and name its own program' : `${better}, and installs it`}.\n`];
   });
+}
+
+/** What can be fetched by no sandbox is connected, not approved. */
+function nextLines(outcomes: readonly Outcome[]): readonly string[] {
+  const catalog = loadAllKnown();
+  const lines = new Map<string, string>();
+  for (const { entry, left } of outcomes) {
+    const words = fetchedPackage(entry) === undefined ? undefined : connectWords(catalog, entry);
+    if (left === undefined && !lines.has(entry.name)) lines.set(entry.name, commandLine(['tollgate', ...(words ?? ['approve', entry.name])]));
+  }
+  return [...lines.values()];
 }
 
 function addedNames({ outcomes }: ImportPlan): readonly string[] {

@@ -43,6 +43,9 @@ export interface ImportRequest {
   readonly fromVariables?: boolean;
 }
 
+/** How a file begins that an import wrote. */
+export const IMPORTED = '# Imported; ';
+
 const MAX_ENV_FILE = 64 * 1024;
 /** Each is a load of the configuration. */
 const MAX_TRIED = 200;
@@ -126,7 +129,7 @@ class Copier {
     const { profiles, ...definition } = server;
     const keys = overlaid === undefined ? [] : Object.entries({ ...definition, ...(overlaid['profiles'] === undefined && { profiles }) }).map(([key, value]): Addition => ({ path: ['servers', name], key, value }));
     const text = addTo(this.#text, [...sources, ...keys]);
-    const own = overlaid === undefined ? [[name, `# Imported; it starts once it is approved: tollgate approve ${name}\n${stringify(server, { lineWidth: 0 })}`] as const] : [];
+    const own = overlaid === undefined ? [[name, `${IMPORTED}it starts once it is approved: tollgate approve ${name}\n${stringify(server, { lineWidth: 0 })}`] as const] : [];
     const files = new Map([...this.#files, ...own]);
     const fault = this.#try({ text, servers: files });
     if (fault !== undefined) return fault;

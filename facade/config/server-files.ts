@@ -26,11 +26,12 @@ export function serverFileOf(folder: string, name: string): string {
  */
 export function joinServerFiles(yaml: YamlFile, folder: string, drafts: ReadonlyMap<string, string> = new Map()): YamlFile {
   const drafted = [...drafts].map(([name, text]) => ({ name, file: readYaml(`${SERVER_FOLDER}/${name}.yaml`, text) }));
-  const found = [...readFiles(folder), ...drafted];
+  const found = [...readFiles(folder).filter(({ name }) => !drafts.has(name)), ...drafted];
   if (found.length === 0) return yaml;
   const root = isMap(yaml.value) ? yaml.value : {};
   const own = isMap(root['servers']) ? root['servers'] : {};
-  const taken = new Set(Object.keys(own));
+  // An entry that defines nothing adds its settings to the file, as it does to a server of an included file.
+  const taken = new Set(Object.keys(own).filter((name) => !isSettings(own[name])));
   const files = new Map<string, YamlFile>();
   const problems: Problem[] = [...yaml.problems];
   for (const { name, file } of found) {
@@ -38,10 +39,14 @@ export function joinServerFiles(yaml: YamlFile, folder: string, drafts: Readonly
     taken.add(name);
     files.set(name, file);
   }
-  const entries = [...files].map(([name, { value }]) => [name, entryOf(value)] as const);
+  const settingsOf = (name: string): Plain => (Object.hasOwn(own, name) && isMap(own[name]) ? own[name] : {});
+  const entries = [...files].map(([name, { value }]) => [name, { ...entryOf(value), ...settingsOf(name) }] as const);
   // A section of the wrong kind stays as it is, to be refused as such.
-  const servers = root['servers'] === undefined || isMap(root['servers']) ? { servers: { ...Object.fromEntries(entries), ...own } } : {};
-  const fileAt = (at: Path): YamlFile | undefined => (at[0] === 'servers' && !Object.hasOwn(own, String(at[1])) ? files.get(String(at[1])) : undefined);
+  const servers = root['servers'] === undefined || isMap(root['servers']) ? { servers: { ...own, ...Object.fromEntries(entries.filter(([name]) => !Object.hasOwn(own, name) || isSettings(own[name]))) } } : {};
+  const fileAt = ([section, name, key]: Path): YamlFile | undefined => {
+    const isOwn = Object.hasOwn(own, String(name)) && (!isSettings(own[String(name)]) || Object.hasOwn(settingsOf(String(name)), String(key)));
+    return section === 'servers' && !isOwn ? files.get(String(name)) : undefined;
+  };
   return {
     file: yaml.file,
     value: { ...root, ...servers },
@@ -82,7 +87,12 @@ function faultsOf(name: string, { file, value, placeOf, problems }: YamlFile, ta
   return [];
 }
 
-function entryOf(value: unknown): unknown {
+/** Whether an entry of tollgate.yaml only adds settings to a server that is defined elsewhere. */
+function isSettings(entry: unknown): boolean {
+  return isMap(entry) && ['command', 'url', 'socket'].every((key) => entry[key] === undefined);
+}
+
+function entryOf(value: unknown): Plain {
   if (!isMap(value)) return {};
   const { name: _name, ...entry } = value;
   return entry;

@@ -139,7 +139,7 @@ it('says which programs would fetch their package, and which services connect kn
   await atHome([], async (home) => {
     home.write('project/.mcp.json', JSON.stringify({ mcpServers: { s: { command: 'npx', args: ['-y', '@notionhq/notion-mcp-server@1.0.0'] }, unknown: { command: 'uvx', args: ['no-such-package'] }, linear: { url: 'https://mcp.linear.app/mcp' }, own: { command: 'own' } } }));
     const { err } = await home.run(['import', '.mcp.json', '--copy', '--dry-run']);
-    expect(err).toContain('s: npx fetches its package at each start, which a sandbox refuses; `tollgate connect notion` knows its hosts and what its tools do, and installs it.\n');
+    expect(err).toContain('s: npx fetches its package at each start, which a sandbox refuses; `tollgate connect notion --name s` knows its hosts and what its tools do, and installs it.\n');
     expect(err).toContain('unknown: uvx fetches its package at each start, which a sandbox refuses; install it and name its own program.\n');
     expect(err).toContain('linear: `tollgate connect linear` knows its hosts');
     expect(err).not.toMatch(/^own: /m);
