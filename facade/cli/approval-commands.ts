@@ -19,9 +19,9 @@ export interface VerdictOptions extends ApprovalOptions {
 
 const EXAMPLES = `
 Examples:
-  $ tollgate approvals list                       what waits for a person?
-  $ tollgate approvals show k3m9                  all of one: who, what, which rule, every argument
-  $ tollgate approvals approve k3m9               look at it, then answer y
+  $ tollgate approvals list           what waits for a person?
+  $ tollgate approvals show k3m9      who, what, which rule, every argument
+  $ tollgate approvals approve k3m9   look at it, then answer y
   $ tollgate approvals deny k3m9 --reason "Not on a Friday."`;
 
 /** Adds `approvals list`, `show`, `approve` and `deny`. */

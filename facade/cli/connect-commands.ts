@@ -15,11 +15,11 @@ export interface ConnectCommands {
 
 const EXAMPLES = `
 Examples:
-  $ tollgate connect notion                            asks for its secret, installs, shows, approves
-  $ tollgate connect notion --dry-run                  show what would be done
+  $ tollgate connect notion             secret, install, approval: asked step by step
+  $ tollgate connect notion --dry-run   show what would be done
   $ tollgate connect grafana --set url=https://my-team.grafana.net
   $ tollgate connect notion --yes --credential NOTION_TOKEN=env:NOTION_TOKEN
-  $ tollgate connect https://tracker.example.com       a service without a server of its own
+  $ tollgate connect https://tracker.example.com   a service without a server
   $ tollgate connect --undo notion`;
 
 /** Adds both. */

@@ -17,10 +17,12 @@ export interface GrantOptions extends Pick<CommonOptions, 'config' | 'json'> {
 export function addGrants({ program, io, done }: { readonly program: Command; readonly io: Io; readonly done: (code: number) => void }): void {
   const grants = program.command('grants').description('what origins may list, call and connect: once, always, or never').addHelpText('after', `
 Examples:
-  $ tollgate grants add https://app.example mcp:tools.call --profile harbor --tools files.read_file --for 1h
-  $ tollgate grants check https://app.example mcp:tools.call --profile harbor --tool files.read_file
+  $ tollgate grants add https://a.example mcp:tools.list --profile harbor
+  $ tollgate grants add https://a.example mcp:tools.call --tools files.read_file
+  $ tollgate grants check https://a.example mcp:tools.call --tool files.read_file
   $ tollgate grants list
-Scopes: mcp:tools.list, mcp:tools.call, mcp:server.connect, browser:activeTab.read, or namespace:word.word of a host's own.`);
+Scopes: mcp:tools.list, mcp:tools.call, mcp:server.connect,
+browser:activeTab.read, or namespace:word.word of a host's own.`);
   const add = (usage: string, about: string): Command =>
     grants.command(usage).description(about).option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON');
   const bound = (command: Command): Command => command.option('--session <id>', 'of this session alone').option('--tab <id>', 'of this tab alone');

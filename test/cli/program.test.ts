@@ -7,7 +7,7 @@ import { VERSION } from '../../facade/wire/version.ts';
 import { Project } from '../config/project.ts';
 import { cli, dataOf, start } from './terminal.ts';
 
-const COMMANDS = ['init', 'run', 'serve', 'check', 'doctor', 'import', 'export', 'try', 'tools', 'servers', 'kill', 'policy', 'plan', 'secret', 'login', 'logout', 'audit', 'completion', 'version'];
+const COMMANDS = ['init', 'doctor', 'known', 'connect', 'import', 'export', 'run', 'serve', 'check', 'tools', 'try', 'approve', 'revoke', 'servers', 'approvals', 'grants', 'upgrades', 'plan', 'off', 'on', 'kill', 'policy', 'secret', 'login', 'logout', 'knowledge', 'audit', 'completion', 'version'];
 let project: Project;
 
 beforeAll(() => {
@@ -128,7 +128,7 @@ describe('completion', () => {
     const { code, out, err } = await cli(project, ['completion', 'bash']);
     expect([code, err]).toEqual([EXIT.ok, '']);
     expect(bash(out, 'tollgate ')).toEqual(COMMANDS);
-    expect(bash(out, 'tollgate t')).toEqual(['try', 'tools']);
+    expect(bash(out, 'tollgate t')).toEqual(['tools', 'try']);
     expect(bash(out, 'tollgate run --')).toEqual(['--config', '--json', '--opa', '--as', '--help']);
     expect(bash(out, 'tollgate completion ')).toEqual(expect.arrayContaining(['bash', 'zsh', 'fish']));
     expect(bash(out, 'tollgate audit ver')).toEqual(['verify']);

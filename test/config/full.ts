@@ -48,6 +48,7 @@ servers:
     url: https://web.example/mcp
     headers: {X-Team: blue}
     oauth: {grant: client_credentials, issuer: 'https://login.example', clientId: team-a, clientSecret: '\${secret:a}', scopes: [read], callbackPort: 7311}
+  clicks: {command: clicks, isolation: direct}
 bash:
   isolation: sandbox
   filesystem: {allowRead: [sdk], allowWrite: [., cache], denyRead: [sdk/keys]}
@@ -73,6 +74,7 @@ profiles:
     plan: true
     grants: required
   plain: {servers: [web]}
+  desk: {servers: [clicks], host: true, expose: {primitives: {}}}
 policies:
   - rules.yaml
   - {path: more.yaml, mode: shadow}

@@ -62,6 +62,7 @@ describe('profiles', () => {
         schemaProfile: 'flat',
         plan: true,
         grants: 'optional',
+        host: false,
       });
       expect(mergeProfiles(config, [])).toEqual(config.profiles.get('default'));
       expect(() => mergeProfiles(config, ['one', 'toString'])).toThrow('There is no profile "toString"');

@@ -21,7 +21,7 @@ export function addConsent({ program, io, wiring, done }: ConsentCommands): void
   asOwner(common(program.command('approve <name>'), 'look at a server, and let it start and its tools be used'))
     .option('--yes <hashes...>', 'agree without a terminal: the start hash, then the tools hash').option('--any-tools', 'agree to whatever tools it lists, now and later')
     .option('--with-secrets', 'list its tools with its secrets').option('--with-network', 'list its tools with the domains that it is allowed').option('--own-isolation', 'list its tools at its own isolation instead of in a sandbox')
-    .addHelpText('after', '\nExamples:\n  $ tollgate approve github                  look at both screens, and answer\n  $ tollgate approve github --json           the same as data; agrees to nothing\n  $ tollgate approve mine --any-tools        a server of your own that changes all the time')
+    .addHelpText('after', '\nExamples:\n  $ tollgate approve github            look at both screens, and answer\n  $ tollgate approve github --json     the same as data; agrees to nothing\n  $ tollgate approve mine --any-tools  one of your own that changes all the time')
     .action(async (name: string, options: Omit<ApproveOptions, 'name'>) => done(await (await import('./approve.ts')).runApprove({ ...options, name }, io, wiring)));
   asOwner(common(program.command('revoke <name>'), 'take the approval of a server back, in every running Tollgate'))
     .action(async (name: string, options: ConsentOptions) => done(await (await import('./servers.ts')).runRevoke({ ...options, name }, io, wiring)));
