@@ -15,7 +15,7 @@ export interface ConnectCommands {
 
 const EXAMPLES = `
 Examples:
-  $ tollgate connect notion             secret, install, approval: asked step by step
+  $ tollgate connect notion             secret, install and approval by steps
   $ tollgate connect notion --dry-run   show what would be done
   $ tollgate connect grafana --set url=https://my-team.grafana.net
   $ tollgate connect notion --yes --credential NOTION_TOKEN=env:NOTION_TOKEN

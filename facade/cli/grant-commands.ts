@@ -19,7 +19,7 @@ export function addGrants({ program, io, done }: { readonly program: Command; re
 Examples:
   $ tollgate grants add https://a.example mcp:tools.list --profile harbor
   $ tollgate grants add https://a.example mcp:tools.call --tools files.read_file
-  $ tollgate grants check https://a.example mcp:tools.call --tool files.read_file
+  $ tollgate grants check https://a.example mcp:tools.call --tool files.stat
   $ tollgate grants list
 Scopes: mcp:tools.list, mcp:tools.call, mcp:server.connect,
 browser:activeTab.read, or namespace:word.word of a host's own.`);
