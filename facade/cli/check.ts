@@ -30,6 +30,12 @@ export async function runCheck(options: CommonOptions, io: Io, check: Check): Pr
   return EXIT.ok;
 }
 
+/** How a missing secret is given, where it comes from. */
+export function setWords({ secretSources }: Pick<Config, 'secretSources'>, name: string): string {
+  const source = secretSources.get(name);
+  return source?.from === 'env' ? `set the variable ${source.variable} where Tollgate runs` : `store it with: tollgate secret set ${name}`;
+}
+
 /** Secrets that servers use and that are nowhere. It is no fault of the file: whoever runs it here may store them later. */
 export async function missingSecrets(config: Config, io: Io): Promise<{ readonly names: readonly string[]; readonly lines: readonly string[] }> {
   const uses = secretUses(config);
@@ -42,7 +48,7 @@ export async function missingSecrets(config: Config, io: Io): Promise<{ readonly
       return source === undefined ? !known.has(name) : source.from === 'env' && env[source.variable] === undefined;
     };
     const names = [...uses.keys()].filter(isMissing);
-    return { names, lines: names.map((name) => `warning: secret ${name} is missing, and ${(uses.get(name) ?? []).join(', ')} cannot start without it; store it with: tollgate secret set ${name}`) };
+    return { names, lines: names.map((name) => `warning: secret ${name} is missing, and ${(uses.get(name) ?? []).join(', ')} cannot start without it; ${setWords(config, name)}`) };
   } catch (thrown) {
     const error = asTollgateError(thrown);
     if (error.code !== 'VAULT_FAILED') throw thrown;

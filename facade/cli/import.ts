@@ -1,18 +1,19 @@
 /** Owns `tollgate import`: lists what clients have, and brings servers in after a preview; refuses to write without consent, and shows no value. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { writeChanges } from '../clients/changes.ts';
+import { writeChanges, type ChangeNames } from '../clients/changes.ts';
 import { clientOf, CLIENTS } from '../clients/formats.ts';
 import { findFiles, readFound, type FoundFile } from '../clients/found.ts';
-import { planCopy, planInclude } from '../clients/import.ts';
+import { planCopy, planInclude, type ImportPlan } from '../clients/import.ts';
 import type { ClientRoots } from '../clients/places.ts';
 import type { Config } from '../config/config.ts';
-import { didYouMean } from '../config/problems.ts';
+import { didYouMean, quote } from '../config/problems.ts';
 import { agree, keepSecrets, undo, type Confirming } from './client-files.ts';
 import { importReport, listReport, planData } from './import-view.ts';
 import { importServer, serverText } from './import-server.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
+import { recordSetup } from './place.ts';
 import { commandLine, json } from './print.ts';
 import { askYes, isInteractive } from './prompt.ts';
 
@@ -28,7 +29,7 @@ export interface ImportOptions extends CommonOptions, Confirming {
   readonly undo?: true;
 }
 
-/** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, VAULT_FAILED, CANCELLED. */
+/** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
 export async function runImport(options: ImportOptions, io: Io, platform: NodeJS.Platform = process.platform): Promise<number> {
   const config = readConfig(options, io);
   if (options.undo === true) return undo('import', { options, config, io });
@@ -36,17 +37,41 @@ export async function runImport(options: ImportOptions, io: Io, platform: NodeJS
   if (options.file !== undefined && text !== undefined) return importServer({ text, options: { ...options, file: options.file }, config, io });
   const roots = rootsOf(config, io, platform);
   const files = filesOf(options, roots, io);
-  if (options.file === undefined && options.from === undefined && options.all !== true) return list(files, options, io);
+  if (options.file === undefined && options.from === undefined && options.all !== true) {
+    if (options.copy !== true && options.only === undefined) return list(files, options, io);
+    throw new TollgateError('USAGE', { detail: `${options.copy === true ? '--copy' : '--only'} does not say from where.`, next: 'Add --all, --from CLIENT or a file.' });
+  }
+  checkNames(options, files);
   const fromVariables = await chooseSecrets(options, files, io);
-  const request = { config, world: { env: io.env, home: io.home }, files, ...(options.only !== undefined && { only: options.only.split(',').map((name) => name.trim()) }), fromVariables };
+  const request = { config, world: { env: io.env, home: io.home }, files, ...(options.only !== undefined && { only: namesIn(options.only) }), fromVariables };
   const plan = options.copy === true ? planCopy(request) : planInclude(request);
   if (options.json !== true) io.stderr(importReport(plan, { files, io, config, fromVariables }));
   const isDone = plan.changes.length > 0 && (await agree(options, io));
+  const of = namesOf(plan, files);
+  if (isDone) await recordSetup({ event: 'imported', ...of, secrets: fromVariables ? [] : plan.secrets.map(({ name }) => name) }, { audit: config.audit, user: io.user });
   const secrets = isDone && !fromVariables ? await keepSecrets(plan.secrets, config, io) : [];
-  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'import', now: Date.now(), secrets });
+  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'import', now: Date.now(), secrets, of });
   if (options.json === true) io.stdout(json({ ...planData(plan, config), written: isDone }));
   else if (isDone) io.stderr(`Written. To take it back: ${commandLine([...io.self, 'import', '--undo'])}\n`);
   return EXIT.ok;
+}
+
+/** A name that was mistyped would be left out in silence. */
+function checkNames({ only }: ImportOptions, files: readonly FoundFile[]): void {
+  const there = files.flatMap(({ servers }) => servers.flatMap(({ name, original }) => [name, original]));
+  const unknown = namesIn(only ?? '').find((name) => !there.includes(name));
+  if (unknown !== undefined) throw new TollgateError('USAGE', { detail: `None of these files has a server ${quote(unknown)}.`, next: `\`tollgate import\` lists them; ${didYouMean(unknown, there)}` });
+}
+
+function namesIn(only: string): readonly string[] {
+  return only.split(',').map((name) => name.trim()).filter((name) => name !== '');
+}
+
+/** The servers that come in, and whose files have them. */
+function namesOf({ outcomes }: ImportPlan, files: readonly FoundFile[]): ChangeNames {
+  const come = outcomes.filter(({ left }) => left === undefined);
+  const clients = files.filter(({ shown }) => come.some(({ file }) => file === shown)).map(({ client }) => client?.id ?? 'file');
+  return { clients: [...new Set(clients)], servers: [...new Set(come.map(({ entry }) => entry.name))] };
 }
 
 function rootsOf(config: Config, io: Io, platform: NodeJS.Platform): ClientRoots {

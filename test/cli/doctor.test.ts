@@ -66,10 +66,11 @@ describe('servers', () => {
       const data = await look(home);
       expect([data.ok, (await doctor(home)).code]).toEqual([false, EXIT.unexpected]);
       expect(of(data, 'unusable-server').map(({ name }) => name)).toEqual(['server gone']);
-      expect(of(data, 'secret-missing').map(({ name, fix }) => [name, fix])).toEqual([['secret a.key', 'tollgate secret set a.key']]);
+      expect(of(data, 'secret-missing').map(({ name, fix }) => [name, fix])).toEqual([['secret a.key', 'tollgate secret set a.key'], ['secret b.key', 'set the variable NO_SUCH where Tollgate runs']]);
+      expect((await home.run(['check'])).err).toContain('warning: secret b.key is missing, and b cannot start without it; set the variable NO_SUCH where Tollgate runs\n');
       await openPlaces({ state: config(home).state, env: {} }).vault.set('a.key', 'a-value-of-it');
-      expect(of(await look(home), 'secret-missing')).toEqual([]);
-    }, 'version: 1\ninclude: [none.json]\nservers: {a: {command: x, env: {K: "${secret:a.key}"}, profiles: [default]}, gone: {profiles: [default]}, idle: {command: y, env: {K: "${secret:idle.key}"}}}\n');
+      expect(of(await look(home), 'secret-missing').map(({ name }) => name)).toEqual(['secret b.key']);
+    }, 'version: 1\ninclude: [none.json]\nsecrets: {b.key: {env: NO_SUCH}}\nservers: {a: {command: x, env: {K: "${secret:a.key}"}, profiles: [default]}, b: {command: x, env: {K: "${secret:b.key}"}, profiles: [default]}, gone: {profiles: [default]}, idle: {command: y, env: {K: "${secret:idle.key}"}}}\n');
   });
 
   it('names programs and scripts that are not there', async () => {

@@ -114,6 +114,9 @@ describe('tollgate import', () => {
       home.write('project/.mcp.json', '{"mcpServers": {"db": {"command": "first"}, "My DB!": {"command": "other"}}}');
       const only = dataOf<Data>((await home.run(['import', '--all', '--copy', '--only', 'My DB!,postgres', '--secrets', 'vault', '--dry-run', '--json'])).out);
       expect(only.servers.map(({ name, left }) => [name, left])).toEqual([['my-db', undefined], ['postgres', undefined]]);
+      for (const [words, message] of [[['--copy'], '--copy does not say from where'], [['--only', 'db'], '--only does not say from where'], [['--all', '--only', 'dbb'], 'None of these files has a server "dbb".\n`tollgate import` lists them; did you mean "db"']] as const) {
+        expect(await home.run(['import', ...words])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(message) as string });
+      }
       const { err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       expect(err).toContain('called "My DB!" there');
       expect(err).toMatch(/- db: .*\n {4}left out: another file has a server of this name/);

@@ -8,7 +8,7 @@ import type { Config, ServerConfig } from '../../config/config.ts';
 import { listNames } from '../../config/problems.ts';
 import { ConsentStore } from '../../consent/store.ts';
 import { DATABASE, openState } from '../../state/sqlite.ts';
-import { missingSecrets } from '../check.ts';
+import { missingSecrets, setWords } from '../check.ts';
 import type { Io } from '../io.ts';
 import type { Finding } from './findings.ts';
 
@@ -72,5 +72,5 @@ async function consentOf(config: Config, names: readonly string[]): Promise<Read
 async function findMissingSecrets(config: Config, servers: readonly ServerConfig[], io: Io): Promise<readonly Finding[]> {
   const { names, lines } = await missingSecrets({ ...config, servers: new Map(servers.map((server) => [server.name, server])) }, io);
   if (names.length === 0) return lines.map((line): Finding => ({ id: 'secret-missing', name: 'secrets', state: 'weak', seen: line.replace(/^warning: /, '') }));
-  return names.map((name): Finding => ({ id: 'secret-missing', name: `secret ${name}`, state: 'missing', seen: 'it is nowhere, and a server cannot start without it', fix: `tollgate secret set ${name}` }));
+  return names.map((name): Finding => ({ id: 'secret-missing', name: `secret ${name}`, state: 'missing', seen: 'it is nowhere, and a server cannot start without it', fix: setWords(config, name).replace(/^store it with: /, '') }));
 }
