@@ -33,8 +33,10 @@ const ID_LENGTH = 10;
 /** Binds a call to what it is now. */
 export function bindRequest(call: AskedCall, by: { readonly digest: (text: string) => string; readonly redactor: Redactor; readonly pinOf: (effect: Effect) => string | undefined; readonly setOf: (server: string) => string }): Request {
   const { effect, argsText, sentText, revision, caller, decision } = call;
-  const binding = bindingOf({ principal: caller.principal, effect, argsText, sentText, revision, pin: by.pinOf(effect) ?? call.pin }, by.digest);
-  const hash = hashOf(binding, by.digest);
+  const bound = bindingOf({ principal: caller.principal, effect, argsText, sentText, revision, pin: by.pinOf(effect) ?? call.pin }, by.digest);
+  const hash = hashOf(bound, by.digest);
+  // What is kept and shown holds no secret; the hash was made of what is sent.
+  const binding: Binding = { ...bound, effect: maskSecrets(effect, by.redactor).value };
   const widest = widestOf(decision.reasons);
   const reach = reachOf();
   const shown = conceal(sentText, by.redactor);
@@ -43,8 +45,8 @@ export function bindRequest(call: AskedCall, by: { readonly digest: (text: strin
   function reachOf(): Readonly<Partial<Record<ApprovalScope, string>>> {
     if (widest === 'call') return {};
     const at = { run: caller.run, rules: decision.reasons.map(({ id }) => id), set: by.setOf(effect.server) };
-    const group = reachHashOf(binding, { ...at, scope: 'group' }, by.digest);
-    return widest === 'group' ? { group } : { group, server: reachHashOf(binding, { ...at, scope: 'server' }, by.digest) };
+    const group = reachHashOf(bound, { ...at, scope: 'group' }, by.digest);
+    return widest === 'group' ? { group } : { group, server: reachHashOf(bound, { ...at, scope: 'server' }, by.digest) };
   }
 
   function open(now: number, expireMs: number): Approval {
@@ -63,15 +65,21 @@ function newId(): string {
 /** The text stays as it is where it holds no secret; behind escapes that JSON leaves free a secret is found in the strings. */
 function conceal(argsText: string, redactor: Redactor): Shown {
   if (!redactor.touches(argsText)) return { argsText, concealed: 0 };
-  let concealed = 0;
-  const mask = (text: string): string => {
-    const { value, count } = redactor.redact(text);
-    concealed += count;
-    return count === 0 ? text : value.replaceAll(MASK, '***');
-  };
   const value: unknown = JSON.parse(argsText);
-  const masked = mapStrings(value, mask);
-  return { argsText: masked === value ? argsText : JSON.stringify(masked), concealed };
+  const masked = maskSecrets(value, redactor);
+  return { argsText: masked.count === 0 ? argsText : JSON.stringify(masked.value), concealed: masked.count };
+}
+
+/** A copy whose texts have `***` in the place of each registered secret. */
+function maskSecrets<T>(value: T, redactor: Redactor): { readonly value: T; readonly count: number } {
+  let count = 0;
+  const mask = (text: string): string => {
+    const found = redactor.redact(text);
+    count += found.count;
+    return found.count === 0 ? text : found.value.replaceAll(MASK, '***');
+  };
+  const masked = mapStrings(value, mask) as T;
+  return { value: count === 0 ? value : masked, count };
 }
 
 /** What the redactor puts in the place of a secret. */

@@ -6,6 +6,7 @@ import { bindingOf, differences, hashOf, reachHashOf, widestOf, type Bindable } 
 import { whereDiffers } from '../../facade/approvals/compare.ts';
 import { ApprovalStore } from '../../facade/approvals/item.ts';
 import { ApprovalQueue } from '../../facade/approvals/queue.ts';
+import { bindRequest } from '../../facade/approvals/request.ts';
 import { approveRequest } from '../../facade/approvals/verdict.ts';
 import type { AskedCall } from '../../facade/approvals.ts';
 import { Redactor } from '../../facade/output/redact.ts';
@@ -99,11 +100,11 @@ describe('what differs', () => {
 describe('the queue', () => {
   it('lets no mutation of an approved call through, and the call itself once' + verifies('PF-08'), async () => {
     const state = openState(temporaryFolder());
-    const queue = new ApprovalQueue({ settings: { waitMs: 0, expireMs: 60_000 }, state, append: () => undefined, digest, redactor: new Redactor(), now: () => 1, pinOf: () => undefined, setOf: () => '', onAsked: () => undefined, onWaiting: () => undefined });
+    const queue = new ApprovalQueue({ settings: { waitMs: 0, expireMs: 60_000 }, state, append: () => undefined, digest, redactor: new Redactor(), now: () => 1, pinOf: () => undefined, setOf: () => '', refusalOf: async () => undefined, onAsked: () => undefined, onWaiting: () => undefined });
     const store = new ApprovalStore(state);
     const asked = ({ principal, ...call }: Bindable): AskedCall => {
       const session = openSession(principal, 'stdio');
-      return { ...call, caller: { decision: 'd', session, principal, run: 'r', startedAt: 1 }, decision: { outcome: 'ask', reasons: [{ id: 'asks', message: '' }], shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } }, signal: session.closed };
+      return { ...call, caller: { decision: 'd', session, principal, run: 'r', startedAt: 1 }, decision: { outcome: 'ask', reasons: [{ id: 'asks', message: '' }], shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } }, signal: session.closed, stands: async () => undefined };
     };
     const codeOf = (call: Bindable): Promise<unknown> => queue.obtain(asked(call)).then((id) => `used ${id}`, (thrown: { code?: unknown }) => thrown.code);
     await fc.assert(fc.asyncProperty(mutated, async ([one, other]) => {
@@ -117,4 +118,28 @@ describe('the queue', () => {
     }), { numRuns: 120 });
     await state.close();
   }, 60_000);
+});
+
+describe('a request that is kept', () => {
+  it('holds a registered secret nowhere: not in its arguments, URLs, paths or command; the hash is of what is sent', () => {
+    const redactor = new Redactor();
+    redactor.register('vaultvalue-9f8e7d6c5b');
+    const session = openSession({ id: 'me', role: 'user', groups: [], profiles: [], origin: 'o' }, 'stdio');
+    const requestOf = (secret: string): ReturnType<typeof bindRequest> => {
+      const text = JSON.stringify({ q: `https://api.example/?key=${secret}`, command: `curl -H ${secret}` });
+      const call: AskedCall = {
+        caller: { decision: 'd', session, principal: session.principal, run: 'r', startedAt: 0 }, argsText: text, sentText: text, revision: 'r', pin: 'p', signal: session.closed, stands: async () => undefined,
+        effect: {
+          verb: 'execute', server: 's', tool: 't', paths: [{ argument: 'p', path: `out/${secret}`, inside: true }], urls: [{ argument: 'q', url: `https://api.example/?key=${secret}`, host: 'api.example' }],
+          command: { text: `curl -H ${secret}`, opaque: false, words: [['curl', '-H', secret]] },
+        },
+        decision: { outcome: 'ask', reasons: [], shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } },
+      };
+      return bindRequest(call, { digest, redactor, pinOf: () => undefined, setOf: () => 's' });
+    };
+    const request = requestOf('vaultvalue-9f8e7d6c5b');
+    expect(JSON.stringify([request.binding, request.shown, request.open(0, 1)])).not.toContain('9f8e7d6c5b');
+    expect(request.binding.effect.command?.words).toEqual([['curl', '-H', '***']]);
+    expect(request.hash).not.toBe(requestOf('***').hash);
+  });
 });
