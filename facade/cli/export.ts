@@ -15,6 +15,7 @@ import { agree, keepSecrets, undo, type Confirming } from './client-files.ts';
 import { planData, planLines } from './import-view.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
+import { recordSetup } from './place.ts';
 import { commandLine, json, paint, printable } from './print.ts';
 
 /** Options of the command. */
@@ -29,7 +30,7 @@ export interface ExportOptions extends CommonOptions, Confirming {
   readonly undo?: true;
 }
 
-/** Exports or undoes. Throws USAGE, CONFIG_INVALID, VAULT_FAILED, CANCELLED. */
+/** Exports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
 export async function runExport(options: ExportOptions, io: Io, platform: NodeJS.Platform = process.platform): Promise<number> {
   const config = readConfig(options, io);
   const roots = { cwd: config.folder, home: io.home, env: io.env, platform };
@@ -44,8 +45,10 @@ export async function runExport(options: ExportOptions, io: Io, platform: NodeJS
     throw new TollgateError('USAGE', { detail: 'Some of these servers have values in the file, and nobody is asked where they shall go.', next: 'Say --secrets vault (they move into the vault), or --secrets env (you set the variables).' });
   }
   const isDone = plan.changes.length > 0 && (await agree(options, io));
+  const of = { clients: [client.id], servers: plan.moved.map(({ name }) => name) };
+  if (isDone) await recordSetup({ event: 'exported', ...of, secrets: fromVariables ? [] : plan.copied.secrets.map(({ name }) => name) }, { audit: config.audit, user: io.user });
   const secrets = isDone && !fromVariables ? await keepSecrets(plan.copied.secrets, config, io) : [];
-  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'export', now: Date.now(), secrets });
+  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'export', now: Date.now(), secrets, of });
   if (options.json === true) io.stdout(json({ ...dataOf(plan, { config, roots, elsewhere }), written: isDone }));
   else if (isDone) io.stderr(`Written. Restart ${client.title}. To take it back: ${commandLine([...io.self, 'export', '--undo'])}\n`);
   return EXIT.ok;

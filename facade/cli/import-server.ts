@@ -12,6 +12,7 @@ import { readServerToml } from '../connect/server-toml.ts';
 import { agree } from './client-files.ts';
 import type { ImportOptions } from './import.ts';
 import { EXIT, type Io } from './io.ts';
+import { recordSetup } from './place.ts';
 import { json, printable } from './print.ts';
 
 const MAX_BYTES = 64 * 1024;
@@ -42,7 +43,9 @@ export async function importServer({ text, options, config, io }: Importing): Pr
   loadConfig(config.file, { env: io.env, home: io.home }, { servers: new Map([[name, after]]) });
   if (options.json !== true) io.stderr([...read.remarks, `Writes ${SERVER_FOLDER}/${name}.yaml:`, ...after.trimEnd().split('\n').map((line) => `  + ${line}`), ''].map(printable).join('\n'));
   const isDone = await agree(options, io);
-  if (isDone) writeChanges([{ file: serverFileOf(config.folder, name), after }], { state: config.state, changer: 'import', now: Date.now(), secrets: [] });
+  const of = { clients: ['file'], servers: [name] };
+  if (isDone) await recordSetup({ event: 'imported', ...of }, { audit: config.audit, user: io.user });
+  if (isDone) writeChanges([{ file: serverFileOf(config.folder, name), after }], { state: config.state, changer: 'import', now: Date.now(), of });
   const next = [...read.secrets.map((secret) => `tollgate secret set ${secret}`), `tollgate approve ${name}`];
   if (options.json === true) io.stdout(json({ server: name, written: isDone, secrets: read.secrets, remarks: read.remarks, next }));
   else if (isDone) io.stderr(`Written. Next:\n${next.map((line) => `  ${line}\n`).join('')}To take it back: tollgate import --undo\n`);

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { SHIPPED } from '../../catalogs/shipped.ts';
+import type { SetupEntry } from '../audit/consent-entry.ts';
 import type { AuditEntry } from '../audit/entry.ts';
 import { openAudit } from '../audit/log.ts';
 import { WORKSPACE } from '../config/names.ts';
@@ -87,4 +88,9 @@ export async function recordActs(options: Place['audit'], acts: readonly AuditEn
   } finally {
     await audit.close();
   }
+}
+
+/** Writes down that the user of the machine changes the set-up, before it is changed: what cannot be recorded is not done. Throws AUDIT_FAILED. */
+export function recordSetup(entry: Omit<SetupEntry, 'type' | 'outcome' | 'by'>, { audit, user }: Pick<Place, 'audit'> & Pick<Io, 'user'>): Promise<void> {
+  return recordActs(audit, [{ type: 'setup', outcome: 'allow', by: user, ...entry }]);
 }

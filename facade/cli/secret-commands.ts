@@ -7,6 +7,7 @@ import { sourceName, type SecretPlaces } from '../secrets/source.ts';
 import { secretUses } from '../secrets/uses.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
+import { recordSetup } from './place.ts';
 import { json, table } from './print.ts';
 import { askHidden, isInteractive, readPiped } from './prompt.ts';
 
@@ -21,10 +22,10 @@ export const KEY_WORDS = {
   file: 'The key of the vault is the file vault.key beside it: whoever can read your files can read your secrets. To have a key that is not on the disk, remove both, set TOLLGATE_VAULT_PASSPHRASE, and begin again.',
 } as const;
 
-/** Stores a value. Throws USAGE, CANCELLED, VAULT_FAILED, CONFIG_INVALID. */
+/** Stores a value. Throws USAGE, CANCELLED, AUDIT_FAILED, VAULT_FAILED, CONFIG_INVALID. */
 export async function runSecretSet(options: Named, io: Io): Promise<number> {
   const { config, places } = open(options, io);
-  const replaced = await store(options.name, { config, places, io });
+  const replaced = await store(options.name, { config, places, io, event: 'secret-set' });
   tell({ io, options }, { name: options.name, replaced, servers: usersOf(options.name, config) }, `${replaced ? 'Replaced' : 'Stored'} ${options.name}.`);
   return EXIT.ok;
 }
@@ -34,19 +35,22 @@ export async function runSecretRotate(options: Named, io: Io): Promise<number> {
   const { config, places } = open(options, io);
   const source = config.secretSources.get(options.name);
   if (source === undefined && (await places.vault.get(options.name)) === undefined) throw missing(options.name);
-  await store(options.name, { config, places, io });
+  await store(options.name, { config, places, io, event: 'secret-rotated' });
   const servers = usersOf(options.name, config);
   const restart = servers.length === 0 ? 'No server uses it.' : `These servers have the old value until they restart: ${servers.join(', ')}.`;
   tell({ io, options }, { name: options.name, restart: servers }, `Rotated ${options.name}. ${restart}`);
   return EXIT.ok;
 }
 
-/** Removes a value. Throws SECRET_MISSING, USAGE, VAULT_FAILED, CONFIG_INVALID. */
+/** Removes a value. Throws SECRET_MISSING, USAGE, AUDIT_FAILED, VAULT_FAILED, CONFIG_INVALID. */
 export async function runSecretRemove(options: Named, io: Io): Promise<number> {
   const { config, places } = open(options, io);
   const source = config.secretSources.get(options.name);
-  if (source?.from === 'keychain') await (await keychainOf(places)).remove(source.service, source.account);
-  else if (source !== undefined) throw elsewhere(options.name, source.from);
+  if (source !== undefined && source.from !== 'keychain') throw elsewhere(options.name, source.from);
+  if (source === undefined && !(await places.vault.list()).some(({ name }) => name === options.name)) throw missing(options.name);
+  const keychain = source === undefined ? undefined : await keychainOf(places);
+  await recordSetup({ event: 'secret-removed', secrets: [options.name] }, { audit: config.audit, user: io.user });
+  if (source !== undefined) await keychain?.remove(source.service, source.account);
   else if (!(await places.vault.remove(options.name))) throw missing(options.name);
   const servers = usersOf(options.name, config);
   const rest = servers.length === 0 ? '' : ` These servers cannot start without it: ${servers.join(', ')}.`;
@@ -79,14 +83,16 @@ function open(options: CommonOptions & { readonly name?: string }, io: Io): { re
 }
 
 /** Asks for the value and stores it; true when it replaced one. */
-async function store(name: string, { config, places, io }: { readonly config: Config; readonly places: SecretPlaces; readonly io: Io }): Promise<boolean> {
+async function store(name: string, { config, places, io, event }: { readonly config: Config; readonly places: SecretPlaces; readonly io: Io; readonly event: 'secret-set' | 'secret-rotated' }): Promise<boolean> {
   const source = config.secretSources.get(name);
   if (source !== undefined && source.from !== 'keychain') throw elsewhere(name, source.from);
   const value = isInteractive(io) ? await askHidden(io, `Value of ${name}: `) : await readPiped(io);
   if (value.length < MIN_SECRET) throw new TollgateError('USAGE', { detail: `The value is shorter than ${MIN_SECRET} characters: it could not be told from other text, so it could not be kept out of results.`, next: 'Take a longer one.' });
   if (value.includes('\0')) throw new TollgateError('USAGE', { detail: 'The value holds a NUL character, which no variable and no header can carry.', next: 'Encode it, for example as base64.' });
+  const keychain = source === undefined ? undefined : await keychainOf(places);
+  await recordSetup({ event, secrets: [name] }, { audit: config.audit, user: io.user });
   if (source !== undefined) {
-    await (await keychainOf(places)).set(source.service, source.account, value);
+    await keychain?.set(source.service, source.account, value);
     return false;
   }
   const isNew = places.vault.origin() === undefined;

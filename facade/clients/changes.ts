@@ -21,6 +21,14 @@ interface Manifest {
   readonly files: readonly { readonly file: string; readonly before?: string; readonly afterHash: string; readonly mode?: number }[];
   /** Names of secrets that went into the vault with them. */
   readonly secrets: readonly string[];
+  /** Absent in backups of older versions. */
+  readonly of?: ChangeNames;
+}
+
+/** What a set of changes was about, in names that may be recorded: ids of clients, servers. */
+export interface ChangeNames {
+  readonly clients: readonly string[];
+  readonly servers: readonly string[];
 }
 
 /** Where backups are kept, and what a set of changes is called. `secrets`: names that the vault has gained for it. */
@@ -29,6 +37,7 @@ export interface Keeping {
   readonly changer: Changer;
   readonly now: number;
   readonly secrets?: readonly string[];
+  readonly of?: ChangeNames;
 }
 
 /** One backup that is kept. */
@@ -70,11 +79,11 @@ function checkFolder(folder: string): void {
 }
 
 /** Keeps what the files were, then writes all of them. Returns the name of the backup. Throws USAGE when one changed meanwhile; then nothing is written. */
-export function writeChanges(changes: readonly FileChange[], { state, changer, now, secrets = [] }: Keeping): string {
+export function writeChanges(changes: readonly FileChange[], { state, changer, now, secrets = [], of }: Keeping): string {
   for (const { file, before } of changes) if (readTarget(file) !== before) throw refused(file, 'was changed meanwhile', 'Do it again: nothing was written.');
   const files = changes.map(({ file, before, after }) => ({ file, ...(before !== undefined && { before, mode: statSync(file).mode & 0o777 }), afterHash: hashOf(after) }));
   const name = `${new Date(now).toISOString().replace(/[:.]/g, '-')}-${changer}-${randomBytes(2).toString('hex')}`;
-  writePrivate(path.join(folderOf(state), `${name}.json`), JSON.stringify({ files, secrets } satisfies Manifest));
+  writePrivate(path.join(folderOf(state), `${name}.json`), JSON.stringify({ files, secrets, ...(of !== undefined && { of }) } satisfies Manifest));
   const done: FileChange[] = [];
   try {
     for (const change of changes) {
@@ -89,21 +98,31 @@ export function writeChanges(changes: readonly FileChange[], { state, changer, n
   return name;
 }
 
-/** Puts back what the last changes of this command replaced; returns the files, and the secrets that are still in the vault. Throws USAGE when there are none, or when one of the files is not as it was left. */
-export function undoChanges(state: string, changer: Changer): { readonly files: readonly string[]; readonly secrets: readonly string[] } {
+/** What can be put back. `secrets` are still in the vault. */
+export interface Undoing {
+  readonly files: readonly string[];
+  readonly secrets: readonly string[];
+  readonly of: ChangeNames;
+  readonly putBack: () => void;
+}
+
+/** The last changes of this command, to be put back. Throws USAGE when there are none, or when one of the files is not as it was left. */
+export function openUndo(state: string, changer: Changer): Undoing {
   const last = listBackups(state).findLast(({ name }) => name.includes(`-${changer}-`));
   if (last === undefined) throw new TollgateError('USAGE', { detail: `There is nothing that ${changer} could undo.`, next: 'Only what it wrote itself from this tollgate.yaml can be undone, once.' });
-  const { files, secrets } = JSON.parse(readPrivate(last.file) ?? '{"files": [], "secrets": []}') as Manifest;
+  const { files, secrets, of = { clients: [], servers: [] } } = JSON.parse(readPrivate(last.file) ?? '{"files": [], "secrets": []}') as Manifest;
   for (const { file, afterHash } of files) {
     const there = readTarget(file);
     if (there === undefined || hashOf(there) !== afterHash) throw refused(file, 'was changed since, so that undoing would lose that', `What it was stands in ${last.file}; put it back by hand.`);
   }
-  for (const { file, before, mode } of files) {
-    if (before === undefined) unlinkSync(file);
-    else place(file, before, mode ?? 0o600);
-  }
-  rmSync(last.file);
-  return { files: files.map(({ file }) => file), secrets };
+  const putBack = (): void => {
+    for (const { file, before, mode } of files) {
+      if (before === undefined) unlinkSync(file);
+      else place(file, before, mode ?? 0o600);
+    }
+    rmSync(last.file);
+  };
+  return { files: files.map(({ file }) => file), secrets, of, putBack };
 }
 
 /** Backups, the oldest first. They hold what the files held, keys too. */

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'smol-toml';
 import { EXIT } from '../../facade/cli/io.ts';
-import { listBackups, readTarget, undoChanges, writeChanges } from '../../facade/clients/changes.ts';
+import { listBackups, openUndo, readTarget, writeChanges } from '../../facade/clients/changes.ts';
 import { CLIENTS, clientOf, type ClientId } from '../../facade/clients/formats.ts';
 import { isOurs } from '../../facade/clients/found.ts';
 import { clientPlaces } from '../../facade/clients/places.ts';
@@ -223,7 +223,7 @@ describe('files that are not written', () => {
       expect(home.read('a.json')).toBe('a');
       writeChanges([{ file: one, before: 'a', after: 'A' }], at);
       expect([home.read('a.json'), lstatSync(one).mode & 0o777]).toEqual(['A', 0o640]);
-      undoChanges(at.state, 'export');
+      openUndo(at.state, 'export').putBack();
       expect([home.read('a.json'), lstatSync(one).mode & 0o777]).toEqual(['a', 0o640]);
     });
   });
