@@ -1,16 +1,20 @@
-/** Owns the look at the files that a server would run: its program and its scripts, with digests; runs none of them, and refuses to guess at those of a container's image. */
+/** Owns the look at the files that a server would run: its program and every file that its words name, with digests; runs none of them, and refuses to guess at those of a container's image. */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { open, readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { pathOf, piecesOf } from '../catalogs/words.ts';
 import { findProgram } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
+import { filesNamed, isNamedAsCode, type Named } from './start-words.ts';
 
 /** A file as it is now: its real path and the SHA-256 of its bytes, hex. */
 export interface FileFact {
   readonly path: string;
+  /** Of its place, size and times where `large`. */
   readonly sha256: string;
+  /** It is too large to be read at each start. */
+  readonly large?: true;
 }
 
 /** The files behind a command. */
@@ -19,62 +23,62 @@ export interface StartFiles {
   readonly folder: string;
   /** Absent when there is no such program here. */
   readonly program?: FileFact;
-  /** Scripts among the arguments, and what the program reads from its folder to know what to run. */
+  /** Files among the arguments, and what the program reads from its folder to know what to run. */
   readonly scripts: readonly FileFact[];
+  /** Files among the arguments that the server itself writes: what is in them is none of it. */
+  readonly data?: readonly string[];
+  /** Name of a program that runs what no file above holds. */
+  readonly unbound?: string;
 }
 
 /** `folder` is where a program starts whose settings name none. */
-export type Inspect = (settings: Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'>, folder: string) => Promise<StartFiles>;
+export type Inspect = (settings: Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'> & Partial<Pick<ServerSettings, 'env' | 'sandbox'>>, folder: string) => Promise<StartFiles>;
 
-const SCRIPT = /\.(?:[cm]?[jt]sx?|py|pyz|rb|pl|sh|bash|php|lua|jar|wasm|node|so)$/i;
-const INTERPRETER = /^(?:node|bun|deno|tsx|python[\d.]*|ruby|perl|php|lua|java|sh|bash|dash|zsh)$/;
-/** What programs read in their folder to know what to run. */
-const MANIFESTS: ReadonlyMap<string, readonly string[]> = new Map(Object.entries({ npm: ['package.json'], pnpm: ['package.json'], yarn: ['package.json'], bun: ['package.json'], deno: ['deno.json'], make: ['Makefile', 'makefile'], just: ['justfile'], uv: ['pyproject.toml'] }));
-/** What stands for a folder or a name without an ending. */
-const ENTRIES = ['package.json', 'index.js', 'index.mjs', 'index.cjs', '__main__.py', '__init__.py'];
-const ENDINGS = ['.js', '.mjs', '.cjs', '.py', '.rb'];
+/** What a server keeps; anything else that it is given, settings above all, decides what it does. */
+const DATA = /\.(?:db|db3|sqlite|sqlite3|duckdb|log|jsonl|ndjson|pid|lock)$/i;
+/** Programs are read whole, whatever their size. */
+const LARGE = 64n * 1024n * 1024n;
 
 /** Reads what a start would run. Never throws for a file that is not there. */
-export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation }, folder) => {
+export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation, env = {}, sandbox }, folder) => {
   const place = await realOf(cwd ?? folder);
   const found = isolation === 'container' ? undefined : findProgram(command, place);
   const program = found === undefined ? undefined : await factOf(found);
-  const files = new Set<string>();
-  for (const candidate of candidatesOf(path.basename(command), args, place)) if (await isCode(candidate)) files.add(candidate.file);
-  const scripts = await Promise.all([...files].map(factOf));
-  return { folder: place, ...(program !== undefined && { program }), scripts: scripts.filter((fact) => fact !== undefined) };
+  const { files, unbound } = filesNamed(command, args, place);
+  const writable = isolation === 'direct' ? [] : await Promise.all((sandbox?.filesystem.allowWrite ?? []).map(realOf));
+  const scripts = new Map<string, FileFact>();
+  const data = new Set<string>();
+  for (const named of [...files, ...(await loadedBy(env, place))]) {
+    const real = await realOf(named.file);
+    if (!named.mayRun && (await isData(real, writable))) data.add(real);
+    else if (!scripts.has(real)) await noteFact(scripts, real);
+  }
+  for (const file of scripts.keys()) data.delete(file);
+  return { folder: place, ...(program !== undefined && { program }), scripts: [...scripts.values()], ...(data.size > 0 && { data: [...data] }), ...(unbound !== undefined && isolation !== 'container' && { unbound }) };
 };
 
-interface Candidate {
-  readonly file: string;
-  /** It is run whatever it looks like. */
-  readonly sure: boolean;
+async function noteFact(facts: Map<string, FileFact>, file: string): Promise<void> {
+  const fact = await factOf(file, LARGE);
+  if (fact !== undefined) facts.set(file, fact);
 }
 
-function candidatesOf(name: string, args: readonly string[], folder: string): readonly Candidate[] {
-  const first = INTERPRETER.test(name) ? args.findIndex((arg) => !arg.startsWith('-')) : -1;
-  const own = (MANIFESTS.get(name) ?? []).map((file) => ({ file: path.join(folder, file), sure: true }));
-  return [...own, ...args.flatMap((arg, index) => {
-    const isModule = /^python/.test(name) && args[index - 1] === '-m';
-    const file = fileOf(isModule ? arg.replaceAll('.', '/') : arg.replace(/^-[^=]*=/, ''), folder);
-    if (file === undefined) return [];
-    const behind = [...ENTRIES.map((entry) => path.join(file, entry)), ...ENDINGS.map((ending) => file + ending)];
-    return index === first || isModule ? [file, ...behind].map((one) => ({ file: one, sure: true })) : [{ file, sure: false }];
-  })];
+/** Code that variables name (a module to be loaded first); what else they name is data, or not there yet. */
+async function loadedBy(env: Readonly<Record<string, string>>, folder: string): Promise<readonly Named[]> {
+  const files = Object.values(env).flatMap(piecesOf).map(pathOf).filter((file) => file !== undefined).map((file) => path.resolve(folder, file));
+  const code = await Promise.all([...new Set(files)].map(async (file) => ((await isCode(file)) ? [{ file, mayRun: true }] : [])));
+  return code.flat();
 }
 
-function fileOf(text: string, folder: string): string | undefined {
-  if (text === '' || text.includes('\0')) return undefined;
-  if (!text.startsWith('file:')) return path.resolve(folder, text);
-  return URL.canParse(text) && new URL(text).host === '' ? fileURLToPath(text) : undefined;
+/** A file in a folder that the sandbox lets it write, and a database or a log wherever it is; never one that looks like code. */
+async function isData(file: string, writable: readonly string[]): Promise<boolean> {
+  const isOwn = DATA.test(file) || writable.some((folder) => file === folder || file.startsWith(`${folder}/`));
+  return isOwn && !(await isCode(file));
 }
 
-/** Data that a server is handed changes with every use; only what runs is looked at. */
-async function isCode({ file, sure }: Candidate): Promise<boolean> {
+async function isCode(file: string): Promise<boolean> {
   try {
     const found = await stat(file);
-    if (!found.isFile()) return false;
-    return sure || SCRIPT.test(file) || (found.mode & 0o111) !== 0 || (await firstBytes(file)) === '#!';
+    return found.isFile() && (isNamedAsCode(file) || (found.mode & 0o111) !== 0 || (await firstBytes(file)) === '#!');
   } catch {
     return false;
   }
@@ -98,11 +102,12 @@ const digests = new Map<string, string>();
 const MAX_KEPT = 256;
 
 /** A file that the kernel calls unchanged (inode, size, times of content and of inode) is not read again: programs are large. */
-async function factOf(file: string): Promise<FileFact | undefined> {
+async function factOf(file: string, most?: bigint): Promise<FileFact | undefined> {
   try {
     const real = await realpath(file);
     const { dev, ino, size, mtimeNs, ctimeNs } = await stat(real, { bigint: true });
     const key = [real, dev, ino, size, mtimeNs, ctimeNs].join('\0');
+    if (most !== undefined && size > most) return { path: real, sha256: createHash('sha256').update(key).digest('hex'), large: true };
     const sha256 = digests.get(key) ?? (await digestOf(real, size));
     if (digests.size >= MAX_KEPT) digests.clear();
     digests.set(key, sha256);

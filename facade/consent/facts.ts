@@ -29,6 +29,8 @@ export interface StartFacts extends Partial<StartFiles> {
   readonly pin?: string;
   readonly oauth?: Readonly<Record<string, unknown>>;
   readonly secretSources?: Readonly<Record<string, unknown>>;
+  /** The files behind programs that print its secrets: they run with the start, and outside of every sandbox. */
+  readonly secretPrograms?: Readonly<Record<string, StartFiles>>;
   readonly isolation?: string;
   readonly sandbox?: ServerSettings['sandbox'];
 }
@@ -39,7 +41,7 @@ export async function startFacts(settings: StartSettings, { folder, inspect, dig
   const masked = (part: string, values: Readonly<Record<string, string>>): Record<string, string> =>
     Object.fromEntries(Object.entries(values).map(([key, value]) => [key, digest(`${part}\0${key}\0${value}`)]));
   const facts = {
-    server: name, transport, command, args, env: masked('env', env), headers: masked('headers', headers), url, socket, trust, pin, secretSources,
+    server: name, transport, command, args, env: masked('env', env), headers: masked('headers', headers), url, socket, trust, pin, secretSources, secretPrograms: await programsOf(secretSources, inspect),
     ...(oauth !== undefined && { oauth: { ...oauth, ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }) } }),
     ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder)) }),
   };
@@ -47,9 +49,20 @@ export async function startFacts(settings: StartSettings, { folder, inspect, dig
   return JSON.parse(JSON.stringify(facts)) as StartFacts;
 }
 
+/** They start in `/` (facade/secrets/program.ts), whatever the folder of the server is. */
+async function programsOf(sources: StartSettings['secretSources'], inspect: Inspect): Promise<StartFacts['secretPrograms']> {
+  const programs = Object.entries(sources ?? {}).flatMap(([name, source]) => (isProgram(source) ? [[name, source.command] as const] : []));
+  const files = await Promise.all(programs.map(async ([name, [command = '', ...args]]) => [name, await inspect({ command, args, cwd: '/', isolation: 'direct' }, '/')] as const));
+  return files.length === 0 ? undefined : Object.fromEntries(files);
+}
+
+function isProgram(source: unknown): source is { readonly command: readonly string[] } {
+  return isNode(source) && (source as { readonly from?: unknown }).from === 'exec';
+}
+
 /** SHA-256, hex; whatever the order of keys. The number rises when the form does, and then everything is asked anew. */
 export function startHash(facts: StartFacts): string {
-  return createHash('sha256').update(`tollgate-start\0${1}\0${canonicalJson(facts)}`).digest('hex');
+  return createHash('sha256').update(`tollgate-start\0${2}\0${canonicalJson(facts)}`).digest('hex');
 }
 
 /** Where two facts differ, as a person finds it in tollgate.yaml: `args[2]`, `env.TOKEN`, `program.sha256`. Never a value. */

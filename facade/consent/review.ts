@@ -64,11 +64,21 @@ export async function reviewStart(server: ServerConfig, consents: Consents): Pro
   const { consent } = await consents.statusOf(server.name);
   const shown = (of: StartFacts): StartFacts => ({ ...of, args: shownArguments(of.args, consents.sources.digest) });
   return {
-    facts, shown: shown(facts), hash, remarks: remarksOf(server).map(({ message }) => message),
+    facts, shown: shown(facts), hash, remarks: [...remarksOf(server).map(({ message }) => message), ...unboundIn(facts)],
     changed: consent === undefined ? [] : differences(consent.facts, facts),
     ...(consent !== undefined && consent.hash !== hash && { before: shown(consent.facts) }),
     ...(consent?.hash === hash && { approved: { by: consent.by, at: consent.at } }),
   };
+}
+
+/** What the hash does not hold, so that nobody takes it to be there. */
+function unboundIn({ unbound, data = [], scripts = [], secretPrograms = {} }: StartFacts): readonly string[] {
+  return [
+    ...(unbound === undefined ? [] : [`what ${JSON.stringify(unbound)} runs is not bound to this approval: no file above holds it, and it may be another one at each start`]),
+    ...data.map((file) => `${JSON.stringify(file)} is data that it writes: what is in it is not bound`),
+    ...scripts.filter(({ large }) => large === true).map(({ path }) => `${JSON.stringify(path)} is very large: bound by its size and times`),
+    ...Object.entries(secretPrograms).flatMap(([name, files]) => (files.unbound === undefined ? [] : [`what ${JSON.stringify(files.unbound)} runs for secret ${name} is not bound to this approval`])),
+  ];
 }
 
 /** What a look has found, beside the set that was approved before. `others`: tools of other servers, each with its server. */
