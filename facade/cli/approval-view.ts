@@ -3,17 +3,33 @@ import { shortHash, type Approval } from '../approvals/item.ts';
 import { mapStrings } from '../output/clean.ts';
 import type { Redactor } from '../output/redact.ts';
 import { plural, printable, table, type CliIo } from './print.ts';
+import { marked } from './rows.ts';
 
 /** Characters of one argument that are shown without being asked for the rest. */
 const PAGE = 2000;
-const STATE_COLOURS = { pending: 'yellow', approved: 'green', denied: 'red' } as const;
+const STATE_COLOURS = { pending: 'yellow', approved: 'green', denied: 'red', withdrawn: 'dim' } as const;
+/** Characters of the arguments in a list: enough to tell one from another, `show` has all. */
+const BEGINNING = 40;
+
+/** How a list is shown. `awaited`: ids of the requests that a call waits for now. */
+export interface ListView {
+  readonly redactor: Redactor;
+  readonly awaited: ReadonlySet<string>;
+  readonly now: number;
+}
 
 /** One line each. */
-export function approvalTable(io: Pick<CliIo, 'isTTY'>, items: readonly Approval[], now: number): string {
-  return table(io, ['ID', 'STATE', 'PRINCIPAL', 'TOOL', 'RULE', 'COVERS', 'ENDS'], items.map((item) => {
+export function approvalTable(io: Pick<CliIo, 'isTTY'>, items: readonly Approval[], { redactor, awaited, now }: ListView): string {
+  return table(io, ['ID', 'STATE', 'CALLER', 'PRINCIPAL', 'TOOL', 'ARGUMENTS', 'RULE', 'COVERS', 'ENDS'], items.map((item) => {
     const { principal, effect } = item.binding;
-    return [item.id, { text: item.state, colour: STATE_COLOURS[item.state] }, principal.id, `${effect.server}.${effect.tool}`, item.reasons.map(({ id }) => id).join(', '), item.scope, `in ${spell(item.expires - now)}`];
+    return [item.id, { text: item.state, colour: STATE_COLOURS[item.state] }, item.state !== 'pending' ? '-' : awaited.has(item.id) ? 'waits' : 'gone', principal.id, `${effect.server}.${effect.tool}`, beginningOf(item, redactor), item.reasons.map(({ id }) => id).join(', '), item.scope, `in ${spell(item.expires - now)}`];
   }));
+}
+
+/** Redacted whole, then cut: half a secret would not be known. */
+function beginningOf({ argsText }: Approval, redactor: Redactor): string {
+  const text = redactor.redact(argsText).value.replaceAll('[redacted]', '***');
+  return printable(text.length > BEGINNING ? `${text.slice(0, BEGINNING)}…` : text);
 }
 
 /** For machines: the arguments as text, exactly as they will be sent. */
@@ -34,17 +50,18 @@ export function approvalText(item: Approval, { redactor, now, isWhole }: { reado
   const decided = item.decided === undefined ? '' : ` by ${item.decided.by}`;
   const rows: readonly (readonly [string, string])[] = [
     ['approval', `${item.id}  ${item.state}${decided}, asked ${spell(now - item.asked)} ago, ends in ${spell(item.expires - now)}`],
+    ...(item.state === 'withdrawn' ? [['over', item.decided?.reason ?? ''] as [string, string]] : []),
     ['principal', `${id} (role ${role}, profile ${profiles.join(', ')}, origin ${origin})`],
     ['run', item.run],
     ['tool', `${effect.server}.${effect.tool} (${effect.verb})`],
     ...item.reasons.map((reason): [string, string] => ['rule', `${reason.id}${reason.file === undefined ? '' : ` (${reason.file}:${reason.line})`}: ${reason.message}`]),
     ...effect.paths.map(({ argument, path, inside }): [string, string] => ['path', `${argument}: ${path}${inside ? '' : ' (outside the workspace)'}`]),
-    ...effect.urls.map(({ argument, url }): [string, string] => ['url', `${argument}: ${url}`]),
+    ...effect.urls.flatMap(({ argument, url, host, address }): [string, string][] => [['url', `${argument}: ${url}`], ['reaches', host === '' ? 'a host that cannot be told from the address' : `${host}${address === undefined || address === '' ? '' : ` (${address})`}`]]),
     ...(effect.command?.opaque === true ? [['command', 'does more than its words say: Tollgate cannot read it'] as [string, string]] : []),
     ['covers', coverage(item)],
     ['binding', shortHash(item)],
   ];
-  const head = rows.map(([name, text]) => `${name.padEnd(10)} ${printable(text)}`);
+  const head = rows.map(([name, text]) => `${name.padEnd(10)} ${marked(text)}`);
   const secrets = item.concealed === 0 ? '' : `, ${plural(item.concealed, 'secret')} shown as ***`;
   const lines = [...head, `arguments  ${item.argsText.length} characters${secrets}`, ...argumentLines(item, isWhole)];
   return `${redactor.redact(lines.join('\n')).value.replaceAll('[redacted]', '***')}\n`;
@@ -68,10 +85,10 @@ function blockOf(name: string, text: string, isWhole: boolean): readonly string[
   const shown = isWhole || text.length <= PAGE ? text : text.slice(0, PAGE);
   const isText = text.startsWith('"') && text.includes('\\n');
   const rest = shown.length === text.length ? [] : [`    [${shown.length} of ${text.length} characters; the rest: --all]`];
-  if (!isText) return [`  ${printable(name)}${name === '' ? '' : ': '}${printable(shown)}`, ...rest];
+  if (!isText) return [`  ${marked(name)}${name === '' ? '' : ': '}${marked(shown)}`, ...rest];
   // A line end within a text is shown as one; every other escape stays as JSON has it.
   const lines = shown.split(/(?<!\\)((?:\\\\)*)\\n/);
-  return [`  ${printable(name)}:`, ...joinLines(lines).map((line) => `    | ${printable(line)}`), ...rest];
+  return [`  ${marked(name)}:`, ...joinLines(lines).map((line) => `    | ${marked(line)}`), ...rest];
 }
 
 /** The pieces of a split that keeps backslashes before a line end. */

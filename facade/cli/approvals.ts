@@ -1,12 +1,15 @@
 /** Owns `approvals list`, `show`, `approve` and `deny`: an owner sees all of what was asked and decides; refuses everybody else, and a yes to what was not shown. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import { ApprovalStore, entryOf, type Approval, type Stored } from '../approvals/item.ts';
-import { approveRequest, denyRequest, type Decider } from '../approvals/verdict.ts';
+import { approveRequest, denyRequest, refuseOver, type Decider } from '../approvals/verdict.ts';
+import { awaited } from '../approvals/waiters.ts';
 import { openAudit, type AuditEntry, type AuditLog } from '../audit/log.ts';
 import type { Config } from '../config/config.ts';
 import { Redactor } from '../output/redact.ts';
 import { registerSecrets } from '../shared.ts';
+import { KillSwitch } from '../servers/kill-switch.ts';
 import { openState } from '../state/sqlite.ts';
+import type { State } from '../state/state.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { ApprovalOptions, VerdictOptions } from './approval-commands.ts';
 import { approvalData, approvalTable, approvalText } from './approval-view.ts';
@@ -15,17 +18,19 @@ import { readConfig, readPrincipal } from './open.ts';
 import { signed } from './place.ts';
 import { json, printable } from './print.ts';
 import { askYes, isInteractive } from './prompt.ts';
+import { inRows } from './rows.ts';
 
 /** Digits of the binding that a yes without a question must name. */
 const MIN_HASH = 12;
 
 /** Prints what waits and what was decided. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
 export async function runApprovalList(options: ApprovalOptions, io: Io): Promise<number> {
-  return within(options, io, async ({ store, record, redactor, now }) => {
+  return within(options, io, async ({ store, record, redactor, now, state }) => {
+    const waited = await awaited(state);
     const items = (await store.sweep(now, (item) => record(entryOf(item, 'expired')))).map(({ item }) => item);
-    if (options.json === true) io.stdout(json({ approvals: items.map((item) => approvalData(item, redactor)) }));
+    if (options.json === true) io.stdout(json({ approvals: items.map((item) => ({ ...approvalData(item, redactor), awaited: waited.has(item.id) })) }));
     else if (items.length === 0) io.stderr('Nothing waits for approval.\n');
-    else io.stdout(approvalTable(io, items, now));
+    else io.stdout(approvalTable(io, items, { redactor, awaited: waited, now }));
     return EXIT.ok;
   });
 }
@@ -34,7 +39,7 @@ export async function runApprovalList(options: ApprovalOptions, io: Io): Promise
 export async function runApprovalShow(options: ApprovalOptions & { readonly id: string; readonly all?: true }, io: Io): Promise<number> {
   return within(options, io, async ({ store, redactor, now }) => {
     const { item } = await findOne(store, options.id, now);
-    io.stdout(options.json === true ? json(approvalData(item, redactor)) : approvalText(item, { redactor, now, isWhole: options.all === true }));
+    io.stdout(options.json === true ? json(approvalData(item, redactor)) : inRows(io, approvalText(item, { redactor, now, isWhole: options.all === true })));
     if (options.json !== true && item.state === 'pending') io.stderr(`Decide: tollgate approvals approve ${item.id}, or: tollgate approvals deny ${item.id}\n`);
     return EXIT.ok;
   });
@@ -42,10 +47,14 @@ export async function runApprovalShow(options: ApprovalOptions & { readonly id: 
 
 /** Approves after a look: at the terminal by an answer, elsewhere by the hash of what was shown. Throws as `runApprovalShow`, and AUDIT_FAILED. */
 export async function runApprove(options: VerdictOptions, io: Io): Promise<number> {
-  return within(options, io, async ({ config, store, redactor, now, decider }) => {
+  return within(options, io, async ({ config, store, redactor, now, decider, state }) => {
     const stored = await findOne(store, options.id, now);
     const { item } = stored;
-    if (options.yes === undefined) io.stderr(approvalText(item, { redactor, now, isWhole: true }));
+    refuseOver(item);
+    if (options.yes === undefined) io.stderr(inRows(io, approvalText(item, { redactor, now, isWhole: true })));
+    if (item.state === 'pending' && !(await awaited(state)).has(item.id)) io.stderr('Nobody waits for it any more: its caller has gone, or was told to ask again. It is made only if the same call is repeated.\n');
+    const stopped = await new KillSwitch(state).refusalOf(item.binding.effect.server);
+    if (stopped !== undefined) io.stderr(`It cannot run now: ${stopped.message}\n`);
     if (!(await isMeant({ options, item, by: decider.by }, io))) {
       io.stderr('Nothing was decided.\n');
       return EXIT.refused;
@@ -72,6 +81,7 @@ export async function runDeny(options: VerdictOptions, io: Io): Promise<number> 
 /** What each of these commands works with. */
 interface Desk {
   readonly config: Config;
+  readonly state: State;
   readonly store: ApprovalStore;
   readonly redactor: Redactor;
   readonly now: number;
@@ -90,7 +100,7 @@ async function within(options: ApprovalOptions, io: Io, work: (desk: Desk) => Pr
   const record = (entry: AuditEntry): void => void (audit ??= openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes })).append(signed(entry, io));
   const now = Date.now();
   try {
-    return await work({ config, store: new ApprovalStore(state), redactor, now, record, decider: { by: by.id, now, record } });
+    return await work({ config, state, store: new ApprovalStore(state), redactor, now, record, decider: { by: by.id, now, record } });
   } finally {
     await audit?.close();
     await state.close();

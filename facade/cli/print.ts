@@ -12,9 +12,18 @@ export type Cell = string | { readonly text: string; readonly colour: Colour };
 
 const MAX_CELL = 60;
 
-/** Escapes what a terminal or a reader would not show as it is: controls, escapes, bidi and tag characters, half code points. */
+/** What a terminal or a reader would not show as it is: controls, half code points, what is not drawn at all, blanks but the one of ASCII. */
+const UNSEEN = String.raw`\p{C}\p{DI}\p{Zl}\p{Zp}\u2800\u{a0}\u{1680}\u2000-\u200a\u202f\u205f\u3000`;
+/** Blocks that are written from right to left: one such letter turns what stands beside it around. */
+const LEFTWARD = String.raw`\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}`;
+/** Marks that stand on no letter, enclose it, or are heaped up until they cover the rows around. */
+const MARKS = String.raw`\p{Me}|(?<![\p{L}\p{M}])\p{M}+|\p{M}{3,}`;
+const DECEIVING = new RegExp(`[${UNSEEN}${LEFTWARD}]|${MARKS}`, 'gu');
+const DECEIVING_JSON = new RegExp(`(?!\n)(?:${DECEIVING.source})`, 'gu');
+
+/** Escapes what a terminal or a reader would not show as it is, or would show in another place: each such character as `\u{…}`. */
 export function printable(text: string): string {
-  return text.replace(/[\p{C}\u2028\u2029]/gu, (found) => `\\u{${(found.codePointAt(0) ?? 0).toString(16)}}`);
+  return /^[\x20-\x7e]*$/.test(text) ? text : text.replace(DECEIVING, (found) => [...found].map((letter) => `\\u{${(letter.codePointAt(0) ?? 0).toString(16)}}`).join(''));
 }
 
 /** A count with its noun: `1 rule`, `2 rules`. */
@@ -51,7 +60,7 @@ export function table(io: Pick<CliIo, 'isTTY'>, columns: readonly string[], rows
 /** JSON for machines, one value, indented for the person who looks anyway. */
 export function json(value: unknown): string {
   // A terminal must not obey what stands in it; for a reader of JSON it is the same text.
-  return `${JSON.stringify(value, null, 2).replace(/(?!\n)[\p{C}\u2028\u2029]/gu, (found) => found.split('').map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join(''))}\n`;
+  return `${JSON.stringify(value, null, 2).replace(DECEIVING_JSON, (found) => found.split('').map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join(''))}\n`;
 }
 
 function cellOf(cell: Cell): { readonly text: string; readonly colour?: Colour } {

@@ -5,6 +5,8 @@ import { askFor, Desk, type Asking } from '../approvals/desk.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf, start, type Answer } from './terminal.ts';
+import { whileWaiting } from '../../facade/approvals/waiters.ts';
+import { KillSwitch } from '../../facade/servers/kill-switch.ts';
 
 const CONFIG = `version: 1
 workspace: ./workspace
@@ -55,10 +57,24 @@ describe('approvals list', () => {
     await ask({ argsText: '{"n":3}' });
     await ask({ argsText: '{"n":4}', now: Date.now() - 700_000 }).catch(() => undefined);
     const { out } = await run('list');
-    expect(out.split('\n')[0]).toMatch(/^ID +STATE +PRINCIPAL +TOOL +RULE +COVERS +ENDS$/);
-    expect(out.trimEnd().split('\n').slice(1).map((line) => line.split(/ +/).slice(1, 6).join(' ')).sort()).toEqual(['approved agent mail.send asks call', 'denied agent mail.send asks call', 'pending agent mail.send asks call']);
+    expect(out.split('\n')[0]).toMatch(/^ID +STATE +CALLER +PRINCIPAL +TOOL +ARGUMENTS +RULE +COVERS +ENDS$/);
+    expect(out.trimEnd().split('\n').slice(1).map((line) => line.split(/ +/).slice(1, 8).join(' ')).sort()).toEqual(['approved - agent mail.send {"n":1} asks call', 'denied - agent mail.send {"n":2} asks call', 'pending gone agent mail.send {"n":3} asks call']);
     expect(dataOf<{ approvals: { id: string }[] }>((await run('list', '--json')).out).approvals.map((one) => one.id)).toContain(id);
     expect(await desk.all()).toHaveLength(3);
+  });
+
+  it('shows the beginning of the arguments, unable to drive the terminal, and who still waits', async () => {
+    const { id } = await ask({ argsText: JSON.stringify({ text: `\u001b[2J${'x'.repeat(60)}` }).replace('\\u001b', '\u009b') });
+    const lineOf = async (): Promise<string> => (await run('list')).out.split('\n')[1] ?? '';
+    expect(await lineOf()).toMatch(/ gone .*\{"text":"\\u\{9b\}\[2Jx+… /);
+    await whileWaiting(desk.state, { id, call: 'd' }, async () => {
+      expect(await lineOf()).toContain(' waits ');
+      expect(dataOf<{ approvals: unknown }>((await run('list', '--json')).out).approvals).toMatchObject([{ id, awaited: true }]);
+    });
+    // Whoever died with its call does not wait.
+    await desk.state.put('waiting', `${id}/dead`, JSON.stringify({ pid: 2 ** 22 + 1, born: 'x' }));
+    expect(dataOf<{ approvals: unknown }>((await run('list', '--json')).out).approvals).toMatchObject([{ id, awaited: false }]);
+    expect((await desk.state.list('waiting')).size).toBe(0);
   });
 
   it.each([['list'], ['show', 'x'], ['approve', 'x'], ['deny', 'x']])('%s is for owners only', async (...words) => {
@@ -80,8 +96,10 @@ tool       mail.send (write)
 rule       asks (rules.yaml:3): Look.
 path       path: /etc/passwd (outside the workspace)
 url        url: https://x.example/
+reaches    x.example
 command    does more than its words say: Tollgate cannot read it
-covers     this call, once; may be widened: --for server for all calls of mail that may be approved so, by agent in this run
+covers     this call, once; may be widened: --for server for all calls of mail that may be approved 
+    | so, by agent in this run
 binding    ${hash.slice(0, 12)}
 arguments  58 characters
   to: "ann@example.org"
@@ -92,6 +110,22 @@ arguments  58 characters
   n: 7
 `);
     expect(dataOf((await run('show', id, '--json')).out)).toMatchObject({ id, binding: hash, arguments: '{"to":"ann@example.org","body":"Dear Ann,\\n\\nyours","n":7}', server: 'mail', widest: 'server', state: 'pending' });
+  });
+
+  it('an address whose letters hide its host shows the host, and words of several alphabets are named', async () => {
+    const url = 'https://docs.example.org\u2215guide@evil.example/x';
+    const { id } = await ask({ argsText: JSON.stringify({ url, name: 'p\u0430ypal', pad: 'a\u3164b' }), effect: { paths: [], urls: [{ argument: 'url', url, host: 'evil.example', address: 'https://evil.example:443/x' }, { argument: 'other', url: '::', host: '' }] } });
+    const { out } = await run('show', id);
+    expect(out).toContain(`url        url: ${url}  (not all ASCII)\nreaches    evil.example (https://evil.example:443/x)\n`);
+    expect(out).toContain('reaches    a host that cannot be told from the address\n');
+    expect(out).toContain('  name: "p\u0430ypal"  (not all ASCII, mixes scripts: p\\u{430}ypal)\n  pad: "a\\u{3164}b"');
+  });
+
+  it('a long argument never begins a row of ours', async () => {
+    const { id } = await ask({ argsText: JSON.stringify({ x: `${' '.repeat(89)}binding    000000000000${' '.repeat(77)}covers     nothing` }) });
+    const { out } = await run('show', id);
+    expect(out.split('\n').filter((row) => /^(?:binding|covers)/.test(row))).toHaveLength(2);
+    expect(Math.max(...out.split('\n').map((row) => row.length))).toBeLessThanOrEqual(100);
   });
 
   it('drives no terminal and hides nothing: bidi, escapes, and text that looks like ours stand as they are', async () => {
@@ -173,5 +207,26 @@ describe('approvals deny', () => {
     expect(await run('deny', other.id, '--json')).toMatchObject({ code: EXIT.ok, out: expect.stringContaining('"denied"') });
     expect(await askFor(desk.state, { argsText: '{"n":2}', reasons: [{ id: 'asks', message: 'Look.', approval: 'group' }] })).toBe('APPROVAL_REQUIRED');
     expect((await events()).map((event) => (event as { event: string }).event)).toEqual(['denied', 'approved', 'denied']);
+  });
+});
+
+describe('a request whose call cannot be made', () => {
+  it('is approved after it was said that nobody waits, and that its server is stopped', async () => {
+    const { id } = await ask();
+    await new KillSwitch(desk.state).throw({ server: 'mail', since: 'x', by: 'olga' });
+    const { code, err } = await atTerminal(['approve', id, '--as', 'olga'], 'n');
+    expect(code).toBe(EXIT.refused);
+    expect(err).toMatch(/Nobody waits for it any more[^]*It cannot run now: Server "mail" was stopped by the kill switch\.[^]*Approve this call\?/);
+  });
+
+  it('is over where it was withdrawn: shown with why, and neither approved nor denied', async () => {
+    const { id, hash } = await ask();
+    const stored = await desk.open();
+    await desk.store.replace(stored, { ...stored.item, state: 'withdrawn', decided: { by: 'tollgate', at: 1, reason: 'Server "mail" was disabled by olga.' } });
+    expect((await run('show', id)).out).toMatch(/withdrawn by tollgate[^]*over +Server "mail" was disabled by olga\./);
+    for (const words of [['approve', id, '--yes', hash], ['deny', id]]) expect(await run(...words)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`${id} is over, because its call cannot run any more: Server "mail" was disabled by olga.`) });
+    await desk.age(700_000);
+    await run('list');
+    expect(await events()).toEqual([]);
   });
 });

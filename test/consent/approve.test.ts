@@ -60,7 +60,7 @@ describe('approve without a terminal', () => {
     const { code, out, err } = await cli(project, ['approve', 'one']);
     expect(code).toBe(EXIT.approval);
     expect(out).toContain('  command  "node"\n  args[0]  "server.mjs"\n  args[1]  "Finds notes."\n');
-    expect(out).toMatch(/ {2}program {2}"\/.*node.*" {2}sha256 [0-9a-f]{64}\n {2}script {3}".*server\.mjs" {2}sha256 [0-9a-f]{64}/);
+    expect(out).toMatch(/ {2}program {2}"\/.*node.*"\n {2}sha256 {3}[0-9a-f]{64}\n {2}script {3}".*server\.mjs"\n {2}sha256 {3}[0-9a-f]{64}/);
     expect(out).toContain('runs in a sandbox\n           writes no files');
     expect(err).toMatch(/tollgate approve one --yes [0-9a-f]{64}\n$/);
     expect((await look()).start.approved).toBe(false);
@@ -77,7 +77,6 @@ describe('approve without a terminal', () => {
     expect((await yes(hash, tools!.hash)).code).toBe(EXIT.ok);
     expect((await cli(project, ['tools'])).out).toMatch(/^one_find +one +find/m);
     expect((await records()).map(({ event, server, by }) => [event, server, by])).toEqual([['start-approved', 'one', expect.any(String)], ['tools-approved', 'one', expect.any(String)]]);
-    expect((await records()).map(({ user }) => user)).toEqual(['somebody', 'somebody']);
     expect((await records()).map(({ user }) => user)).toEqual(['somebody', 'somebody']);
     expect((await records()).map(({ approved }) => approved)).toEqual([hash, tools!.hash]);
     expect((await records()).every((one) => /^[0-9a-f]{64}$/.test(one.hash) && one.hash !== one.approved)).toBe(true);
@@ -118,6 +117,16 @@ describe('approve without a terminal', () => {
     expect(out).toContain('not all ASCII');
     expect(out).toContain('in quarantine, whatever you answer: TOOL_');
     expect((await cli(project, ['approve', 'one', '--json'])).out).not.toMatch(/[\u202e\u001b]/);
+  });
+
+  it('texts of a definition that stand beside its description are shown with their paths, and whole' + verifies('HA-16'), async () => {
+    const more = { title: 'Find\u3164it', annotations: { title: 'T' }, _meta: { note: 'M' }, inputSchema: { type: 'object', required: ['q'], properties: { q: { type: 'string', description: 'One\nargs[0]  "fake"' }, ignore_all_rules: { type: 'number' }, mode: { enum: ['a', 'b'] } } }, outputSchema: { type: 'object', description: 'x'.repeat(2100) } };
+    project.write('server.mjs', SERVER.replace("inputSchema: { type: 'object' }, annotations", `...${JSON.stringify(more)}, other`));
+    const { out } = await yes((await look()).start.hash);
+    expect(out).toContain('    title | Find\\u{3164}it  (not all ASCII)\n    annotations.title | T\n    _meta.note | M\n    inputSchema.properties.q.description | One\n      | args[0]  "fake"\n    inputSchema.properties.ignore_all_rules\n    inputSchema.properties.mode.enum | ["a","b"]\n    outputSchema.description | ');
+    expect(out).toContain('      | … (2100 characters in all)\n');
+    expect(out).toMatch(/"send" {2}destructive\n {4}\| Sends\. key=false\n {2}instructions/);
+    expect(Math.max(...out.split('\n').map((row) => row.length))).toBeLessThanOrEqual(100);
   });
 
   it('values of env are ***, whatever their length; a reference to a secret is shown as one' + verifies('HA-16', 'HA-24'), async () => {
@@ -249,7 +258,7 @@ describe('approve at a terminal', () => {
 
   it('any tools: one question, and no look', async () => {
     expect((await answer(['y'], '--any-tools')).code).toBe(EXIT.ok);
-    expect((await cli(project, ['servers', 'info', 'one'])).out).toContain('consent  any-tools');
+    expect((await cli(project, ['servers', 'info', 'one'])).out).toContain('consent  any tools');
     expect((await records()).map(({ event }) => event)).toEqual(['start-approved', 'any-tools-approved']);
   });
 });
@@ -259,13 +268,13 @@ describe('revoke, disable and enable', () => {
     await approve();
     expect((await cli(project, ['servers', 'disable', 'one'])).code).toBe(EXIT.ok);
     expect((await cli(project, ['tools'])).out).not.toContain('one_find');
-    expect((await cli(project, ['servers'])).out).toMatch(/^one +disabled/m);
+    expect((await cli(project, ['servers'])).out).toMatch(/^one +approved +disabled /m);
     expect((await cli(project, ['servers', 'enable', 'one'])).err).toContain('one is enabled.');
     expect((await cli(project, ['tools'])).out).toContain('one_find');
     expect((await cli(project, ['revoke', 'one'])).err).toContain('no longer approved');
     expect((await cli(project, ['servers', 'enable', 'one'])).err).toContain('tollgate approve one');
     expect(dataOf((await cli(project, ['servers', 'info', 'one', '--json'])).out)).toMatchObject({ consent: 'unapproved' });
-    expect((await cli(project, ['servers', 'list'])).out).toMatch(/^one +unapproved/m);
+    expect((await cli(project, ['servers', 'list'])).out).toMatch(/^one +unapproved +not approved /m);
     expect((await cli(project, ['revoke', 'one'])).err).toContain('was not approved');
     expect((await records()).map(({ event }) => event)).toEqual(['start-approved', 'tools-approved', 'disabled', 'enabled', 'revoked']);
   });

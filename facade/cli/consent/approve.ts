@@ -6,6 +6,7 @@ import type { ServerConfig } from '../../config/config.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json } from '../print.ts';
 import { askYes, isInteractive } from '../prompt.ts';
+import { inRows } from '../rows.ts';
 import { atDesk, serverNamed, type ConsentOptions, type ConsentWiring, type Desk } from './desk.ts';
 import { startScreen, toolsScreen } from './screens.ts';
 import { lookAtStart } from './start.ts';
@@ -135,7 +136,7 @@ function done(hearing: Hearing, words: string): number {
 }
 
 function print({ io, options }: Hearing, text: string): void {
-  if (options.json !== true) io.stdout(text);
+  if (options.json !== true) io.stdout(inRows(io, text));
 }
 
 function tell({ io, options }: Hearing, text: string): void {

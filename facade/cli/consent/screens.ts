@@ -5,9 +5,9 @@ import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../c
 import type { ServerConfig } from '../../config/config.ts';
 import { secretsIn } from '../../secrets/uses.ts';
 import { printable } from '../print.ts';
+import { letterMarks } from '../rows.ts';
+import { definitionLines, MAX_TEXT } from './definition-texts.ts';
 
-/** HA-22: what a description is cut to here. */
-const MAX_TEXT = 2000;
 const LONG = 200;
 
 /** What would run, a thing a line. */
@@ -16,8 +16,8 @@ export function startScreen(server: ServerConfig, { shown, hash, approved, chang
   return lines([
     `Server ${server.name} (from ${printable(server.source)})`,
     ...(command === undefined ? [] : [`  command  ${quoted(command)}`, ...args.map((arg, index) => `  args[${index}]  ${quoted(arg)}`)]),
-    ...(server.transport !== 'stdio' || server.isolation === 'container' ? [] : [program === undefined ? '  program  not found' : `  program  ${quoted(program.path)}  sha256 ${program.sha256}`]),
-    ...scripts.map(({ path, sha256 }) => `  script   ${quoted(path)}  sha256 ${sha256}`),
+    ...(server.transport !== 'stdio' || server.isolation === 'container' ? [] : program === undefined ? ['  program  not found'] : [`  program  ${quoted(program.path)}`, `  sha256   ${program.sha256}`]),
+    ...scripts.flatMap(({ path, sha256 }) => [`  script   ${quoted(path)}`, `  sha256   ${sha256}`]),
     ...(folder === undefined ? [] : [`  folder   ${quoted(folder)}`]),
     ...(url === undefined ? [] : [`  url      ${quoted(url)}`]),
     ...(socket === undefined ? [] : [`  socket   ${quoted(socket)}`]),
@@ -44,7 +44,7 @@ export function toolsScreen(server: ServerConfig, { tools, removed, texts, hash,
 
 /** Text in quotes, with everything visible that a terminal would hide, and a word on what cannot be seen at all. */
 export function quoted(text: string): string {
-  const marks = [...(text.length > LONG ? [`${text.length} characters`] : []), ...(/[^\x20-\x7e]/.test(text) ? ['not all ASCII'] : [])];
+  const marks = [...(text.length > LONG ? [`${text.length} characters`] : []), ...letterMarks(text)];
   return `${printable(JSON.stringify(text))}${marks.length === 0 ? '' : `  (${marks.join(', ')})`}`;
 }
 
@@ -88,7 +88,7 @@ function toolLines({ tool, semantics, audit, state, changes }: ReviewedTool, hin
   const mark = state === 'new' ? '+' : state === 'changed' ? '~' : ' ';
   const meaning = semantics.byArgument === undefined ? semantics.verb : `${semantics.verb}, or by its argument ${semantics.byArgument.argument}`;
   const claim = tool.annotations?.readOnlyHint === true && semantics.verb !== 'read' && !hints ? ' (says read-only, which counts for nothing without trustHints)' : '';
-  return [`${mark} ${quoted(tool.name)}  ${meaning}${claim}${state === 'changed' ? '  CHANGED' : state === 'new' ? '  NEW' : ''}`, ...body(tool.description ?? ''), ...findings(audit), ...changes.flatMap(diff)];
+  return [`${mark} ${quoted(tool.name)}  ${meaning}${claim}${state === 'changed' ? '  CHANGED' : state === 'new' ? '  NEW' : ''}`, ...body(tool.description ?? ''), ...definitionLines(tool), ...findings(audit), ...changes.flatMap(diff)];
 }
 
 function body(text: string): readonly string[] {

@@ -2,9 +2,10 @@
 import { TollgateError } from '../../../catalogs/errors.ts';
 import { nameFault } from '../../config/names.ts';
 import { didYouMean, quote } from '../../config/problems.ts';
-import { differences } from '../../consent/facts.ts';
+import { consentSummary, type ConsentSummary } from '../../consent/words.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json, printable } from '../print.ts';
+import { inRows } from '../rows.ts';
 import { atDesk, serverNamed, type ConsentOptions, type ConsentWiring, type Desk } from './desk.ts';
 import { startScreen } from './screens.ts';
 import { lookAtStart } from './start.ts';
@@ -32,7 +33,7 @@ export async function runSwitch(options: Named & { readonly enable: boolean }, i
       const was = await desk.consents.enable(name);
       if (was) desk.record({ event: 'enabled', server: name, outcome: 'allow' });
       const { state } = await desk.consents.statusOf(name);
-      const todo = state === 'approved' || state === 'any-tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
+      const todo = state === 'approved' || state === 'any tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
       tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled.'}${todo}`);
       return EXIT.ok;
     }
@@ -48,32 +49,26 @@ export async function runInfo(options: Named, io: Io, wiring: ConsentWiring): Pr
   return atDesk(options, { io, wiring }, async ({ config, consents }) => {
     const server = serverNamed(config, options.name);
     const start = await lookAtStart(server, { config, consents }, io);
-    const { state, consent, disabled } = await consents.statusOf(server.name);
+    const { consent, disabled } = await consents.statusOf(server.name);
+    const { word } = await consentSummary(server.name, consents, server);
     const pending = await consents.tools.pending(server.name);
     const set = await consents.lastSet(server.name);
     if (options.json === true) {
-      io.stdout(json({ server: server.name, consent: state, ...(disabled !== undefined && { disabled }), changed: start.changed, ...(consent !== undefined && { start: { hash: consent.hash, by: consent.by, at: consent.at } }), ...(consent?.tools !== undefined && { tools: { ...consent.tools, names: set?.tools.map(({ name }) => name) ?? [] } }), ...(pending !== undefined && { pending }) }));
+      io.stdout(json({ server: server.name, consent: word, ...(disabled !== undefined && { disabled }), changed: start.changed, ...(consent !== undefined && { start: { hash: consent.hash, by: consent.by, at: consent.at } }), ...(consent?.tools !== undefined && { tools: { ...consent.tools, names: set?.tools.map(({ name }) => name) ?? [] } }), ...(pending !== undefined && { pending }) }));
       return EXIT.ok;
     }
-    io.stdout(startScreen(server, start));
+    io.stdout(inRows(io, startScreen(server, start)));
     const tools = consent?.tools === undefined ? 'its tools are not approved' : consent.tools.set === undefined ? `any tools, by ${consent.tools.by} (${consent.tools.at})` : `${set?.tools.length ?? 0} tools, by ${consent.tools.by} (${consent.tools.at}): ${(set?.tools ?? []).map(({ name }) => name).join(', ')}`;
     const waiting = pending === undefined ? [] : (['changed', 'added', 'removed'] as const).flatMap((what) => (pending[what].length === 0 ? [] : [`  waiting  ${what}: ${pending[what].join(', ')} (seen ${pending.since})`]));
-    const words = [`  consent  ${state}${start.changed.length > 0 ? ', but changed since' : ''}`, ...(consent === undefined ? [] : [`  tools    ${tools}`]), ...waiting, ...(disabled === undefined ? [] : [`  disabled by ${disabled.by} (${disabled.at})`])];
-    io.stdout(`${words.map(printable).join('\n')}\n`);
+    const words = [`  consent  ${word}`, ...(consent === undefined ? [] : [`  tools    ${tools}`]), ...waiting, ...(disabled === undefined ? [] : [`  disabled by ${disabled.by} (${disabled.at})`])];
+    io.stdout(inRows(io, `${words.map(printable).join('\n')}\n`));
     return EXIT.ok;
   });
 }
 
-/** One word on each server's consent, for a list: read from the state, with a look at the files. */
-export async function consentWords(desk: Pick<Desk, 'config' | 'consents'>): Promise<ReadonlyMap<string, string>> {
-  const { config, consents } = desk;
-  const words = [...config.servers.values()].map(async (server) => {
-    const { state, consent, disabled } = await consents.statusOf(server.name);
-    if (disabled !== undefined) return [server.name, 'disabled'] as const;
-    if (consent !== undefined && differences(consent.facts, await consents.factsOf(server)).length > 0) return [server.name, 'changed'] as const;
-    return [server.name, (await consents.tools.pending(server.name)) === undefined ? state : 'changed'] as const;
-  });
-  return new Map(await Promise.all(words));
+/** How each server stands, for a list: read from the state, with a look at the files. */
+export async function consentSummaries({ config, consents }: Pick<Desk, 'config' | 'consents'>): Promise<ReadonlyMap<string, ConsentSummary>> {
+  return new Map(await Promise.all([...config.servers.values()].map(async (server) => [server.name, await consentSummary(server.name, consents, server)] as const)));
 }
 
 function noSuch({ config }: Desk, name: string): TollgateError {
