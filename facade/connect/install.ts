@@ -1,8 +1,9 @@
 /** Owns the installation of a server's package ahead of its first start, in the state folder; refuses an archive that is not the one of the catalog, and runs nothing of it. */
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { removeIfEmpty } from '../config/replace.ts';
 import type { KnownPackage } from '../../catalogs/servers/known-server.ts';
 
 /** What is installed, and where. */
@@ -56,11 +57,6 @@ export async function installPackage(installation: Installation, world: InstallW
     for (const empty of [parent, path.dirname(parent)]) removeIfEmpty(empty);
   }
   return true;
-}
-
-/** Leaves no folder behind that was made for nothing. */
-export function removeIfEmpty(folder: string): void {
-  if (existsSync(folder) && readdirSync(folder).length === 0) rmdirSync(folder);
 }
 
 /** The lock file is what npm checked the archives against; what it names for the package must be what the catalog names. */

@@ -1,10 +1,10 @@
 /** Owns what connecting has done, step by step, so that it can be gone on with or taken back; refuses to overwrite what somebody has edited since. */
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { SERVER_FOLDER, serverFileOf } from '../config/server-files.ts';
-import { removeIfEmpty } from './install.ts';
+import { removeIfEmpty, replaceFile } from '../config/replace.ts';
 
 /** What was done for one server. */
 export interface Journal {
@@ -69,9 +69,7 @@ export function beginJournal(places: Places, { server, text, secrets, version }:
 
 /** Writes the file of a server, after its journal was begun. */
 export function writeServerFile(places: Places, { server, text }: Pick<Plan, 'server' | 'text'>): void {
-  const target = serverFileOf(places.folder, server);
-  mkdirSync(path.dirname(target), { recursive: true });
-  replaceFile(target, text);
+  replaceFile(serverFileOf(places.folder, server), text);
 }
 
 /** Puts the file back as it was. Throws USAGE when somebody has edited it since. */
@@ -95,19 +93,11 @@ export function dropJournal({ state }: Places, server: string): void {
 
 function writeJournal({ state }: Places, journal: Journal): void {
   const file = journalFile(state, journal.server);
-  mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
   replaceFile(file, `${JSON.stringify(journal)}\n`);
 }
 
 function journalFile(state: string, server: string): string {
   return path.join(state, 'connected', `${server}.json`);
-}
-
-/** Whoever reads meets the old text or the new one. */
-function replaceFile(file: string, text: string): void {
-  const aside = `${file}.${process.pid}.tmp`;
-  writeFileSync(aside, text, { flush: true });
-  renameSync(aside, file);
 }
 
 function digestOf(text: string): string {
