@@ -18,13 +18,16 @@ export interface AskedCall {
   /** See CallRequest. */
   readonly drained?: AbortSignal;
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+  /** Throws when what people decided beforehand refuses the call by now (see Standings). */
+  readonly stands: () => Promise<unknown>;
 }
 
 /** The approvals of calls. */
 export interface Approvals {
   /**
    * Resolves with the id of the approval that this call has used up, or, when it has waited and somebody has decided, with
-   * undefined: then the call is judged anew. Throws APPROVAL_REQUIRED, DENIED, PIN_MISMATCH, CANCELLED, AUDIT_FAILED, STATE_FAILED.
+   * undefined: then the call is judged anew. Throws APPROVAL_REQUIRED, DENIED, PIN_MISMATCH, CANCELLED, AUDIT_FAILED, STATE_FAILED, and what
+   * refuses its server or the call by now: nobody is asked about what cannot run.
    */
   obtain(call: AskedCall): Promise<string | undefined>;
 }

@@ -4,6 +4,7 @@ import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { ToolResult } from '../catalogs/tool.ts';
 import type { Obligations, Policy, Principal } from '../policies/port.ts';
 import type { Approvals } from './approvals.ts';
+import { inTurn } from './approvals/wait.ts';
 import { bindArgs } from './args.ts';
 import type { AuditLog } from './audit/log.ts';
 import type { Budgets, Gate, Lease } from './budget.ts';
@@ -60,7 +61,8 @@ export interface Deps {
 }
 
 /** Runs one call through the nine stages of design §2. Never throws. */
-export async function callTool(deps: Deps, session: OpenSession, request: CallRequest): Promise<Reply> {
+export async function callTool(deps: Deps, session: OpenSession, asked: CallRequest): Promise<Reply> {
+  const request = asked.onProgress === undefined ? asked : { ...asked, ...inTurn(asked.onProgress) };
   const policy = deps.policy();
   const trace: Trace = {
     id: deps.newId(), principal: session.principal, session: session.id, asked: request.name, argBytes: Buffer.byteLength(request.args.text),

@@ -46,7 +46,7 @@ export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 
     const input = (trace.input = { principal, run, labels: await deps.labels.of(session, run), time: new Date(at).toISOString(), plan: await deps.plans.of(principal, run) });
     const decision = (trace.decision = await policy.call({ ...input, effect, argsText }));
     refuse(decision, args);
-    if (decision.outcome === 'ask') trace.consent = standing.grant ?? (await deps.approvals.obtain({ caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision, pin: exposed.pin, ...waiting(request) }));
+    if (decision.outcome === 'ask') trace.consent = standing.grant ?? (await deps.approvals.obtain({ caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision, pin: exposed.pin, stands: () => deps.standing.judge({ caller, effect, args }), ...waiting(request) }));
     if (decision.outcome === 'allow' || trace.consent !== undefined) return { target, standing, input, decision };
   }
 }
@@ -64,8 +64,8 @@ function refuse(decision: CallDecision, args: Readonly<Record<string, unknown>>)
 }
 
 /** What a wait for a person needs of the request. */
-function waiting({ signal, drained, onProgress }: CallRequest): Pick<CallRequest, 'signal' | 'drained' | 'onProgress'> {
-  return { signal, ...(drained !== undefined && { drained }), ...(onProgress !== undefined && { onProgress }) };
+function waiting({ signal, drained, onWait }: CallRequest): Pick<CallRequest, 'signal' | 'drained' | 'onProgress'> {
+  return { signal, ...(drained !== undefined && { drained }), ...(onWait !== undefined && { onProgress: onWait }) };
 }
 
 /** Rules in mode warn that would have refused the call or asked a person. A warning that something would be allowed says nothing to its caller. */

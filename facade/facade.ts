@@ -23,6 +23,8 @@ export interface CallRequest {
   readonly meta?: Readonly<Record<string, unknown>>;
   /** Given when the client sent a progressToken; the wire adds the token back. */
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+  /** Told while the call waits for a person, before `onProgress` is told anything; set by the facade itself. */
+  readonly onWait?: (params: Readonly<Record<string, unknown>>) => void;
   /** Aborted by notifications/cancelled, or by the end of the session. */
   readonly signal: AbortSignal;
   /** Aborted when the client has said its last word, or Tollgate stops: what runs may end, nothing waits for a person any more. */

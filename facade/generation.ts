@@ -82,7 +82,7 @@ export class Generation {
     const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, toolsOf: (server) => this.catalog.entries(server).map(({ tool }) => tool.name) }), runs.standing, byGrants, shared.aside]);
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
-    this.#approvals = approvalsOf(config, shared, this.catalog);
+    this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
     this.deps = {
       workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), runs, grants, metrics, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: this.#approvals, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
@@ -144,11 +144,19 @@ function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
   };
 }
 
-function approvalsOf(config: Config, { state, audit, digest, redactor, tell, metrics }: Shared, catalog: Catalog): ApprovalQueue {
+function approvalsOf(config: Config, { state, audit, digest, redactor, tell, metrics, consents }: Shared, { catalog, isAsleep }: { readonly catalog: Catalog; readonly isAsleep: (server: string) => boolean }): ApprovalQueue {
+  const killSwitch = new KillSwitch(state);
   return new ApprovalQueue({
     settings: config.approvals, state, digest, redactor, now: Date.now, append: (entry) => audit.append(entry),
     pinOf: ({ server, tool }) => catalog.entries(server).find((entry) => entry.tool.name === tool)?.pin,
     setOf: (server) => digest(JSON.stringify(catalog.entries(server).map(({ tool, pin }) => [tool.name, pin]))),
+    refusalOf: async (name, before) => {
+      const killed = await killSwitch.refusalOf(name);
+      const server = config.servers.get(name);
+      // What ships with Tollgate needs no consent.
+      if (killed !== undefined || server === undefined) return killed;
+      return (await consents.refusalOf(name)) ?? (before === 'asking' && isAsleep(name) ? consents.refuseLook(server) : undefined);
+    },
     onAsked: createNotice(tell, Date.now),
     onWaiting: (change) => metrics.onWaiting(change),
   });

@@ -9,7 +9,8 @@ import type { Binding } from './binding.ts';
 export interface Approval {
   /** Random, for people; it has no power of its own. */
   readonly id: string;
-  readonly state: 'pending' | 'approved' | 'denied';
+  /** Withdrawn: its call cannot run any more, so there is nothing to decide. */
+  readonly state: 'pending' | 'approved' | 'denied' | 'withdrawn';
   /** What it covers: a wider one stands until it expires. */
   readonly scope: ApprovalScope;
   /** The most that it may be made to cover. */
@@ -81,14 +82,14 @@ export class ApprovalStore {
     const standing: Stored[] = [];
     for (const stored of await this.list()) {
       if (stored.item.expires > now) standing.push(stored);
-      else if (await this.take(stored)) record(stored.item);
+      else if ((await this.take(stored)) && stored.item.state !== 'withdrawn') record(stored.item);
     }
     return standing;
   }
 }
 
 /** A record of what became of a request. `of` adds what the event has of its own. */
-export function entryOf(item: Approval, event: 'asked' | 'approved' | 'denied' | 'expired' | 'used' | 'refused', of: Partial<ConsentEntry> = {}): ConsentEntry {
+export function entryOf(item: Approval, event: 'asked' | 'approved' | 'denied' | 'expired' | 'used' | 'refused' | 'withdrawn', of: Partial<ConsentEntry> = {}): ConsentEntry {
   const { principal, effect } = item.binding;
   const { id, role, profiles, origin } = principal;
   const outcome = event === 'asked' ? 'ask' : event === 'approved' || event === 'used' ? 'allow' : 'deny';

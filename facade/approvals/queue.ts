@@ -1,5 +1,5 @@
 /** Owns the way of one asked call to its answer: a consent that stands is used up, else a person is asked and waited for; refuses whatever differs from what was shown. */
-import { TollgateError } from '../../catalogs/errors.ts';
+import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import type { Approvals, AskedCall } from '../approvals.ts';
 import type { AuditEntry } from '../audit/entry.ts';
 import type { ApprovalsConfig } from '../config/approvals.ts';
@@ -9,8 +9,9 @@ import type { OpenSession } from '../session.ts';
 import type { State } from '../state/state.ts';
 import { bindRequest, type Request } from './request.ts';
 import { ApprovalStore, entryOf, type Approval, type Stored } from './item.ts';
-import { findNearest, refuseFull, refusePending } from './refusals.ts';
+import { deniedBy, findNearest, refuseFull, refuseGone, refusePending } from './refusals.ts';
 import { pause, Progress } from './wait.ts';
+import { whileWaiting } from './waiters.ts';
 
 /** What the queue stands on. */
 export interface ApprovalParts {
@@ -24,6 +25,8 @@ export interface ApprovalParts {
   /** Pin of what would be called now, and of all definitions of its server; undefined where nothing is listed. */
   readonly pinOf: (effect: Effect) => string | undefined;
   readonly setOf: (server: string) => string;
+  /** What stands against a server now; before somebody is asked, also against its start where it does not run. */
+  readonly refusalOf: (server: string, before: 'asking' | 'waiting') => Promise<TollgateError | undefined>;
   /** Told of each new request, for a person. */
   readonly onAsked: (item: Approval) => void;
   /** Told how many calls wait more, or fewer. */
@@ -50,6 +53,7 @@ export class ApprovalQueue implements Approvals {
 
   async obtain(call: AskedCall): Promise<string | undefined> {
     const request = bindRequest(call, this.#parts);
+    await this.#mayRun(request, 'asking');
     const known = await this.#look(request);
     if (typeof known === 'string') return known;
     const { session } = call.caller;
@@ -58,7 +62,8 @@ export class ApprovalQueue implements Approvals {
     this.#waiting.set(session, waiting + 1);
     this.#parts.onWaiting(1);
     try {
-      await this.#wait(request, known ?? (await this.#ask(request)));
+      const open = known ?? (await this.#ask(request));
+      await whileWaiting(this.#parts.state, { id: open.item.id, call: call.caller.decision }, () => this.#wait(request, open));
       return undefined;
     } finally {
       this.#waiting.set(session, (this.#waiting.get(session) ?? 1) - 1);
@@ -84,9 +89,31 @@ export class ApprovalQueue implements Approvals {
       if (left <= 0 || patience.some(({ aborted }) => aborted)) throw await this.#refuse(request, known);
       progress.tell(left, known.item.id);
       await pause(Math.min(left, POLL_MS), patience);
-      // While the call waited its server may have put another definition behind the name (rug pull).
-      if ((this.#parts.pinOf(call.effect) ?? call.pin) !== request.binding.pin) throw new TollgateError('PIN_MISMATCH', { detail: 'The tool has changed while its call waited for approval.' });
+      await this.#mayRun(request, 'waiting');
     } while (!(await this.#isDecided(request, known)));
+  }
+
+  /** Nobody is asked about a call that cannot run: throws its refusal, and withdraws the request. */
+  async #mayRun(request: Request, before: 'asking' | 'waiting'): Promise<void> {
+    const { call, binding } = request;
+    const { refusalOf, pinOf } = this.#parts;
+    try {
+      await call.stands();
+      const refusal = await refusalOf(call.effect.server, before);
+      if (refusal !== undefined) throw refusal;
+      // While the call waited its server may have put another definition behind the name (rug pull).
+      if ((pinOf(call.effect) ?? call.pin) !== binding.pin) throw new TollgateError('PIN_MISMATCH', { detail: 'The tool has changed while its call waited for approval.' });
+    } catch (thrown) {
+      await this.#withdraw(request, asTollgateError(thrown));
+      throw thrown;
+    }
+  }
+
+  async #withdraw({ hash }: Request, { code, message }: TollgateError): Promise<void> {
+    const open = await this.#store.find(hash);
+    if (open?.item.state !== 'pending') return;
+    const withdrawn: Approval = { ...open.item, state: 'withdrawn', decided: { by: 'tollgate', at: this.#parts.now(), reason: message } };
+    if (await this.#store.replace(open, withdrawn)) this.#parts.append(entryOf(withdrawn, 'withdrawn', { code }));
   }
 
   async #isDecided({ hash, reachKeys }: Request, known: Stored): Promise<boolean> {
@@ -104,9 +131,10 @@ export class ApprovalQueue implements Approvals {
     for (;;) {
       const found = await this.#store.find(request.hash);
       if (found === undefined) return undefined;
-      if (found.item.expires <= this.#parts.now()) await this.#bury(found);
+      if (found.item.state === 'withdrawn') await this.#store.take(found);
+      else if (found.item.expires <= this.#parts.now()) await this.#bury(found);
       else if (found.item.state === 'pending') return found;
-      else if (found.item.state === 'denied') throw denied(found);
+      else if (found.item.state === 'denied') throw deniedBy(found.item);
       // Taken first: a process that dies from here on has used it.
       else if (await this.#store.take(found)) return this.#recordUse(found, request);
     }
@@ -163,16 +191,4 @@ export class ApprovalQueue implements Approvals {
 /** Names of arguments are the caller's words, and no part of a record. */
 function withoutNames(words: string): string {
   return words.split(' at /', 1)[0] ?? words;
-}
-
-function denied({ item }: Stored): TollgateError {
-  const { by = 'An owner', reason } = item.decided ?? {};
-  return new TollgateError('DENIED', { detail: `${by} has denied this call${reason === undefined ? '.' : `: ${reason}`}`, data: { approval: item.id } });
-}
-
-/** Who gave up has no use for the refusal of a call, and a session that has ended has its own. */
-function refuseGone({ signal, caller }: AskedCall): void {
-  for (const gone of [signal, caller.session.closed]) {
-    if (gone.aborted) throw gone.reason instanceof TollgateError ? gone.reason : new TollgateError('CANCELLED');
-  }
 }

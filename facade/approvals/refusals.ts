@@ -1,6 +1,6 @@
 /** Owns what a caller reads whose call waits for a person: which request, what to do, and what differs from a call that was approved; refuses to name values. */
 import { TollgateError } from '../../catalogs/errors.ts';
-import { explain, publicReasons } from '../approvals.ts';
+import { explain, publicReasons, type AskedCall } from '../approvals.ts';
 import { differences } from './binding.ts';
 import { whereDiffers } from './compare.ts';
 import type { Approval, Stored } from './item.ts';
@@ -41,4 +41,17 @@ export function refuseFull({ call }: Request, seen: string): TollgateError {
     next: 'Let the user decide those first (`tollgate approvals list`), then call again.',
     data: { reasons: publicReasons(reasons) },
   });
+}
+
+/** What equal calls are answered with until the denial expires. */
+export function deniedBy({ id, decided }: Approval): TollgateError {
+  const { by = 'An owner', reason } = decided ?? {};
+  return new TollgateError('DENIED', { detail: `${by} has denied this call${reason === undefined ? '.' : `: ${reason}`}`, data: { approval: id } });
+}
+
+/** Throws: who gave up has no use for the refusal of a call, and a session that has ended has its own. */
+export function refuseGone({ signal, caller }: AskedCall): void {
+  for (const gone of [signal, caller.session.closed]) {
+    if (gone.aborted) throw gone.reason instanceof TollgateError ? gone.reason : new TollgateError('CANCELLED');
+  }
 }

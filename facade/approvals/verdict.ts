@@ -18,6 +18,7 @@ export interface Decider {
  */
 export async function approveRequest(store: ApprovalStore, stored: Stored, { scope, expireMs, ...decider }: Decider & { readonly scope: ApprovalScope; readonly expireMs: number }): Promise<Approval> {
   const { item } = stored;
+  refuseOver(item);
   if (item.state !== 'pending') throw new TollgateError('USAGE', { detail: `${item.id} is ${item.state} already.`, next: `\`tollgate approvals show ${item.id}\` tells by whom.` });
   if (APPROVAL_SCOPES.indexOf(scope) > APPROVAL_SCOPES.indexOf(item.widest)) {
     throw new TollgateError('USAGE', { detail: `The rules that ask let one approval cover the ${item.widest} at most.`, next: `Give --for ${item.widest}, or \`approval: ${scope}\` to each of these rules: ${item.reasons.map(({ id }) => id).join(', ')}.` });
@@ -32,11 +33,18 @@ export async function approveRequest(store: ApprovalStore, stored: Stored, { sco
 /** Denies a pending request, so that equal calls are refused until it expires, or takes an approval back. Throws USAGE when it was decided or used meanwhile. */
 export async function denyRequest(store: ApprovalStore, stored: Stored, { expireMs, ...decider }: Decider & { readonly expireMs: number }): Promise<Approval> {
   const { item } = stored;
+  refuseOver(item);
   const denied: Approval = { ...item, state: 'denied', expires: decider.now + expireMs, decided: decidedBy(decider) };
   await decider.record(entryOf(denied, 'denied', { by: decider.by }));
   // Behind a wider approval stands no single call that could be refused; without it they ask again.
   const holds = item.scope === 'call' ? await store.replace(stored, denied) : await store.take(stored);
   return holds ? denied : changed(item);
+}
+
+/** Throws USAGE for a request whose call cannot run any more. */
+export function refuseOver({ id, state, decided }: Approval): void {
+  if (state !== 'withdrawn') return;
+  throw new TollgateError('USAGE', { detail: `${id} is over, because its call cannot run any more: ${decided?.reason ?? ''}`, next: 'There is nothing to decide. A call that is made again later asks anew.' });
 }
 
 /** One that stands already is replaced: it was for the same. */

@@ -21,20 +21,43 @@ export function pause(ms: number, signals: readonly AbortSignal[]): Promise<void
   });
 }
 
+type Send = (params: Readonly<Record<string, unknown>>) => void;
+
 /** notifications/progress of a call that waits (MCP 2025-11-25, basic/utilities/progress), where the client gave a token. */
 export class Progress {
-  readonly #send: ((params: Readonly<Record<string, unknown>>) => void) | undefined;
+  readonly #send: Send | undefined;
+  readonly #waitMs: number;
   #next: number;
 
-  constructor(send: ((params: Readonly<Record<string, unknown>>) => void) | undefined, waitMs: number) {
+  constructor(send: Send | undefined, waitMs: number) {
     this.#send = send;
+    this.#waitMs = waitMs;
     this.#next = waitMs;
   }
 
-  /** Counts up to 0: the server's own progress of this call comes after it, and progress must only grow. */
+  /** Seconds that were waited, of those that are waited at most. */
   tell(leftMs: number, id: string): void {
     if (leftMs > this.#next) return;
     this.#next = leftMs - TELL_MS;
-    this.#send?.({ progress: -Math.ceil(leftMs / 1000), message: `Waiting for a person to approve this call (${id}).` });
+    this.#send?.({ progress: Math.round((this.#waitMs - leftMs) / 1000), total: Math.round(this.#waitMs / 1000), message: `Waiting for a person to approve this call (${id}).` });
   }
+}
+
+/** One row of progress from two: of the wait for a person, and of the server behind it, which counts on from there. Progress must only grow. */
+export function inTurn(send: Send): { readonly onWait: Send; readonly onProgress: Send } {
+  let waited: number | undefined;
+  return {
+    onWait: (params) => {
+      const progress = Number(params['progress']);
+      // Asked twice, as when the approval was another's, it goes on from where it was.
+      if (waited !== undefined && progress <= waited) return;
+      waited = progress;
+      send(params);
+    },
+    onProgress: (params) => send(waited === undefined ? params : { ...params, ...after(waited + 1, params) }),
+  };
+}
+
+function after(offset: number, { progress, total }: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  return { ...(typeof progress === 'number' && { progress: progress + offset }), ...(typeof total === 'number' && { total: total + offset }) };
 }

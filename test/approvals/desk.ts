@@ -67,11 +67,11 @@ export async function askFor(state: State, { principal = 'agent', argsText = '{}
   const session = openSession(by, 'stdio');
   const queue = new ApprovalQueue({
     settings: { waitMs: 0, expireMs: 600_000 }, state, append: () => undefined, digest: (text) => createHmac('sha256', 'k').update(text).digest('hex'), redactor: new Redactor(), now: () => now,
-    pinOf: () => undefined, setOf: () => 'set', onAsked: () => undefined, onWaiting: () => undefined,
+    pinOf: () => undefined, setOf: () => 'set', refusalOf: async () => undefined, onAsked: () => undefined, onWaiting: () => undefined,
   });
   const call = {
     caller: { decision: 'd1', session, principal: by, run: 'agent/task', startedAt: now }, effect: { verb: 'write' as const, server: 'mail', tool: 'send', paths: [], urls: [], ...effect }, argsText, sentText: argsText,
-    decision: { outcome: 'ask' as const, reasons, shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } }, revision: 'r', pin: 'p', signal: session.closed,
+    decision: { outcome: 'ask' as const, reasons, shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } }, revision: 'r', pin: 'p', signal: session.closed, stands: async () => undefined,
   };
   return queue.obtain(call).then((id) => `used ${id}`, (thrown: { code?: unknown }) => String(thrown.code));
 }

@@ -160,7 +160,7 @@ describe('the client of a call that waits', () => {
     return { send, heard, close: () => wire.close(60_000) };
   };
 
-  it('hears that it waits, counted up to nought, so that the progress of the server comes after it', async () => {
+  it('hears that it waits, counted up from nought', async () => {
     const { send, heard } = open();
     await send(1, 'initialize', { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 't', version: '1' } });
     const answer = send(2, 'tools/call', { name: 'one_put', arguments: { n: 1 }, _meta: { progressToken: 'p' } });
@@ -168,7 +168,7 @@ describe('the client of a call that waits', () => {
     const { item } = await desk.open();
     await desk.approve();
     await answer;
-    expect(heard.map((text) => JSON.parse(text) as unknown)).toEqual([{ jsonrpc: '2.0', method: 'notifications/progress', params: { progressToken: 'p', progress: -60, message: `Waiting for a person to approve this call (${item.id}).` } }]);
+    expect(heard.map((text) => JSON.parse(text) as unknown)).toEqual([{ jsonrpc: '2.0', method: 'notifications/progress', params: { progressToken: 'p', progress: 0, total: 60, message: `Waiting for a person to approve this call (${item.id}).` } }]);
   });
 
   it('that has said its last word gets its answer at once: a drained facade hangs for nobody', async () => {

@@ -1,0 +1,26 @@
+/** Owns the knowledge which requests somebody still waits for, in all processes; refuses to count a process that is dead. */
+import { isAlive, OWN_MARK, type ProcessMark } from '../state/process.ts';
+import type { State } from '../state/state.ts';
+
+const SPACE = 'waiting';
+
+/** Does `work` while it is known that this call waits for the request. */
+export async function whileWaiting<T>(state: State, { id, call }: { readonly id: string; readonly call: string }, work: () => Promise<T>): Promise<T> {
+  const key = `${id}/${call}`;
+  await state.put(SPACE, key, JSON.stringify(OWN_MARK));
+  try {
+    return await work();
+  } finally {
+    await state.remove(SPACE, key);
+  }
+}
+
+/** The ids of the requests that a call waits for now. What a dead process has left is removed. */
+export async function awaited(state: State): Promise<ReadonlySet<string>> {
+  const ids = new Set<string>();
+  for (const [key, text] of await state.list(SPACE)) {
+    if (isAlive(JSON.parse(text) as ProcessMark)) ids.add(key.slice(0, key.indexOf('/')));
+    else await state.remove(SPACE, key);
+  }
+  return ids;
+}
