@@ -11,6 +11,8 @@ export interface Binding {
   readonly revision: string;
   /** Of the tool's definition. */
   readonly pin: string;
+  /** The session of the caller, where the arguments name something that lives in it: `s1` is another shell elsewhere. */
+  readonly session?: string;
 }
 
 /** What makes a binding of a call. */
@@ -21,6 +23,7 @@ export interface Bindable {
   readonly sentText: string;
   readonly revision: string;
   readonly pin: string;
+  readonly session?: string;
 }
 
 type Digest = (text: string) => string;
@@ -28,16 +31,16 @@ type Digest = (text: string) => string;
 /** The binding of a call. */
 export function bindingOf(call: Bindable, digest: Digest): Binding {
   const { id, role, groups, profiles, origin } = call.principal;
-  return { principal: { id, role, groups, profiles, origin }, effect: call.effect, args: digest(`tollgate/approval/args/1\n${JSON.stringify([call.argsText, call.sentText])}`), revision: call.revision, pin: call.pin };
+  return { principal: { id, role, groups, profiles, origin }, effect: call.effect, args: digest(`tollgate/approval/args/1\n${JSON.stringify([call.argsText, call.sentText])}`), revision: call.revision, pin: call.pin, ...(call.session !== undefined && { session: call.session }) };
 }
 
 /**
  * The hash of a binding, 64 hex digits. Keyed, so that nobody finds another call with the same short hash to show; JSON of a list
  * keeps the parts apart, and the first line keeps it apart from the other digests under this key.
  */
-export function hashOf({ principal, effect, args, revision, pin }: Binding, digest: Digest): string {
+export function hashOf({ principal, effect, args, revision, pin, session }: Binding, digest: Digest): string {
   const { id, role, groups, profiles, origin } = principal;
-  return digest(`tollgate/approval/call/1\n${JSON.stringify([id, role, groups, profiles, origin, inOrder(effect), args, revision, pin])}`);
+  return digest(`tollgate/approval/call/1\n${JSON.stringify([id, role, groups, profiles, origin, inOrder(effect), args, revision, pin, session ?? null])}`);
 }
 
 /** What a wider approval is for: it stands for one principal and run, under one policy and one set of definitions. */
@@ -73,6 +76,7 @@ export function differences(approved: Binding, asked: Binding): readonly string[
   compare('the policy has changed since', ({ revision }) => revision);
   compare('the definition of the tool has changed since', ({ pin }) => pin);
   compare('the role, groups, profiles or origin of the caller differ', ({ principal }) => principal);
+  compare('it speaks to something of another session', ({ session }) => session);
   compare('the verb differs', ({ effect }) => effect.verb);
   compare('arguments differ', ({ args }) => args);
   // The same words may lead elsewhere by now: a link that was exchanged after the approval (TOCTOU).

@@ -33,7 +33,7 @@ const ID_LENGTH = 10;
 /** Binds a call to what it is now. */
 export function bindRequest(call: AskedCall, by: { readonly digest: (text: string) => string; readonly redactor: Redactor; readonly pinOf: (effect: Effect) => string | undefined; readonly setOf: (server: string) => string }): Request {
   const { effect, argsText, sentText, revision, caller, decision } = call;
-  const bound = bindingOf({ principal: caller.principal, effect, argsText, sentText, revision, pin: by.pinOf(effect) ?? call.pin }, by.digest);
+  const bound = bindingOf({ principal: caller.principal, effect, argsText, sentText, revision, pin: by.pinOf(effect) ?? call.pin, ...(namesSession(sentText) && { session: caller.session.id }) }, by.digest);
   const hash = hashOf(bound, by.digest);
   // What is kept and shown holds no secret; the hash was made of what is sent.
   const binding: Binding = { ...bound, effect: maskSecrets(effect, by.redactor).value };
@@ -56,6 +56,11 @@ export function bindRequest(call: AskedCall, by: { readonly digest: (text: strin
       session: caller.session.id, run: caller.run, call: caller.decision, asked: now, expires: now + expireMs, uses: 0,
     };
   }
+}
+
+/** `bash` counts its sessions from s1 in each session of a client. */
+function namesSession(sentText: string): boolean {
+  return typeof (JSON.parse(sentText) as { readonly session?: unknown }).session === 'string';
 }
 
 function newId(): string {

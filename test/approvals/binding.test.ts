@@ -120,6 +120,22 @@ describe('the queue', () => {
   }, 60_000);
 });
 
+describe('what lives in a session', () => {
+  it('attack, the same id elsewhere: input for s1 of one session is no input for s1 of another', () => {
+    const by = { digest, redactor: new Redactor(), pinOf: () => undefined, setOf: () => 's' };
+    const [one, other] = [0, 1].map(() => openSession({ id: 'me', role: 'user', groups: [], profiles: [], origin: 'o' }, 'stdio'));
+    const hashes = (text: string): readonly string[] => [one, other].map((session) => {
+      if (session === undefined) throw new Error('there are two sessions');
+      return bindRequest({
+        caller: { decision: 'd', session, principal: session.principal, run: 'r', startedAt: 0 }, argsText: text, sentText: text, revision: 'r', pin: 'p', signal: session.closed, stands: async () => undefined,
+        effect: { verb: 'execute', server: 'workspace', tool: 'bash', paths: [], urls: [] }, decision: { outcome: 'ask', reasons: [], shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } },
+      }, by).hash;
+    });
+    expect(new Set(hashes('{"action":"send","session":"s1","input":"rm -rf ."}')).size).toBe(2);
+    expect(new Set(hashes('{"command":"git push"}')).size).toBe(1);
+  });
+});
+
 describe('a request that is kept', () => {
   it('holds a registered secret nowhere: not in its arguments, URLs, paths or command; the hash is of what is sent', () => {
     const redactor = new Redactor();
