@@ -1,6 +1,6 @@
 /** Owns the kill switch of a server that runs in this process; refuses its calls and ends what it has running. */
 import type { TollgateError } from '../catalogs/errors.ts';
-import type { Health, ServerAdapter } from './port.ts';
+import { refusedState, type Health, type ServerAdapter } from './port.ts';
 
 /** A server that can be halted like one with a process. */
 export interface Haltable extends ServerAdapter {
@@ -18,7 +18,7 @@ export function haltable(inner: ServerAdapter, halted: (name: string) => Promise
   };
   const health = (): Health => {
     const { restarts, badLines, ...rest } = inner.health();
-    return refusal === undefined ? { restarts, badLines, ...rest } : { state: 'disabled', reason: `${refusal.message} ${refusal.next}`, restarts, badLines };
+    return refusal === undefined ? { restarts, badLines, ...rest } : { state: refusedState(refusal), reason: `${refusal.message} ${refusal.next}`, restarts, badLines };
   };
   return {
     name: inner.name,

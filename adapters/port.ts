@@ -1,7 +1,7 @@
 /** Owns the port through which the facade reaches any server; knows no policy, no principal and no client. */
 import type { Lifetime } from './settings.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
-import type { ErrorCode } from '../catalogs/errors.ts';
+import type { ErrorCode, TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
 export type { OnEvent, ServerEvent } from './events.ts';
@@ -81,10 +81,17 @@ export interface UpstreamCall {
 }
 
 /**
- * Healthy; degraded (answers, but breaks the protocol, or is remote, lost and tried again); unavailable (not there);
- * disabled (may not start: not approved, killed, or crashed too often); idle (not started yet, or ended because nobody used it).
+ * Healthy; degraded (answers, but breaks the protocol, or is remote, lost and tried again); unavailable (not there); not approved
+ * (nobody has agreed to it as it is); disabled (by its owner, or it crashed too often, or cannot be used as it is written); killed
+ * (by the kill switch); idle (not started yet, or ended because nobody used it).
  */
-export type HealthState = 'idle' | 'healthy' | 'degraded' | 'unavailable' | 'disabled';
+export type HealthState = 'idle' | 'healthy' | 'degraded' | 'unavailable' | 'not approved' | 'disabled' | 'killed';
+
+/** The state of a server that may not run, from what refuses it. */
+export function refusedState({ data }: Pick<TollgateError, 'data'>): HealthState {
+  if (data['killed'] === true) return 'killed';
+  return data['consent'] === 'lacking' ? 'not approved' : 'disabled';
+}
 
 /** What `tollgate servers` and /healthz show. */
 export interface Health {

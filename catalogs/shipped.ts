@@ -61,7 +61,7 @@ const MANAGEMENT_TOOLS: readonly RawTool[] = [
   {
     name: 'mcp_server_info',
     description: 'Show one server: its state and why it cannot be used, and those of its tools that you can see.',
-    inputSchema: { type: 'object', properties: { name: SERVER }, required: ['name'], additionalProperties: false },
+    inputSchema: { type: 'object', properties: { server: SERVER }, required: ['server'], additionalProperties: false },
   },
   {
     name: 'manage_mcp',

@@ -5,7 +5,7 @@ import type { Trace } from './record.ts';
 
 /** Upper bounds of the duration buckets, seconds (OpenTelemetry's advice for MCP histograms, shortened). */
 const BUCKETS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120];
-const STATES: readonly HealthState[] = ['idle', 'healthy', 'degraded', 'unavailable', 'disabled'];
+const STATES: readonly HealthState[] = ['idle', 'healthy', 'degraded', 'unavailable', 'not approved', 'disabled', 'killed'];
 
 /** Calls of one tool and origin that ended in one way. */
 interface Ends {

@@ -25,7 +25,8 @@ import type { Config } from './config/config.ts';
 import type { Look } from './consent/discovery.ts';
 import { createKnowledge } from './knowledge/answer.ts';
 import { openStore, type Store } from './knowledge/store.ts';
-import { consentWord, createManagement } from './manage/answer.ts';
+import { consentSummary } from './consent/words.ts';
+import { createManagement } from './manage/answer.ts';
 import { policyParts } from './policy-parts.ts';
 import { makersOver, shippedServer } from './offline.ts';
 import { openPlaces, openSecrets } from './secrets/secrets.ts';
@@ -79,7 +80,7 @@ type Answers = BackendMakers['shipped'];
 function answersFor(current: () => Config, { state, audit, consents }: Pick<Shared, 'state' | 'audit' | 'consents'>): Answers {
   let store: Store | undefined;
   const knowledge = createKnowledge({ store: () => (store ??= openStore(current().state)), caps: () => current().knowledge, now: Date.now });
-  const management = createManagement({ state, audit, consentOf: (server) => consentWord(server, consents), now: Date.now });
+  const management = createManagement({ state, audit, consentOf: (server) => consentSummary(server, consents), now: Date.now });
   const close = (): void => {
     store?.close();
     store = undefined;

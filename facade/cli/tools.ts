@@ -1,12 +1,13 @@
 /** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
 import { CAPABILITIES, isNamed } from '../../catalogs/capabilities.ts';
+import { refusedState } from '../../adapters/port.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
 import type { Standings } from '../standing.ts';
 import type { Config } from '../config/config.ts';
 import { listRequests, type EnableRequest } from '../manage/requests.ts';
 import { openState } from '../state/sqlite.ts';
-import { consentWords } from './consent/servers.ts';
+import { consentSummaries } from './consent/servers.ts';
 import { EXIT, type Io } from './io.ts';
 import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
 import { plural, table } from './print.ts';
@@ -47,16 +48,19 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
   const config = readConfig(options, io);
   return askFacade({ config, options, io, assemble }, async ({ catalog, consents }) => {
     await catalog.refresh([...catalog.servers.keys()], 'wake');
-    const words = await consentWords({ config, consents });
+    const summaries = await consentSummaries({ config, consents });
     const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
       const entries = catalog.entries(name);
       const hostile = entries.filter((entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined);
-      return { name, consent: words.get(name) ?? 'none needed', state: catalog.problems.get(name)?.data['consent'] === true ? 'disabled' : adapter.health().state, tools: entries.length, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: reasonOf(catalog, name).join(''), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
+      const { word = 'not needed', pending = 0 } = summaries.get(name) ?? {};
+      const problem = catalog.problems.get(name);
+      const state = problem?.data['consent'] === undefined ? adapter.health().state : refusedState(problem);
+      return { name, consent: word, state, tools: entries.length, pending, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: reasonOf(catalog, name).join(''), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
     });
     const code = rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
     const requests = await requestsOf(config);
     if (options.json === true) return { data: `${JSON.stringify({ servers: rows, requests })}\n`, remarks: [], code };
-    const data = table(io, ['NAME', 'CONSENT', 'STATE', 'TOOLS', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.consent, row.state, String(row.tools), String(row.bytes), String(row.quarantined.length), row.version]));
+    const data = table(io, ['NAME', 'CONSENT', 'STATE', 'TOOLS', 'PENDING', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.consent, row.state, String(row.tools), String(row.pending), String(row.bytes), String(row.quarantined.length), row.version]));
     const wishes = requests.map(({ server, principal }) => `An agent of ${principal} asks for ${server}: look at it with \`tollgate servers info ${server}\`, and decide with \`tollgate approve ${server}\` or \`tollgate servers enable ${server}\`.`);
     return { data, remarks: [...rows.flatMap(remarksOn), ...wishes], code };
   });

@@ -10,7 +10,7 @@ import { ConsentStore, type Act, type Consent, type Kept, type ToolConsent } fro
 
 /** What is known of the consent to a server, without looking at what it would run now. */
 export interface ConsentStatus {
-  readonly state: 'unapproved' | 'start-only' | 'approved' | 'any-tools' | 'damaged';
+  readonly state: 'unapproved' | 'start only' | 'approved' | 'any tools' | 'damaged';
   readonly consent?: Consent;
   /** Who has taken it out of use. */
   readonly disabled?: Act;
@@ -187,8 +187,8 @@ export class Consents {
 function stateOf({ consent, damaged }: Kept): ConsentStatus['state'] {
   if (damaged === true) return 'damaged';
   if (consent === undefined) return 'unapproved';
-  if (consent.tools === undefined) return 'start-only';
-  return consent.tools.set === undefined ? 'any-tools' : 'approved';
+  if (consent.tools === undefined) return 'start only';
+  return consent.tools.set === undefined ? 'any tools' : 'approved';
 }
 
 function markOf({ consent, damaged }: Kept, disabled?: Act): string {

@@ -1,5 +1,5 @@
 /** Owns what a server in this process is told of its caller: who it is, whose rows it may read, what it may see; refuses to take any of it from a call. */
-import type { Identity, SeenServer } from '../../adapters/port.ts';
+import { refusedState, type Identity, type SeenServer } from '../../adapters/port.ts';
 import type { Catalog } from '../catalog.ts';
 import type { Table } from '../exposure.ts';
 import type { Runs } from '../runs.ts';
@@ -26,7 +26,7 @@ export function createIdentify({ catalog, runs, aside, serversOf, onChange }: Id
     const own = listed.filter(({ server }) => server.name === name);
     return {
       name,
-      state: catalog.servers.get(name)?.adapter.health().state ?? 'unavailable',
+      state: problem?.data['consent'] === undefined ? catalog.servers.get(name)?.adapter.health().state ?? 'unavailable' : refusedState(problem),
       ...(problem === undefined ? {} : { fault: problem.code }),
       aside: aside.has(session.principal, name),
       tools: own.map((exposed) => ({ name: exposed.name, description: String((JSON.parse(exposed.text) as { description?: unknown }).description ?? '') })),

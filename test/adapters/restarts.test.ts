@@ -87,7 +87,8 @@ describe('judgeHealth', () => {
     expect(judgeHealth({ ...facts, connected: false }).state).toBe('idle');
     expect(judgeHealth({ ...facts, connected: false, loss: 'Gone.' })).toMatchObject({ state: 'unavailable', reason: 'Gone.' });
     expect(judgeHealth({ ...facts, connected: false, loss: 'Gone.', reconnecting: true }).state).toBe('degraded');
-    expect(judgeHealth({ ...facts, refusal: new TollgateError('SERVER_UNAVAILABLE') }).state).toBe('disabled');
+    const refused = (data: Record<string, unknown>): string => judgeHealth({ ...facts, refusal: new TollgateError('SERVER_UNAVAILABLE', { data }) }).state;
+    expect([refused({}), refused({ consent: 'disabled' }), refused({ consent: 'lacking' }), refused({ killed: true })]).toEqual(['disabled', 'disabled', 'not approved', 'killed']);
   });
 });
 

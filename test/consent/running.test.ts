@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { RawTool } from '../../catalogs/tool.ts';
+import { consentSummary } from '../../facade/consent/words.ts';
 import type { Session } from '../../facade/facade.ts';
 import { ACT, startRaw, tool, type RawFacade, type RawServer } from '../properties/raw.ts';
 import { isRunning } from '../process/child.ts';
@@ -33,7 +34,7 @@ describe('taken back', () => {
     expect(await codes('one_mail', session)).toBe('SERVER_UNAVAILABLE');
     expect(await shown(session)).toEqual([]);
     expect(facade.calls('one').map(({ name }) => name)).toEqual(['mail']);
-    await expect.poll(() => facade.assembled.catalog.servers.get('one')?.adapter.health().state, { timeout: 2000 }).toBe('disabled');
+    await expect.poll(() => facade.assembled.catalog.servers.get('one')?.adapter.health().state, { timeout: 2000 }).toBe('not approved');
   });
 
   it('without a call: what runs ends by itself' + verifies('CY-03'), async () => {
@@ -151,6 +152,7 @@ describe('tools that change behind their approval', () => {
     await expect.poll(() => facade.records().filter(({ type }) => type === 'consent')).toEqual([expect.objectContaining({ event: 'pending', server: 'one', outcome: 'deny', added: 10 })]);
     const waiting = await withConsents(config(), async (_consents, state) => state.list('consent/pending'));
     expect([...waiting.keys()]).toEqual(['one']);
+    expect(await withConsents(config(), (consents) => consentSummary('one', consents))).toEqual({ word: 'changed', disabled: false, pending: 10 });
   });
 
   it('approved anew by the owner, they are shown by the facade that runs' + verifies('HA-15'), async () => {

@@ -5,7 +5,6 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Session } from '../../facade/facade.ts';
 import { dropRequests, listRequests, noteRequest } from '../../facade/manage/requests.ts';
-import { consentWord } from '../../facade/manage/answer.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { cli, dataOf, type Answer } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
@@ -57,7 +56,7 @@ describe('looking at servers' + verifies('HA-20'), () => {
     const count = (await names(facade, session)).filter((name) => name.startsWith('stories_')).length;
     const lines = (await ask(facade, session, 'list_mcp_servers')).split('\n');
     expect(lines).toEqual([
-      `stories: healthy, consent approved, tools that you can see: ${count}`, expect.stringMatching(/^waiting: \w+, consent pending, tools that you can see: 0$/) as string,
+      `stories: healthy, consent any tools, tools that you can see: ${count}`, 'waiting: not approved, consent unapproved, tools that you can see: 0',
       'tollgate: healthy, consent not needed, tools that you can see: 3', 'workspace: idle, consent not needed, tools that you can see: 1',
     ]);
   });
@@ -66,10 +65,10 @@ describe('looking at servers' + verifies('HA-20'), () => {
     const facade = await start({ rules: `[{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}, {id: no-echo, outcome: deny, message: No., when: {tools: [stories.echo]}}]` });
     const session = facade.open('alice');
     const shown = (await names(facade, session)).filter((name) => name.startsWith('stories_'));
-    const info = await ask(facade, session, 'mcp_server_info', { name: 'stories' });
+    const info = await ask(facade, session, 'mcp_server_info', { server: 'stories' });
     expect([...info.matchAll(/^- ([^:]+):/gm)].map(([, name]) => name)).toEqual(shown);
     expect(info).not.toContain('echo:');
-    for (const name of ['stories', 'waiting', 'tollgate', 'workspace']) expect(await ask(facade, session, 'mcp_server_info', { name })).not.toMatch(SECRETS);
+    for (const name of ['stories', 'waiting', 'tollgate', 'workspace']) expect(await ask(facade, session, 'mcp_server_info', { server: name })).not.toMatch(SECRETS);
     expect(await ask(facade, session, 'list_mcp_servers')).not.toMatch(SECRETS);
   });
 
@@ -77,20 +76,20 @@ describe('looking at servers' + verifies('HA-20'), () => {
     const facade = await start();
     const session = facade.open('alice');
     await facade.list(session);
-    const info = await ask(facade, session, 'mcp_server_info', { name: 'waiting' });
-    expect(info).toMatch(/^waiting: \w+, consent pending\nIts tools are missing: /);
+    const info = await ask(facade, session, 'mcp_server_info', { server: 'waiting' });
+    expect(info).toMatch(/^waiting: not approved, consent unapproved\nIts tools are missing: /);
     expect(info.split('\n')).toHaveLength(2);
   });
 
   it('answers for a server of others as for one that is none', async () => {
     const facade = await start();
     const session = facade.open('alice');
-    const answers = await Promise.all(['foreign', 'gone', 'never-was'].map((name) => facade.call(session, 'tollgate_mcp_server_info', { name })));
+    const answers = await Promise.all(['foreign', 'gone', 'never-was'].map((name) => facade.call(session, 'tollgate_mcp_server_info', { server: name })));
     expect(new Set(answers.map(({ code, text }) => `${code} ${text}`)).size).toBe(1);
     expect(answers[0]?.code).toBe('ARGS_INVALID');
     const managed = await Promise.all(['foreign', 'never-was'].flatMap((server) => ['enable', 'disable'].map((action) => facade.call(session, 'tollgate_manage_mcp', { action, server }))));
     expect(new Set(managed.map(({ text }) => text)).size).toBe(1);
-    for (const args of [{ name: '../x' }, { name: 'Stories' }, {}, { name: 'stories', env: true }]) expect((await facade.call(session, 'tollgate_mcp_server_info', args)).code).toBe('ARGS_INVALID');
+    for (const args of [{ server: '../x' }, { server: 'Stories' }, {}, { server: 'stories', env: true }, { name: 'stories' }]) expect((await facade.call(session, 'tollgate_mcp_server_info', args)).code).toBe('ARGS_INVALID');
   });
 });
 
@@ -121,7 +120,6 @@ describe('managing servers' + verifies('HA-20'), () => {
     expect(await names(facade, session)).toEqual(before);
     const state = openState(path.join(folder, 'state'));
     expect(await listRequests(state)).toMatchObject([{ server: 'waiting', principal: 'alice' }]);
-    expect(await consentWord('waiting', { statusOf: () => Promise.resolve({ state: 'approved', disabled: { by: 'boss', at: '' } }) })).toBe('disabled');
     await noteRequest(state, { server: 'gone', principal: 'bob', since: 1 });
     await dropRequests(state, 'gone');
     expect(await listRequests(state)).toHaveLength(1);
@@ -138,6 +136,7 @@ describe('managing servers' + verifies('HA-20'), () => {
     expect((await tollgate('servers', 'disable', 'waiting', '--as', 'boss')).code).toBe(0);
     expect(dataOf((await tollgate('servers', '--json')).out)).toMatchObject({ requests: [] });
     expect(await ask(facade, facade.open('alice'), 'manage_mcp', { action: 'enable', server: 'waiting' })).toContain('`tollgate servers enable waiting`');
+    expect(await ask(facade, facade.open('alice'), 'list_mcp_servers')).toContain('waiting: disabled, consent unapproved');
   });
 
   it('stands under rules: looking reads, managing is destructive, whatever the name it is called by', async () => {

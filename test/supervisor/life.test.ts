@@ -222,7 +222,7 @@ describe('the kill switch', () => {
     expect(performance.now() - began).toBeLessThan(FAST.closeMs);
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: Stopped by the kill switch/);
     expect(await codeOf(bench.server.listTools())).toBe('SERVER_UNAVAILABLE');
-    expect(bench.server.health().state).toBe('disabled');
+    expect(bench.server.health().state).toBe('killed');
     bench.pool.halt(() => refusal);
     bench.pool.halt(() => undefined);
     expect(await textOf(bench.server, callOf('echo'))).toBe('{}');

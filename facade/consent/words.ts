@@ -1,0 +1,27 @@
+/** Owns the one vocabulary in which consent to a server is told, to its owner and to models; refuses to call approved what has changed since. */
+import { SHIPPED } from '../../catalogs/shipped.ts';
+import { WORKSPACE } from '../config/names.ts';
+import type { Consents, ConsentStatus } from './consents.ts';
+import { differences, type StartSettings } from './facts.ts';
+
+/** Where a server stands with its owner. `changed`: what it starts, or a tool of it, is not what was approved. */
+export type ConsentWord = ConsentStatus['state'] | 'changed' | 'not needed';
+
+/** The word, and what goes with it. */
+export interface ConsentSummary {
+  readonly word: ConsentWord;
+  /** An owner has taken it out of use; the consent stays. */
+  readonly disabled: boolean;
+  /** Tools that changed, came or went since they were approved: they wait for the owner. */
+  readonly pending: number;
+}
+
+/** What runs in this process is Tollgate itself, and nobody is asked about it. With `settings` its files are looked at. Throws STATE_FAILED. */
+export async function consentSummary(server: string, consents: Pick<Consents, 'statusOf' | 'factsOf' | 'tools'>, settings?: StartSettings): Promise<ConsentSummary> {
+  if (server === WORKSPACE || SHIPPED.has(server)) return { word: 'not needed', disabled: false, pending: 0 };
+  const { state, consent, disabled } = await consents.statusOf(server);
+  const item = await consents.tools.pending(server);
+  const pending = item === undefined ? 0 : item.changed.length + item.added.length + item.removed.length;
+  const hasChanged = pending > 0 || (settings !== undefined && consent !== undefined && differences(consent.facts, await consents.factsOf(settings)).length > 0);
+  return { word: consent !== undefined && hasChanged ? 'changed' : state, disabled: disabled !== undefined, pending };
+}
