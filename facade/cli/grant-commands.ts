@@ -31,7 +31,7 @@ browser:activeTab.read, or namespace:word.word of a host's own.`);
   bound(add('add <origin> <scope>', 'give or deny a permission').option('--profile <name>', 'with this profile (default: default)')).addOption(new Option('--kind <kind>', 'once expires, always stays, deny refuses').choices(KINDS).default('once'))
     .option('--tools <names>', "server.tool, server.* or '*', with commas between; only these answer an ask of a rule").option('--for <time>', 'how long, as 90s, 10m, 12h or 7d; once: 10m').option('--as <principal>', 'the owner who decides')
     .action(async (origin: string, scope: string, options: GrantOptions & { kind: Grant['kind']; for?: string }) => done(await (await import('./grants.ts')).runGrantAdd({ ...options, origin, scope }, io)));
-  add('revoke <id>', 'take a grant back, for the next call of every process').option('--as <principal>', 'the owner who decides')
+  add('revoke <id>', 'take a grant back, for the next call of every process; the beginning of an id suffices').option('--as <principal>', 'the owner who decides')
     .action(async (id: string, options: GrantOptions) => done(await (await import('./grants.ts')).runGrantRevoke({ ...options, id }, io)));
   bound(add('check <origin> <scope>', 'whether it is granted: exit code 0, 7 nobody has decided, 3 denied').option('--profile <name>', 'with this profile (default: default)')).option('--tool <name>', 'for this tool, as server.tool')
     .action(async (origin: string, scope: string, options: GrantOptions & { tool?: string }) => done(await (await import('./grants.ts')).runGrantCheck({ ...options, origin, scope }, io)));

@@ -6,6 +6,7 @@ import { requireOrigin, requireScope, type Grant } from '../grants/grant.ts';
 import { Grants } from '../grants/grants.ts';
 import { checkGrants } from '../grants/standing.ts';
 import { openState } from '../state/sqlite.ts';
+import { doubts, grantNamed } from './grant-names.ts';
 import type { GrantOptions } from './grant-commands.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, readPrincipal } from './open.ts';
@@ -19,7 +20,7 @@ export async function runGrantList({ origin, profile, ...options }: GrantOptions
   const grants = await withGrants({ config, io }, (all) => all.list({ ...(origin !== undefined && { origin }), ...(profile !== undefined && { profile }) }));
   if (options.json === true) io.stdout(json({ grants }));
   else if (grants.length === 0) io.stderr('Nothing is granted.\n');
-  else io.stdout(table(io, ['ID', 'ORIGIN', 'PROFILE', 'SCOPE', 'KIND', 'TOOLS', 'UNTIL', 'BY'], grants.map((grant) => [grant.id, grant.origin, grant.profile, grant.scope, { text: grant.kind, colour: grant.kind === 'deny' ? 'red' : 'green' }, grant.tools?.join(',') ?? '', until(grant), grant.by])));
+  else io.stdout(table(io, ['ID', 'ORIGIN', 'PROFILE', 'SCOPE', 'KIND', 'TOOLS', 'UNTIL', 'BY'], grants.map((grant) => [grant.id, grant.origin, grant.profile, grant.scope, { text: grant.kind, colour: grant.kind === 'deny' ? 'red' : 'green' }, grant.tools?.join(',') ?? '', until(grant) || 'until revoked', grant.by])));
   return EXIT.ok;
 }
 
@@ -32,16 +33,17 @@ export async function runGrantAdd(options: GrantOptions & { readonly origin: str
   const tools = options.tools?.split(',').map((tool) => tool.trim());
   const wanted = { origin, profile, scope, kind, ...(tools !== undefined && { tools }), ...(session !== undefined && { session }), ...(tab !== undefined && { tab }), ...(options.for !== undefined && { expiresAt: Date.now() + readTime(options.for) }) };
   const grant = await withGrants({ config, io }, (all) => all.add(wanted, by));
+  for (const doubt of await doubts(grant.tools ?? [], config)) io.stderr(`warning: ${printable(doubt)}\n`);
   if (options.json === true) io.stdout(json({ grant }));
-  else io.stderr(`${grant.kind === 'deny' ? 'Denied' : 'Granted'} ${printable(describe(grant))}. Take it back with: tollgate grants revoke ${grant.id}\n`);
+  else io.stderr(`${grant.kind === 'deny' ? 'Denied' : 'Granted'} ${printable(describe(grant))}, until ${printable(until(grant) || 'revoked')}. Take it back with: tollgate grants revoke ${grant.id}\n`);
   return EXIT.ok;
 }
 
-/** Takes back. Throws as `runGrantAdd`. */
+/** Takes back, by an id or the beginning of one. Throws as `runGrantAdd`. */
 export async function runGrantRevoke(options: GrantOptions & { readonly id: string }, io: Io): Promise<number> {
   const config = readConfig(options, io);
   const by = readOwner(config, options, io);
-  const grant = await withGrants({ config, io }, (all) => all.revoke(options.id, by));
+  const grant = await withGrants({ config, io }, async (all) => all.revoke(grantNamed(await all.list(), options.id).id, by));
   if (options.json === true) io.stdout(json({ grant }));
   else io.stderr(`Revoked: ${printable(describe(grant))}. It holds for no call from now on.\n`);
   return EXIT.ok;
@@ -86,12 +88,12 @@ function readProfile(config: Config, { profile = 'default' }: GrantOptions): str
   return profile;
 }
 
+/** When it ends by itself; '' for one that stands until it is revoked. */
 function until({ expiresAt, session, tab }: Grant): string {
   const parts = [...(expiresAt === undefined ? [] : [new Date(expiresAt).toISOString()]), ...(session === undefined ? [] : [`session ${session}`]), ...(tab === undefined ? [] : [`tab ${tab}`])];
-  return parts.length === 0 ? 'revoked' : parts.join(', ');
+  return parts.join(', ');
 }
 
-function describe(grant: Grant): string {
-  const { scope, origin, profile, tools } = grant;
-  return `${scope} to ${origin} with profile ${profile}${tools === undefined ? '' : ` for ${plural(tools.length, 'tool')}`}, until ${until(grant)}`;
+function describe({ scope, origin, profile, tools }: Grant): string {
+  return `${scope} to ${origin} with profile ${profile}${tools === undefined ? '' : ` for ${plural(tools.length, 'tool')}`}`;
 }

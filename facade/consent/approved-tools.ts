@@ -45,6 +45,11 @@ export class ApprovedTools {
     return set;
   }
 
+  /** Names of the set that is kept, unchecked: to tell a person of a mistake, and for nothing else. */
+  async names(server: string): Promise<readonly string[] | undefined> {
+    return readSet(await this.#state.get(SETS, server))?.tools.map(({ name }) => name);
+  }
+
   async remove(server: string): Promise<void> {
     await this.#state.remove(SETS, server);
     await this.#state.remove(PENDING, server);

@@ -4,6 +4,8 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/io.ts';
 import type { Grant } from '../../facade/grants/grant.ts';
+import { ApprovedTools } from '../../facade/consent/approved-tools.ts';
+import { openState } from '../../facade/state/sqlite.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf } from './terminal.ts';
@@ -45,6 +47,27 @@ describe('grants', () => {
     expect(await asBoss('revoke', grant.id)).toMatchObject({ code: EXIT.ok, err: expect.stringContaining('It holds for no call from now on.') });
     expect(await asBoss('revoke', grant.id)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('There is no such grant.') });
     expect((await cli(project, ['audit', 'export', '--type', 'grant'])).out.trim().split('\n').map((line) => (JSON.parse(line) as { event: string; by: string; user: string })).map(({ event, by, user }) => [event, by, user])).toEqual([['added', 'boss', 'somebody'], ['revoked', 'boss', 'somebody']]);
+  });
+
+  it('stands until revoked, is named by the beginning of its id, and revoking says what ended' + verifies('HB-02'), async () => {
+    const add = async (): Promise<Grant> => dataOf<{ grant: Grant }>((await asBoss('add', PAGE, 'mcp:tools.list', '--kind', 'always', '--json')).out).grant;
+    const [one, two] = [await add(), await add()];
+    expect((await grants('list')).out).toMatch(new RegExp(`${one.id} .* until revoked +boss`));
+    const start = (id: string): string => id.slice(0, [...id].findIndex((letter, at) => letter !== (id === one.id ? two : one).id[at]) + 1);
+    for (const shared of ['grant_', '', start(one.id).slice(0, -1)]) expect(await asBoss('revoke', shared)).toMatchObject({ code: EXIT.usage });
+    expect(await asBoss('revoke', start(one.id))).toMatchObject({ code: EXIT.ok, err: 'Revoked: mcp:tools.list to https://app.example with profile default. It holds for no call from now on.\n' });
+    expect((await grants('list')).out).not.toContain(one.id);
+    expect((await asBoss('revoke', two.id.slice('grant_'.length, 20))).code).toBe(EXIT.ok);
+  });
+
+  it('warns of a tool that nobody knows, and grants it all the same', async () => {
+    const state = openState(path.join(project.folder, 'state'));
+    await new ApprovedTools(state).put('notes', { tools: [{ name: 'find', inputSchema: {} }], prompts: [], hints: false });
+    await state.close();
+    const add = (tools: string): ReturnType<typeof cli> => asBoss('add', PAGE, CALL, '--tools', tools);
+    expect(await add('notes.fnd')).toMatchObject({ code: EXIT.ok, err: expect.stringMatching(/^warning: No approved tool of notes is called "fnd"; did you mean "find"\?\nGranted /) });
+    expect((await add('workspce.read')).err).toMatch(/^warning: There is no server "workspce" yet; did you mean "workspace"\?\nGranted /);
+    for (const known of ['notes.find', 'notes.*', '*', 'workspace.read']) expect((await add(known)).err).toMatch(/^Granted /);
   });
 
   it('a denial, a tab, an end that is named', async () => {
