@@ -1,6 +1,6 @@
 /** Owns the start of a server's process at the isolation that it asks for; refuses to start what cannot be isolated as asked. */
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { NO_CONFINEMENT } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
@@ -11,8 +11,10 @@ import { startContained } from './sandbox/contain.ts';
 import type { Contained } from './sandbox/container.ts';
 import { findClosed } from './sandbox/closed.ts';
 import { outermost } from './sandbox/covers.ts';
+import { checkGiven } from './sandbox/given.ts';
 import { chooseIdentity } from './sandbox/identity.ts';
 import type { Jail } from './sandbox/jail.ts';
+import { findProgram } from './sandbox/programs.ts';
 import { proveIsolation } from './sandbox/selftest.ts';
 import { startJailed } from './sandbox/start.ts';
 import { fillSecrets } from './secrets.ts';
@@ -73,10 +75,16 @@ const NOTHING: SandboxSettings = { filesystem: { allowRead: [], allowWrite: [], 
 export async function launch(settings: ServerSettings, host: LaunchHost): Promise<Launched> {
   const env = await fillSecrets(settings.env, host.secrets, 'env');
   if (settings.isolation === 'direct') return launchDirect(settings, env, host.folder);
+  checkGiven(settings, host.workspace);
   const egress = await openEgress(settings, host);
   const release = releaseOnce(egress);
   try {
-    if (settings.isolation === 'container') return { ...(await startContained(await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) }))), release };
+    if (settings.isolation === 'container') {
+      const contained = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
+      // The search for what rules close takes its time.
+      checkGiven(settings, host.workspace);
+      return { ...(await startContained(contained)), release };
+    }
     const jail = jailOf(settings, { host, env, ...(egress !== undefined && { egress }) });
     await proveIsolation(host.workspace);
     return { ...(await startJailed(jail)), release };
@@ -88,7 +96,10 @@ export async function launch(settings: ServerSettings, host: LaunchHost): Promis
 
 async function launchDirect(settings: ServerSettings, env: Readonly<Record<string, string>>, folder?: string): Promise<Launched> {
   const { command = '', args, cwd = folder } = settings;
-  const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(command, [...args], { cwd, env: { ...inherited(INHERITED), ...env }, detached: true, shell: false, stdio }));
+  // The very file that was looked at: the child's own PATH, or one with relative folders, could name another.
+  const program = findProgram(command, cwd ?? process.cwd());
+  if (program === undefined) throw new TollgateError('INIT_FAILED', { detail: `Server "${settings.name}" did not start: its command or its folder was not found.` });
+  const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(program, [...args], { cwd, env: { ...inherited(INHERITED), PATH: absoluteFolders(), ...env }, detached: true, shell: false, stdio }));
   await started(child, settings.name);
   return { child: child as ChildProcessWithoutNullStreams, signal: (signal) => signalGroup(child, signal), kill: () => void signalGroup(child, 'SIGKILL'), release: () => Promise.resolve() };
 }
@@ -113,7 +124,7 @@ function jailOf(settings: ServerSettings, { host, env, egress }: Given): Jail {
   const { command = '', args, cwd } = settings;
   const { filesystem, limits } = settings.sandbox ?? NOTHING;
   return {
-    command, args, cwd: cwd ?? host.folder ?? process.cwd(), workspace: host.workspace, env: { ...inherited(LOCALE), ...env },
+    command, args, cwd: realPath(cwd ?? host.folder ?? process.cwd()), workspace: host.workspace, env: { ...inherited(LOCALE), ...env },
     read: cwd === undefined ? filesystem.allowRead : [cwd, ...filesystem.allowRead], write: filesystem.allowWrite, hidden: [...filesystem.denyRead, ...host.hidden],
     limits, input: true, ...(settings.confinement !== undefined && { confinement: settings.confinement }), ...(egress !== undefined && { egress }),
   };
@@ -138,6 +149,15 @@ function started(child: ChildProcess, name: string): Promise<void> {
       reject(new TollgateError('INIT_FAILED', { detail: `Server "${name}" did not start: ${why}.`, cause }));
     });
   });
+}
+
+/** In a relative folder of the PATH, a program of the folder that it starts in would stand for that of the system. */
+function absoluteFolders(): string {
+  return (process.env['PATH'] ?? '').split(':').filter((folder) => folder.startsWith('/')).join(':');
+}
+
+function realPath(folder: string): string {
+  return existsSync(folder) ? realpathSync(folder) : folder;
 }
 
 function inherited(names: readonly string[]): Record<string, string> {

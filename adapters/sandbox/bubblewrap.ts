@@ -1,6 +1,7 @@
 /** Owns the arguments of bubblewrap for a jail; refuses to put anything of the jail's environment where a process list shows it. */
 import { existsSync, lstatSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import { isWithin } from './closed.ts';
+import { asJudged } from './given.ts';
 import { HOME } from './jail.ts';
 import type { Identity, Jail } from './jail.ts';
 import { filesOf, findProgram, isOfSystem, SYSTEM } from './programs.ts';
@@ -39,24 +40,17 @@ export interface Plan {
   readonly given: readonly string[];
 }
 
-/** Looks at the files of this machine; undefined when the program is not there. */
+/** Looks at the files of this machine; undefined when the program is not there. Throws SANDBOX_UNAVAILABLE for a place that was moved. */
 export function planJail(jail: Jail): Plan | undefined {
   const program = findProgram(jail.command, jail.cwd);
   if (program === undefined) return undefined;
   const files = filesOf(program, jail.args, jail.cwd).map((file) => ({ from: file, to: file, writable: false }));
-  const read = jail.read.filter((file) => existsSync(file)).map((file) => mountOf(file, false));
-  const write = jail.write.filter((file) => existsSync(file)).map((file) => mountOf(file, true));
+  const [read, write] = ([[jail.read, false], [jail.write, true]] as const).map(([list, writable]) => asJudged(list, jail.workspace).map((file) => ({ from: file, to: file, writable }))) as [Mount[], Mount[]];
   const ways = jail.egress === undefined ? [] : [{ from: jail.egress.socket, to: EGRESS_SOCKET, writable: false }, ...jail.egress.mounts.map((mount) => ({ ...mount, writable: false }))];
   const mounts = unite([...files, ...read, ...write, ...ways]);
   const own = files.map(({ to }) => to).filter((file) => isWithin(file, jail.workspace) || isWithin(jail.workspace, file));
   const hidden = [...new Set(jail.hidden.filter((file) => existsSync(file)).map((file) => realpathSync(file)))];
-  const cwd = [jail.cwd, jail.workspace].find((folder) => mounts.some(({ to }) => isWithin(folder, to) || isWithin(to, folder))) ?? HOME;
-  return { program, cwd, mounts, masks: hidden.filter((file) => isOfSystem(file) || mounts.some(({ to }) => isWithin(file, to))), given: [...own, ...read.map(({ to }) => to), ...write.map(({ to }) => to)] };
-}
-
-function mountOf(file: string, writable: boolean): Mount {
-  const real = realpathSync(file);
-  return { from: real, to: real, writable };
+  return { program, cwd: jail.cwd, mounts, masks: hidden.filter((file) => isOfSystem(file) || mounts.some(({ to }) => isWithin(file, to))), given: [...own, ...read.map(({ to }) => to), ...write.map(({ to }) => to)] };
 }
 
 /** One mount for each place, the last word counts; outer folders come first, so that what lies in them shows. */
@@ -71,6 +65,8 @@ export function optionsOf(jail: Jail, plan: Plan, identity: Identity): readonly 
     '--hostname', 'sandbox', '--cap-drop', 'ALL', '--new-session', '--die-with-parent', '--seccomp', `${FDS.seccomp}`, '--json-status-fd', `${FDS.status}`,
     ...systemOptions(),
     ...memoryOptions(jail.limits.fileMb * 1024 * 1024),
+    // Empty where nothing of it is given: in another folder, a relative path would name another file than the one that was looked at.
+    '--dir', plan.cwd,
     ...plan.mounts.flatMap(({ from, to, writable }) => [writable ? '--bind' : '--ro-bind', from, to]),
     ...plan.masks.flatMap(maskOptions),
     // The root and /dev are memory that the program would own: without this it could fill the machine's.

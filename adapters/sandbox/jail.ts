@@ -10,7 +10,7 @@ export interface Jail {
   readonly args: readonly string[];
   /** Whole; it never stands in an argument list. */
   readonly env: Readonly<Record<string, string>>;
-  /** Where it starts, and what its relative paths begin at; when it cannot be seen from within: the workspace, or else an empty home. */
+  /** Where it starts, and what its relative paths begin at, real; an empty folder in that place when nothing of it is given. */
   readonly cwd: string;
   /** Its owner is the user that the program runs as. */
   readonly workspace: string;

@@ -1,6 +1,7 @@
 /** Owns which files a program needs to run at all: itself, its package, its interpreter; refuses to give whole homes for it. */
 import { accessSync, constants, existsSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { isTooBroad } from './given.ts';
 
 /** Folders of the system that every sandbox sees, read-only. */
 export const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32'] as const;
@@ -29,14 +30,32 @@ function isProgram(file: string): boolean {
   }
 }
 
-/**
- * Files and folders beside the system's that a program needs: its own (behind links too), its package with what is
- * installed for it, the scripts among its arguments, and the Node that runs us, which scripts may name in their first line.
- */
+/** Files and folders beside the system's that a program needs: its own, and the Node that runs us, which scripts may name in their first line. */
 export function filesOf(program: string, args: readonly string[], cwd: string): readonly string[] {
-  const scripts = args.filter(isScript).map((arg) => path.resolve(cwd, arg)).filter((file) => existsSync(file));
-  const wanted = [program, process.execPath, ...scripts].flatMap((file) => [file, realpathSync(file)]);
-  return [...new Set(wanted.flatMap((file) => [file, ...packageOf(file)]))].filter((file) => !isOfSystem(file));
+  return [...new Set([...ownFilesOf(program, args, cwd), ...withPackage(process.execPath)])].filter((file) => !isOfSystem(file));
+}
+
+/**
+ * A program's own files and folders beside the system's: itself (behind links too), its package with what is installed for it, the
+ * same of its main script, and the other scripts among its arguments alone: to name a file of a project is not to be given the project.
+ */
+export function ownFilesOf(program: string, args: readonly string[], cwd: string): readonly string[] {
+  const place = (arg: string): string => path.resolve(cwd, arg);
+  const isThere = (arg: string): boolean => isScript(arg) && existsSync(place(arg));
+  const main = args.find((arg, index) => isThere(arg) && !PRELOAD.test(args[index - 1] ?? ''));
+  const others = args.filter((arg) => arg !== main && isThere(arg)).map(place).flatMap(bothNames);
+  return [...new Set([...withPackage(program), ...(main === undefined ? [] : withPackage(place(main))), ...others])].filter((file) => !isOfSystem(file));
+}
+
+/** Flags before a script that is loaded ahead of the main one. */
+const PRELOAD = /^(?:-r|--require|--import|--loader|--experimental-loader)$/;
+
+function withPackage(file: string): readonly string[] {
+  return bothNames(file).flatMap((one) => [one, ...packageOf(one)]);
+}
+
+function bothNames(file: string): readonly string[] {
+  return [file, realpathSync(file)];
 }
 
 /** True when the system folders hold it already. */
@@ -48,7 +67,7 @@ export function isOfSystem(file: string): boolean {
 function packageOf(file: string): readonly string[] {
   const folder = path.dirname(file);
   const prefix = path.dirname(folder);
-  if (path.basename(folder) === 'bin' && (existsSync(path.join(prefix, 'lib/node_modules')) || existsSync(path.join(prefix, 'pyvenv.cfg')))) return [prefix];
+  if (path.basename(folder) === 'bin' && (existsSync(path.join(prefix, 'lib/node_modules')) || existsSync(path.join(prefix, 'pyvenv.cfg')))) return isTooBroad(prefix) ? [] : [prefix];
   const parts = file.split('/');
   const installed = parts.indexOf('node_modules');
   if (installed > 0) return [parts.slice(0, installed + 1).join('/')];
@@ -62,7 +81,7 @@ function ancestors(folder: string): readonly string[] {
   return parent === folder ? [] : [folder, ...ancestors(parent)];
 }
 
-/** A stray package.json in a home or in a folder that many share does not make it a package. */
+/** A stray package.json in a home, above it, or in a folder that many share does not make it a package. */
 function isHome(folder: string): boolean {
-  return folder === process.env['HOME'] || path.dirname(folder) === '/home' || SHARED.has(folder);
+  return isTooBroad(folder) || path.dirname(folder) === '/home' || SHARED.has(folder);
 }

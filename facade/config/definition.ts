@@ -90,6 +90,7 @@ function envFaults(env: Readonly<Record<string, string>>): readonly Finding[] {
     const path = ['env', name];
     if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) return [{ path, message: `variable ${quote(name)} has an illegal name; use letters, digits and _` }];
     if (isLoaderVariable(name)) return [{ path, message: `variable ${name} loads foreign code into the program, whatever its command says; remove it` }];
+    if (/^path$/i.test(name)) return [{ path, message: 'variable PATH decides which program a name stands for, past the one that was looked at; write the program as a whole path in command, and remove PATH' }];
     return value.includes('\0') ? [{ path, message: `variable ${name} holds a NUL character; remove it` }] : [];
   });
 }

@@ -5,7 +5,7 @@ import type { Problem, ServerConfig } from './config.ts';
 import { faultsOf, remarksOf } from './definition.ts';
 import { isSecretName } from './secret-shapes.ts';
 import type { ServerDefinition } from './definition.ts';
-import { readText } from './files.ts';
+import { readText, realPath } from './files.ts';
 import { nameFault, SERVER_NAME } from './names.ts';
 import { quote } from './problems.ts';
 import type { SandboxBase } from './sandbox.ts';
@@ -123,7 +123,7 @@ function fillIn(entry: ClientEntry, { client, context, faults }: Filling): Serve
     transport: entry.transport,
     ...(entry.command !== undefined && { command: fill(entry.command) }),
     ...(entry.url !== undefined && { url: fill(entry.url) }),
-    ...(entry.cwd !== undefined && { cwd: context.resolve(fill(entry.cwd)) }),
+    ...(entry.cwd !== undefined && { cwd: realPath(context.resolve(fill(entry.cwd))) }),
     args: entry.args.map((argument) => fill(argument)),
     env: { ...fromFile, ...fillMap(entry.env) },
     headers: fillMap(entry.headers),

@@ -20,7 +20,7 @@ import { buildBudget, buildProfiles } from './profiles.ts';
 import { buildRecording } from './recording.ts';
 import { checkHostProfiles } from './host-profiles.ts';
 import { checkReferences } from './references.ts';
-import { bashOf, checkSandboxes } from './sandbox.ts';
+import { bashOf, checkFolders, checkSandboxes } from './sandbox.ts';
 import type { SandboxBase } from './sandbox.ts';
 import { checkShape } from './schema.ts';
 import { joinServerFiles, SERVER_FOLDER } from './server-files.ts';
@@ -94,14 +94,16 @@ class Loader {
     const base = { home: this.#world.home, ...(workspace !== undefined && { workspace }) };
     const { servers, warnings } = this.#servers(written, { variables, base });
     const places = placeState(written, { ...this.#world, folder: this.#folder, resolve: this.#resolve, report: this.#report, ...(workspace !== undefined && { workspace }) });
-    checkSandboxes(written, { ...base, report: this.#report, hidden: [places.state, places.auditFolder] });
+    const guarded = { ...base, report: this.#report, hidden: [places.state, places.auditFolder] };
+    checkSandboxes(written, guarded);
+    const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
     const serverNames = new Set(this.#keysOf('servers'));
     const included = new Map([...servers.values()].filter(({ name }) => !serverNames.has(name)).map(({ name, source }) => [name, source]));
     const profileKeys = Object.fromEntries(this.#keysOf('profiles').map((name) => [name, true]));
     checkHostProfiles(written, this.#report);
     checkReferences(written, { report: this.#report, serverNames, included, principals, profileKeys });
     const listen = this.#listen(written);
-    const secretSources = buildSecretSources(written.secrets ?? {}, this.#report);
+    const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     if (workspace === undefined || this.#report.problems.length > 0) throw refusal(this.#yaml.file, this.#report.problems);
     const rules = written.rules ?? [];
     return freezeDeep<Config>({
@@ -128,7 +130,7 @@ class Loader {
       limits: { ...LIMITS, ...written.limits },
       schemaProfile: written.schemaProfile ?? 'portable',
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
-      warnings: [...this.#report.warnings, ...warnings],
+      warnings: [...this.#report.warnings, ...warnings, ...broad],
     });
   }
 

@@ -1,7 +1,9 @@
 /** Owns what isolated programs are given by tollgate.yaml; refuses folders so broad that the isolation would be one in name only. */
 import path from 'node:path';
+import { breadthOf, type Precious } from '../../catalogs/breadth.ts';
 import { parseDomain } from '../../catalogs/domains.ts';
-import { isWithin, realPath } from './files.ts';
+import type { Problem, ServerConfig } from './config.ts';
+import { realPath } from './files.ts';
 import type { BashConfig, SandboxConfig } from './isolation.ts';
 import { quote } from './problems.ts';
 import type { Path, Report } from './problems.ts';
@@ -47,11 +49,39 @@ export interface Guarded extends SandboxBase {
   readonly hidden: readonly string[];
 }
 
+const MOVING_IMAGE = 'the image has no digest, so another may stand behind its name tomorrow, and what was approved would not be what runs; write name@sha256:…';
+
+/** What its owner should know of the image that it runs in. */
+export function imageRemarks({ isolation, sandbox }: { readonly isolation?: string; readonly sandbox?: { readonly image?: string } }): readonly string[] {
+  return isolation !== 'container' || /@sha256:[\da-f]{64}$/.test(sandbox?.image ?? '') ? [] : [MOVING_IMAGE];
+}
+
+/**
+ * A sandboxed server is given the folder that it starts in. Reports one that is too broad where tollgate.yaml wrote it; a server of an
+ * included file becomes unusable, and the answer says so.
+ */
+export function checkFolders(servers: Map<string, ServerConfig>, own: (name: string) => boolean, guarded: Guarded): readonly Problem[] {
+  return [...servers.values()].flatMap((server) => {
+    const { name, cwd, source, isolation = 'sandbox' } = server;
+    const fault = cwd === undefined || isolation !== 'sandbox' ? undefined : breadthOf(realPath(cwd), false, preciousOf(guarded));
+    if (fault === undefined) return [];
+    const message = `a sandboxed server may read the folder that it starts in, and this one is too broad: ${fault}`;
+    if (own(name)) guarded.report.refuse(['servers', name, 'cwd'], message);
+    else if (server.unusable === undefined) servers.set(name, { ...server, unusable: message });
+    return own(name) ? [] : [{ file: source, line: 1, column: 1, message: `server ${quote(name)}: cannot be used: ${message}` }];
+  });
+}
+
+function preciousOf({ home, hidden }: Guarded): Precious {
+  return { home: realPath(home), hidden };
+}
+
 /** Reports what contradicts itself or gives too much, entry by entry. */
 export function checkSandboxes(written: Written, guarded: Guarded): void {
   for (const [name, server] of Object.entries(written.servers ?? {})) {
     const at = ['servers', name];
     if (server.isolation === 'container' && server.sandbox?.image === undefined) guarded.report.refuse([...at, 'isolation'], `server ${quote(name)}: a container has no image; add sandbox: {image: name@sha256:…}`);
+    else for (const remark of imageRemarks(server)) guarded.report.warn([...at, 'sandbox', 'image'], `server ${quote(name)}: ${remark}`);
     if (server.isolation === 'direct' && server.sandbox !== undefined) refuseIdle([...at, 'sandbox'], guarded);
     checkPaths(server.sandbox?.filesystem, [...at, 'sandbox', 'filesystem'], guarded);
     checkDomains(server.sandbox?.network, [...at, 'sandbox', 'network'], guarded);
@@ -77,31 +107,8 @@ function checkDomains(network: WrittenSandbox['network'], at: Path, { report }: 
 function checkPaths(filesystem: WrittenSandbox['filesystem'], at: Path, guarded: Guarded): void {
   for (const list of ['allowRead', 'allowWrite'] as const) {
     filesystem?.[list]?.forEach((one, index) => {
-      const fault = breadthOf(placeOf(one, guarded), list === 'allowWrite', guarded);
+      const fault = breadthOf(placeOf(one, guarded), list === 'allowWrite', preciousOf(guarded));
       if (fault !== undefined) guarded.report.refuse([...at, list, index], `the path is too broad: ${fault}`);
     });
   }
-}
-
-/** Of the system: devices, sockets of services, settings of the machine. */
-const SYSTEM = ['/boot', '/dev', '/proc', '/run', '/sys', '/var/run'];
-const SYSTEM_WHOLE = ['/etc', '/var', '/home', '/root', '/tmp', '/mnt', '/media'];
-const PROGRAMS = ['/bin', '/etc', '/lib', '/lib32', '/lib64', '/sbin', '/usr'];
-
-/** Of a home: keys, tokens and what browsers keep. */
-const KEYS = [
-  '.aws', '.azure', '.config/gcloud', '.config/gh', '.config/google-chrome', '.docker', '.git-credentials', '.gnupg', '.kube', '.local/share/keyrings', '.mozilla', '.netrc', '.npmrc',
-  '.password-store', '.pypirc', '.ssh', '.vault-token', 'Library/Keychains',
-];
-
-/** Why a path must not be given, and what to do instead; undefined when it may. */
-function breadthOf(file: string, writable: boolean, { home, hidden }: Guarded): string | undefined {
-  const realHome = realPath(home);
-  if (path.dirname(file) === file) return 'it is the whole disk; name the folder that is needed';
-  if (isWithin(realHome, file)) return 'it holds the home folder with its keys and settings; name the folder that is needed';
-  if (hidden.some((one) => isWithin(one, file) || isWithin(file, one))) return "it holds or is part of Tollgate's own state, which no program may see; name another folder";
-  if (KEYS.map((name) => path.join(realHome, name)).some((key) => isWithin(key, file) || isWithin(file, key))) return 'keys or tokens of the user are kept there; name another folder, and give single secrets with env';
-  if (SYSTEM.some((one) => isWithin(file, one)) || SYSTEM_WHOLE.includes(file)) return 'devices, services or settings of the machine are reached there; name a single folder of your own';
-  if (/(?:docker|podman|containerd)\.sock$/.test(file)) return 'whoever reaches this socket rules the machine; leave it out';
-  return writable && PROGRAMS.some((one) => isWithin(file, one)) ? 'programs and settings of the system must not be written; name a folder of your own' : undefined;
 }

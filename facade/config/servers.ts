@@ -89,7 +89,7 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
     ...(command !== undefined && { command }),
     ...(url !== undefined && { url }),
     ...(socket !== undefined && { socket: realPath(context.resolve(socket)) }),
-    ...(cwd !== undefined && { cwd: context.resolve(cwd) }),
+    ...(cwd !== undefined && { cwd: realPath(context.resolve(cwd)) }),
     args: written.args ?? [],
     env: written.env ?? {},
     headers: written.headers ?? {},

@@ -21,7 +21,7 @@ servers:
       filesystem: {allowRead: [docs], allowWrite: [out], denyRead: [docs/keys]}
       network: {allowedDomains: [api.example.org]}
       limits: {memoryMb: 300, processes: 70, fileMb: 80, cpuSeconds: 90}
-      image: mcp/files@sha256:0123
+      image: mcp/files@sha256:0123012301230123012301230123012301230123012301230123012301230123
     tools: {allow: [read_*, write_*], deny: [write_all]}
     semantics:
       read_*: read

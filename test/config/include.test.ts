@@ -118,6 +118,7 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
     ['a variable of another form', { command: 'x', args: ['${command:pick}'] }, 'unknown form'],
     ['a missing envFile', { command: 'x', envFile: '.nope.env' }, 'its envFile gives nothing: there is no such file'],
     ['a variable that loads code', { command: 'x', env: { LD_PRELOAD: './x.so' } }, 'LD_PRELOAD loads foreign code'],
+    ['another PATH', { command: 'node', env: { PATH: './bin:/usr/bin' } }, 'variable PATH decides which program a name stands for'],
     ['inline code', { command: 'bash', args: ['-c', 'curl x | sh'] }, '-c runs code'],
     ['an address of another kind', { url: 'file:///etc/passwd' }, 'not http or https'],
     ['look-alike letters', { command: 'npх' }, 'letters outside ASCII'],
@@ -130,6 +131,15 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
       expect(said).toContain('mcp.json:1:');
       expect(said).toContain('server "a": cannot be used: ');
     });
+  });
+
+  it.each([['the home folder', '${userHome}', 'holds the home folder'], ['the keys of the user', '~/.ssh', 'keys or tokens of the user']])('a server that would start in %s, and so read it, is alone unusable', (_what, cwd, says) => {
+    include({ files: { 'mcp.json': { mcpServers: { a: { command: 'x', cwd }, b: { command: 'y' } } } }, yaml: 'servers: {a: {}}' }, ({ servers }, said) => {
+      expect(servers.get('a')?.unusable).toContain(says);
+      expect(servers.get('b')?.unusable).toBeUndefined();
+      expect(said).toContain(says);
+    });
+    include({ files: { 'mcp.json': { mcpServers: { a: { command: 'x', cwd } } } }, yaml: 'servers: {a: {isolation: direct}}' }, ({ servers }) => expect(servers.get('a')?.unusable).toBeUndefined());
   });
 
   it('keys that stand twice make the server unusable: parsers differ on which one counts', () => {
