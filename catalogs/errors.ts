@@ -90,6 +90,8 @@ export interface Refusal {
   readonly next?: string;
   /** Public facts for machines, placed in `data` (rpc) or `_meta` (result). */
   readonly data?: Readonly<Record<string, unknown>>;
+  /** Given where the row says that the same call may succeed later, and this one does not until a person decides otherwise. */
+  readonly retryable?: false;
   /** Private: for the log of the process only. */
   readonly cause?: unknown;
 }
@@ -99,6 +101,8 @@ export class TollgateError extends Error {
   readonly code: ErrorCode;
   readonly next: string;
   readonly data: Readonly<Record<string, unknown>>;
+  /** Whether the same call may succeed later by itself. */
+  readonly retryable: boolean;
 
   constructor(code: ErrorCode, refusal: Refusal = {}) {
     super(refusal.detail ?? ERRORS[code].what, refusal.cause === undefined ? undefined : { cause: refusal.cause });
@@ -106,6 +110,7 @@ export class TollgateError extends Error {
     this.code = code;
     this.next = refusal.next ?? ERRORS[code].next;
     this.data = refusal.data ?? {};
+    this.retryable = refusal.retryable ?? ERRORS[code].retryable;
   }
 
   get row(): ErrorRow {

@@ -18,15 +18,15 @@ export function refusal(thrown: unknown, call: { id: string; redactor: Redactor;
   const clean = <T>(value: T): T => (call.redactor.touches(JSON.stringify(value) ?? '') ? (mapStrings(value, (text) => call.redactor.redact(text).value) as T) : value);
   if (thrown instanceof UpstreamError) return { kind: 'error', error: cleanUpstream(thrown.rpc, call.redactor) };
   const error = asTollgateError(thrown);
-  const { row, code, data } = error;
+  const { row, code, data, retryable } = error;
   if (row.wire === 'result' && call.of !== 'list') {
-    const meta = { ...prefixed(data), 'tollgate/code': code, 'tollgate/decision': call.id, 'tollgate/retryable': row.retryable };
+    const meta = { ...prefixed(data), 'tollgate/code': code, 'tollgate/decision': call.id, 'tollgate/retryable': retryable };
     const text = `${error.message}\n${error.next}`;
     return { kind: 'result', text: JSON.stringify(clean({ content: [{ type: 'text', text }], isError: true, _meta: meta })) };
   }
   // Many clients show the message alone, so what to do next stands in it.
   const message = `${code === 'INTERNAL' ? row.what : error.message} ${error.next}`;
-  return { kind: 'error', error: clean({ code: row.rpc ?? (row.wire === 'result' ? NO_LIST : -32603), message, data: { ...data, code, next: error.next, retryable: row.retryable, decision: call.id } }) };
+  return { kind: 'error', error: clean({ code: row.rpc ?? (row.wire === 'result' ? NO_LIST : -32603), message, data: { ...data, code, next: error.next, retryable, decision: call.id } }) };
 }
 
 function cleanUpstream(rpc: UpstreamError['rpc'], redactor: Redactor): UpstreamError['rpc'] {

@@ -25,7 +25,7 @@ export function disabledRefusal(server: string, { by, at }: Act): TollgateError 
 }
 
 function refusal(what: string, next: string, consent: 'lacking' | 'disabled' = 'lacking'): TollgateError {
-  return new TollgateError('SERVER_UNAVAILABLE', { detail: what, next, data: { consent } });
+  return new TollgateError('SERVER_UNAVAILABLE', { detail: what, next, data: { consent }, retryable: false });
 }
 
 /** What stands against a server whose entry must not be used. */

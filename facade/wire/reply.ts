@@ -27,8 +27,8 @@ export function replyText(id: ReplyId, reply: Reply): string {
 
 /** A response for a refusal of our own. What the refusal carries as data can shadow neither its code nor its advice. */
 export function refusalText(id: ReplyId, error: TollgateError): string {
-  const { rpc = -32603, retryable } = error.row;
-  return errorText(id, { code: rpc, message: error.message, data: { ...error.data, code: error.code, next: error.next, retryable } });
+  const { rpc = -32603 } = error.row;
+  return errorText(id, { code: rpc, message: error.message, data: { ...error.data, code: error.code, next: error.next, retryable: error.retryable } });
 }
 
 /** A notification. */

@@ -51,6 +51,7 @@ describe('a call that cannot run any more' + verifies('PF-08'), () => {
     const began = performance.now();
     expect(await answer).toMatchObject({ code, text: expect.stringContaining(says) });
     expect(performance.now() - began).toBeLessThan(1000);
+    expect((await answer).result?._meta?.['tollgate/retryable']).toBe(false);
     expect((await desk.all()).map(({ item: { state, decided } }) => [state, decided?.by])).toEqual([['withdrawn', 'tollgate']]);
     expect(events()).toEqual(['asked', 'withdrawn']);
     expect(facade.records()).toContainEqual(expect.objectContaining({ type: 'approval', event: 'withdrawn', id: item.id, code, outcome: 'deny' }));
