@@ -70,7 +70,7 @@ export const ERRORS = {
   VAULT_FAILED: local('The vault of secrets cannot be used.', 'Mend what is named; a lost key cannot be replaced, set the secrets again.'),
   LOGIN_FAILED: local('The sign-in to the server did not succeed.', 'Run `tollgate login NAME` again; docs/secrets.md says what it needs.'),
   INSTALL_FAILED: local('The package of a server was not installed.', 'Mend what is named, and connect again; nothing was left behind.'),
-  INIT_FAILED: local('A server could not be initialised.', 'Read its log; `tollgate servers` shows the reason.'),
+  INIT_FAILED: local('A server could not be initialised.', 'Read its log: `tollgate servers --log NAME`.'),
   CONFIG_INVALID: local('The configuration is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   POLICY_INVALID: local('A policy is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   OPA_MISSING: local('Rego of your own needs `opa`, and none was found.', 'Install opa (the four ways are in docs/policies.md) or ship a built bundle.'),

@@ -4,8 +4,9 @@ import { reviewStart, type StartReview } from '../../consent/review.ts';
 import { missingSecrets } from '../check.ts';
 import type { Io } from '../io.ts';
 import type { Desk } from './desk.ts';
+import { obstaclesTo } from './obstacles.ts';
 
-/** What would run, with a remark on each of its secrets that is nowhere. Throws STATE_FAILED. */
+/** What would run, with a remark on what it cannot start without, each of its secrets that is nowhere among that. Throws STATE_FAILED. */
 export async function lookAtStart(server: ServerConfig, { config, consents }: Pick<Desk, 'config' | 'consents'>, io: Io): Promise<StartReview> {
   const review = await reviewStart(server, consents);
   const { names } = await missingSecrets({ ...config, servers: new Map([[server.name, server]]) }, io);
@@ -13,5 +14,5 @@ export async function lookAtStart(server: ServerConfig, { config, consents }: Pi
     const source = config.secretSources.get(name);
     return source?.from === 'env' ? `secret ${name} is not set: variable ${source.variable} is not there` : `secret ${name} is not set: tollgate secret set ${name}`;
   });
-  return { ...review, remarks: [...review.remarks, ...missing] };
+  return { ...review, remarks: [...review.remarks, ...obstaclesTo(server, config), ...missing] };
 }
