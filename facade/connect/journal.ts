@@ -1,6 +1,6 @@
 /** Owns what connecting has done, step by step, so that it can be gone on with or taken back; refuses to overwrite what somebody has edited since. */
 import { createHash } from 'node:crypto';
-import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, lstatSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { SERVER_FOLDER, serverFileOf } from '../config/server-files.ts';
@@ -58,8 +58,9 @@ export interface Plan {
   readonly version?: string;
 }
 
-/** Keeps what it takes to go back, before anything is done: no moment is without a way back. What an earlier run has kept stays. */
+/** Keeps what it takes to go back, before anything is done: no moment is without a way back. What an earlier run has kept stays. Throws USAGE. */
 export function beginJournal(places: Places, { server, text, secrets, version }: Plan): void {
+  checkFolder(places);
   const known = readJournal(places, server);
   const madeFolder = known?.madeFolder ?? !existsSync(path.join(places.folder, SERVER_FOLDER));
   const before = known === undefined ? (readServerFile(places, server) ?? null) : known.before;
@@ -78,6 +79,7 @@ export function restoreServerFile(places: Places, journal: Journal): void {
   if (text !== undefined && text !== journal.before && !isUntouched(journal, text)) {
     throw new TollgateError('USAGE', { detail: `servers/${journal.server}.yaml was edited after it was written, so nothing was undone.`, next: `Remove the file yourself, then call \`tollgate connect --undo ${journal.server}\` again.` });
   }
+  checkFolder(places);
   const target = serverFileOf(places.folder, journal.server);
   if (journal.before !== null) return replaceFile(target, journal.before);
   rmSync(target, { force: true });
@@ -89,6 +91,12 @@ export function dropJournal({ state }: Places, server: string): void {
   const file = journalFile(state, server);
   rmSync(file, { force: true });
   removeIfEmpty(path.dirname(file));
+}
+
+/** A project that is cloned may bring the folder as a link to anywhere. */
+function checkFolder({ folder }: Places): void {
+  if (lstatSync(path.join(folder, SERVER_FOLDER), { throwIfNoEntry: false })?.isSymbolicLink() !== true) return;
+  throw new TollgateError('USAGE', { detail: `The folder ${SERVER_FOLDER} is a link, so what is written would land elsewhere.`, next: 'Make it a folder beside tollgate.yaml.' });
 }
 
 function writeJournal({ state }: Places, journal: Journal): void {

@@ -1,5 +1,5 @@
 /** Tests `tollgate export` as a user calls it: every client's form, servers that move behind Tollgate, what is never written, and the way back. */
-import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, rmdirSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -180,6 +180,7 @@ describe('files that are not written', () => {
   it.each<readonly [string, (home: Home) => void, string]>([
     ['a link', (home) => symlinkSync(home.write('real.json', '{}'), target(home)), 'is a link'],
     ['a dangling link', (home) => symlinkSync(home.file('nowhere.json'), target(home)), 'is a link'],
+    ['a file in a folder that a cloned project brings as a link', (home) => { rmdirSync(path.dirname(target(home))); mkdirSync(home.file('elsewhere')); symlinkSync(home.file('elsewhere'), path.dirname(target(home))); }, 'is a link, so what is written would land elsewhere'],
     ['a folder', (home) => mkdirSync(target(home)), 'is no plain file'],
     ['a file of somebody else', (home) => chownSync(home.write('project/.cursor/mcp.json', '{}'), 12_345, 12_345), 'belongs to another user'],
     ['a file that everybody can write', (home) => chmodSync(home.write('project/.cursor/mcp.json', '{}'), 0o666), 'can be written by everybody'],

@@ -1,5 +1,5 @@
 /** Tests `connect` and `known` as a person and a script use them: plan, credential, package, file, consents, summary, undo; and that no step leaves half of itself. */
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
@@ -64,6 +64,15 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     expect(done).toMatchObject({ approved: true, installed: false, stored: ['notion.NOTION_TOKEN'], reach: { runs: ['API-get-self'], asks: ['API-post-page'] } });
     const { out } = await place.run(['tools', '--json']);
     expect(dataOf<{ tools: { server: string; tool: string }[] }>(out).tools.filter(({ server }) => server === 'notion').map(({ tool }) => tool)).toEqual(['API-get-self', 'API-post-page']);
+  });
+
+  it('attack, a linked folder: what a cloned project leads elsewhere is not written to', async () => {
+    const elsewhere = path.join(place.project.root, 'elsewhere');
+    mkdirSync(elsewhere);
+    symlinkSync(elsewhere, path.join(place.project.folder, 'servers'));
+    const { code, err } = await connect('notion', '--yes', ...GIVEN);
+    expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('The folder servers is a link')]);
+    expect(readdirSync(elsewhere)).toEqual([]);
   });
 
   it('ends with 7 and how to go on where nobody has agreed, and starts nothing', async () => {
