@@ -3,28 +3,20 @@ import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 import type { ApprovalsConfig } from './approvals.ts';
+import type { ServerDefinition } from './definition.ts';
 import type { BashConfig, SandboxConfig } from './isolation.ts';
 import type { KnowledgeConfig } from './knowledge.ts';
 import type { SecretSource } from './secret-sources.ts';
 import type { RecordingConfig } from './recording.ts';
 
 /** One server behind the facade; the workspace, which runs in this process, is none of them. */
-export interface ServerConfig {
+export interface ServerConfig extends ServerDefinition {
   readonly name: string;
   readonly description?: string;
-  readonly transport: 'stdio' | 'http' | 'sse' | 'unix';
-  readonly command?: string;
-  readonly args: readonly string[];
-  readonly env: Readonly<Record<string, string>>;
-  readonly cwd?: string;
-  readonly url?: string;
-  /** Absolute. */
-  readonly socket?: string;
   /** Absent: external. */
   readonly trust?: 'internal' | 'external';
   /** Of an internal server: see catalogs/pin.ts. */
   readonly pin?: string;
-  readonly headers: Readonly<Record<string, string>>;
   readonly oauth?: OAuthSettings;
   /** Of the secrets that it uses, those that are not in the vault. */
   readonly secretSources?: Readonly<Record<string, SecretSource>>;

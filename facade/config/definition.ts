@@ -1,5 +1,6 @@
 /** Owns what makes a server startable or reachable, whoever wrote it; refuses what would run other code than it shows. */
-import { quote } from './problems.ts';
+import type { Filled } from './filled.ts';
+import { quote, showPath } from './problems.ts';
 import type { Path } from './problems.ts';
 import { isSecretArgument } from './secret-shapes.ts';
 import { hasLookAlike, hostReachFlag, inlineCodeFlag, isLoaderVariable, isTollgate, runsMovingPackage } from './spawn-rules.ts';
@@ -12,8 +13,11 @@ export interface ServerDefinition {
   readonly env: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly url?: string;
+  /** Absolute. */
   readonly socket?: string;
   readonly headers: Readonly<Record<string, string>>;
+  /** Its texts that hold values from outside, as they are written. */
+  readonly filled?: Filled;
 }
 
 /** A fault or remark with its path inside the definition. Messages never hold values. */
@@ -38,8 +42,12 @@ export function remarksOf(definition: ServerDefinition): readonly Finding[] {
   const reach = hostReachFlag(definition);
   if (reach !== undefined) found.push({ path: ['args'], message: `${reach} gives the container a part of this machine, which no isolation of Tollgate bounds; use isolation: container with sandbox.image instead` });
   if (runsMovingPackage(definition)) found.push({ path: ['args'], message: 'the package has no exact version, so another may run tomorrow; write name@1.2.3' });
+  for (const at of Object.keys(definition.filled ?? {}).filter((key) => key === 'url' || key.startsWith('args.'))) {
+    const path = at.split('.').map((key) => (/^\d+$/.test(key) ? Number(key) : key));
+    found.push({ path, message: `${showPath(path)} is filled from a variable: lists of processes and logs show its value; pass what is secret in env or headers` });
+  }
   definition.args.forEach((arg, index) => {
-    if (isSecretArgument(arg, definition.args[index - 1])) found.push({ path: ['args', index], message: `args[${index}] looks like a secret: it stands in lists of processes; pass it in env, as \${secret:NAME}` });
+    if (definition.filled?.[`args.${index}`] === undefined && isSecretArgument(arg, definition.args[index - 1])) found.push({ path: ['args', index], message: `args[${index}] looks like a secret: it stands in lists of processes; pass it in env, as \${secret:NAME}` });
   });
   return found;
 }

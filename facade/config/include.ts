@@ -6,6 +6,7 @@ import { faultsOf, remarksOf } from './definition.ts';
 import { isSecretName } from './secret-shapes.ts';
 import type { ServerDefinition } from './definition.ts';
 import { readText, realPath } from './files.ts';
+import { filledOf } from './filled.ts';
 import { nameFault, SERVER_NAME } from './names.ts';
 import { quote } from './problems.ts';
 import type { SandboxBase } from './sandbox.ts';
@@ -119,6 +120,7 @@ function fillIn(entry: ClientEntry, { client, context, faults }: Filling): Serve
       return [name, filled];
     }));
   const fromFile = entry.envFile === undefined ? {} : readEnvFile(context.resolve(fill(entry.envFile)), { context, faults });
+  const filled = filledOf({ ...entry, env: { ...Object.fromEntries(Object.keys(fromFile).map((key) => [key, '${env:ENV_FILE}'])), ...entry.env } });
   return {
     transport: entry.transport,
     ...(entry.command !== undefined && { command: fill(entry.command) }),
@@ -127,6 +129,7 @@ function fillIn(entry: ClientEntry, { client, context, faults }: Filling): Serve
     args: entry.args.map((argument) => fill(argument)),
     env: { ...fromFile, ...fillMap(entry.env) },
     headers: fillMap(entry.headers),
+    ...(filled !== undefined && { filled }),
   };
 }
 

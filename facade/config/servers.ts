@@ -5,6 +5,7 @@ import type { ServerConfig } from './config.ts';
 import { faultsOf, remarksOf } from './definition.ts';
 import { isSecretName } from './secret-shapes.ts';
 import type { Finding, ServerDefinition } from './definition.ts';
+import { filledOf } from './filled.ts';
 import { nameFault } from './names.ts';
 import { buildOAuth } from './oauth.ts';
 import { realPath } from './files.ts';
@@ -84,6 +85,7 @@ function toSemantics(written: Verb | Semantics): Semantics {
 
 function defineServer(name: string, written: WrittenServer, context: ServerContext): ServerConfig {
   const { command, url, socket, cwd } = written;
+  const filled = filledOf((context.raw as { servers?: Record<string, WrittenServer> } | null)?.servers?.[name] ?? {});
   const definition: ServerDefinition = {
     transport: socket !== undefined ? 'unix' : written.transport ?? (url === undefined ? 'stdio' : 'http'),
     ...(command !== undefined && { command }),
@@ -93,6 +95,7 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
     args: written.args ?? [],
     env: written.env ?? {},
     headers: written.headers ?? {},
+    ...(filled !== undefined && { filled }),
   };
   const at = (finding: Finding): Path => ['servers', name, ...finding.path];
   for (const fault of faultsOf(definition)) context.report.refuse(at(fault), `server ${quote(name)}: ${fault.message}`);

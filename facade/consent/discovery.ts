@@ -2,6 +2,7 @@
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import { UpstreamError, type Looked, type ServerSettings } from '../../adapters/port.ts';
 import type { ServerConfig } from '../config/config.ts';
+import { withWord } from '../config/filled.ts';
 import { isSecretName } from '../config/secret-shapes.ts';
 
 /** What the look is given beyond nothing. */
@@ -35,12 +36,14 @@ export async function discover(server: ServerConfig, openness: Openness, { look,
 
 /** The settings of the look: the files that the first screen named, no network, no secret, in a sandbox, unless more was asked for. */
 export function discoverySettings(server: ServerConfig, { withSecrets, withNetwork, ownIsolation }: Openness): ServerSettings {
-  const { sandbox, env, headers, oauth, ...rest } = server;
+  const { sandbox, env, headers, oauth, filled = {}, args, url, ...rest } = server;
+  const seen = (at: string, text: string): string => (withSecrets === true || filled[at] === undefined ? text : withWord(filled[at], PLACEHOLDER));
+  const isWithheld = (part: string, name: string, value: string): boolean => holdsSecret(name, value) || filled[`${part}.${name}`] !== undefined;
   const masked = (values: Readonly<Record<string, string>>): Record<string, string> =>
-    Object.fromEntries(Object.entries(values).map(([name, value]) => [name, withSecrets !== true && holdsSecret(name, value) ? PLACEHOLDER : value]));
-  const reached = Object.fromEntries(Object.entries(headers).filter(([name, value]) => withSecrets === true || !holdsSecret(name, value)));
+    Object.fromEntries(Object.entries(values).map(([name, value]) => [name, withSecrets !== true && isWithheld('env', name, value) ? PLACEHOLDER : value]));
+  const reached = Object.fromEntries(Object.entries(headers).filter(([name, value]) => withSecrets === true || !isWithheld('headers', name, value)));
   return {
-    ...rest, env: masked(env), headers: reached, ...(withSecrets === true && oauth !== undefined && { oauth }),
+    ...rest, args: args.map((arg, index) => seen(`args.${index}`, arg)), ...(url !== undefined && { url: seen('url', url) }), env: masked(env), headers: reached, ...(withSecrets === true && oauth !== undefined && { oauth }),
     ...(server.transport === 'stdio' && { isolation: ownIsolation === true ? server.isolation ?? 'sandbox' : 'sandbox' }),
     ...(sandbox !== undefined && { sandbox: { ...sandbox, network: { allowedDomains: withNetwork === true ? sandbox.network.allowedDomains : [] } } }),
   };
@@ -49,7 +52,8 @@ export function discoverySettings(server: ServerConfig, { withSecrets, withNetwo
 /** Names of what was withheld, for whoever wonders why a server does not list. */
 export function withheld(server: ServerConfig): { readonly secrets: readonly string[]; readonly domains: readonly string[] } {
   const secrets = [...Object.entries(server.env), ...Object.entries(server.headers)].filter(([name, value]) => holdsSecret(name, value)).map(([name]) => name);
-  return { secrets, domains: server.sandbox?.network.allowedDomains ?? [] };
+  const filled = Object.keys(server.filled ?? {}).map((at) => at.replace(/^(?:env|headers)\./, ''));
+  return { secrets: [...new Set([...secrets, ...filled])], domains: server.sandbox?.network.allowedDomains ?? [] };
 }
 
 function holdsSecret(name: string, value: string): boolean {
@@ -57,6 +61,8 @@ function holdsSecret(name: string, value: string): boolean {
 }
 
 function adviceFor(server: ServerConfig, openness: Openness, error: TollgateError): string | undefined {
+  // It was stopped, and fails at nothing that it could be given.
+  if (error.data['killed'] === true) return undefined;
   if (hasNoSandbox(error)) return (server.isolation ?? 'sandbox') === 'sandbox' ? undefined : `Mend that, or look at it as it is configured (${server.isolation ?? ''}): tollgate approve ${server.name} --own-isolation`;
   const { secrets, domains } = withheld(server);
   const isProgram = server.transport === 'stdio';

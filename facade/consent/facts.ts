@@ -1,10 +1,11 @@
-/** Owns what decides what a server runs, as facts that can be hashed, kept and compared; refuses to hold a value of its environment or headers. */
+/** Owns what decides what a server runs, as facts that can be hashed, kept and compared; refuses to hold a value of its environment, its headers, or from outside. */
 import { createHash } from 'node:crypto';
 import type { Inspect, ServerSettings, StartFiles } from '../../adapters/port.ts';
 import { canonicalJson } from '../../catalogs/pin.ts';
+import type { Filled } from '../config/filled.ts';
 
 /** The settings that decide what runs; those of the facade alone (times, labels, semantics) are none of it. */
-export type StartSettings = Pick<ServerSettings, 'name' | 'transport' | 'command' | 'args' | 'env' | 'cwd' | 'url' | 'socket' | 'trust' | 'pin' | 'headers' | 'oauth' | 'secretSources' | 'isolation' | 'sandbox'>;
+export type StartSettings = Pick<ServerSettings, 'name' | 'transport' | 'command' | 'args' | 'env' | 'cwd' | 'url' | 'socket' | 'trust' | 'pin' | 'headers' | 'oauth' | 'secretSources' | 'isolation' | 'sandbox'> & { readonly filled?: Filled };
 
 /** What facts are made with. */
 export interface FactSources {
@@ -15,7 +16,7 @@ export interface FactSources {
   readonly digest: (text: string) => string;
 }
 
-/** Everything that decides what a server runs. Values of `env` and `headers` are keyed digests; absent parts are absent. */
+/** Everything that decides what a server runs. Values of `env` and `headers`, and what arguments and the address are filled with from outside, are keyed digests; absent parts are absent. */
 export interface StartFacts extends Partial<StartFiles> {
   readonly server: string;
   readonly transport: ServerSettings['transport'];
@@ -37,11 +38,12 @@ export interface StartFacts extends Partial<StartFiles> {
 
 /** Looks at what a start would run now. A `${secret:NAME}` stands for itself: another value of it is no other server. */
 export async function startFacts(settings: StartSettings, { folder, inspect, digest }: FactSources): Promise<StartFacts> {
-  const { name, transport, command, args, env, url, socket, trust, pin, headers, oauth, secretSources, isolation = 'sandbox', sandbox } = settings;
+  const { name, transport, command, args, env, url, socket, trust, pin, headers, oauth, secretSources, isolation = 'sandbox', sandbox, filled = {} } = settings;
+  const shown = (at: string, value: string): string => (filled[at] === undefined ? value : `${filled[at]} (digest ${digest(`${at}\0${value}`).slice(0, 32)})`);
   const masked = (part: string, values: Readonly<Record<string, string>>): Record<string, string> =>
     Object.fromEntries(Object.entries(values).map(([key, value]) => [key, digest(`${part}\0${key}\0${value}`)]));
   const facts = {
-    server: name, transport, command, args, env: masked('env', env), headers: masked('headers', headers), url, socket, trust, pin, secretSources, secretPrograms: await programsOf(secretSources, inspect),
+    server: name, transport, command, args: args.map((arg, index) => shown(`args.${index}`, arg)), env: masked('env', env), headers: masked('headers', headers), url: url === undefined ? undefined : shown('url', url), socket, trust, pin, secretSources, secretPrograms: await programsOf(secretSources, inspect),
     ...(oauth !== undefined && { oauth: { ...oauth, ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }) } }),
     ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder)) }),
   };
