@@ -5,12 +5,13 @@ import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { signalGroup } from '../process-group.ts';
-import { commandOf, FDS, madeFiles, optionsOf, planJail } from './bubblewrap.ts';
+import { commandOf, FDS, madeFiles, optionsOf, planJail, unite } from './bubblewrap.ts';
 import { coverPlan } from './covers.ts';
 import { chooseIdentity } from './identity.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
 import { compileFilter } from './seccomp.ts';
+import { throughLinks } from './links.ts';
 import { stagePlan } from './stage.ts';
 import { findTools, namespaceFix } from './tools.ts';
 import { descendantsOf, signalOne } from './tree.ts';
@@ -27,7 +28,7 @@ export async function startJailed(jail: Jail): Promise<Jailed> {
   const identity = chooseIdentity(jail.workspace);
   const first = planJail(jail);
   if (first === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
-  const plan = await coverPlan(first, jail);
+  const plan = await coverPlan({ ...first, mounts: unite(throughLinks(first.mounts)) }, jail);
   const staged = stagePlan(plan, identity);
   const [command = '', ...args] = [...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
   const child = withoutForeign([jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)], (stdio) =>
@@ -101,7 +102,7 @@ async function saidBy(child: ChildProcess): Promise<string> {
   return Buffer.concat(said).toString('utf8').trim();
 }
 
-/** The reasons that are known, each with what mends it. The words of bubblewrap hold paths of the host, so they stay in the cause. */
+/** The reasons that are known, each with what mends it. The words of bubblewrap hold paths of the host, so they stay whole in the cause. */
 function refused(said: string, { uid }: Identity): TollgateError {
   const cause = new Error(said);
   if (/source path|Can't (?:find|get type|open)|Permission denied/.test(said) && !/namespace|uid map/.test(said)) {
@@ -111,8 +112,17 @@ function refused(said: string, { uid }: Identity): TollgateError {
     });
   }
   const fix = namespaceFix();
+  if (fix === undefined && !/namespace|[ug]id map|RTM_NEW/.test(said)) {
+    return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `bubblewrap did not set the sandbox up: ${lastLine(said)}`, next: 'Run `tollgate doctor`: it shows which part is refused. With TOLLGATE_LOG=debug, the command shows all that bubblewrap said.', cause });
+  }
   const next = fix === undefined ? 'Run `tollgate doctor`: it shows which part is refused.' : `Allow them: ${fix}`;
   return new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'This system does not let users make namespaces.', next, cause });
+}
+
+/** In plain letters; only places that every sandbox has are named. */
+function lastLine(said: string): string {
+  const line = said.split('\n').at(-1) ?? '';
+  return JSON.stringify(line.replace(/\/[^\s:'"]*/g, (place) => (/^\/(?:newroot\/|oldroot\/)?(?:proc|sys|dev|usr)\b[\w/.-]*$/.test(place) ? place : '(a path)')).replace(/[^\x20-\x7e]/g, '?').slice(0, 200));
 }
 
 /** Bubblewrap would die of a signal without a word to the program: it goes to all processes inside, and 0 asks for the first of them. */

@@ -19,7 +19,8 @@ const EXITS: Readonly<Partial<Record<ErrorCode, number>>> = {
 export function reportError(thrown: unknown, { json, io }: { readonly json: boolean; readonly io: Io }): number {
   const error = asTollgateError(thrown);
   const isOurs = error.code !== 'INTERNAL';
-  if (!isOurs && io.env['TOLLGATE_LOG'] === 'debug') io.stderr(`${inspect(error.cause)}\n`);
+  // What a sandbox said holds paths of the host: for the owner at the terminal, who asks for it.
+  if ((!isOurs || error.code === 'SANDBOX_UNAVAILABLE' || error.code === 'INIT_FAILED') && error.cause !== undefined && io.env['TOLLGATE_LOG'] === 'debug') io.stderr(`${inspect(error.cause)}\n`);
   const next = isOurs ? error.next : 'Run it again with TOLLGATE_LOG=debug, and report what it says.';
   const problems = error.data['problems'];
   const lines = Array.isArray(problems) ? `${formatProblems(problems as readonly Problem[])}\n` : '';

@@ -69,6 +69,18 @@ const running = (word: string): readonly string[] =>
   });
 
 describe('a sandboxed server', () => {
+  it('finds what its script needs behind a node_modules that is a link', async () => {
+    const [project, store] = [mkdtempSync(path.join(tmpdir(), 'tollgate-linked-')), mkdtempSync(path.join(tmpdir(), 'tollgate-store-'))];
+    remove.push(project, store);
+    for (const folder of [project, store]) chmodSync(folder, 0o755);
+    mkdirSync(path.join(store, 'node_modules/dep'), { recursive: true });
+    writeFileSync(path.join(store, 'node_modules/dep/index.js'), "module.exports = 'from the link';");
+    writeFileSync(path.join(project, 'package.json'), '{}');
+    writeFileSync(path.join(project, 'main.js'), "console.log(require('dep'));");
+    symlinkSync(path.join(store, 'node_modules'), path.join(project, 'node_modules'));
+    expect((await outcome(await begin(settings([process.execPath, path.join(project, 'main.js')])))).out).toBe('from the link\n');
+  });
+
   it('is the default, runs as the owner of the workspace, and sees next to nothing' + verifies('PF-02', 'CY-24', 'HB-10'), async () => {
     const root = await sh('id -u; hostname; echo "$HOME"; ls /; ls -A "$HOME"; ls /home /root 2>&1 | head -1', {}, { cwd: workspace });
     expect(root.split('\n').filter((line) => !/^lib/.test(line))).toEqual([`${OWNER}`, 'sandbox', '/tmp/home', 'bin', 'dev', 'etc', 'proc', 'run', 'sbin', 'tmp', 'usr', expect.stringContaining('No such file') as string].filter((line) => line !== undefined));
@@ -252,7 +264,8 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
     remove.push(folder);
     chmodSync(folder, 0o755);
-    for (const [words, wanted] of [['bwrap: setting up uid map: Permission denied', /namespaces/], ["bwrap: Can't find source path /home/me/secret: Permission denied", /cannot be reached by user/]] as const) {
+    for (const [words, wanted] of [['bwrap: setting up uid map: Permission denied', /namespaces/], ["bwrap: Can't find source path /home/me/secret: Permission denied", /cannot be reached by user/],
+      ["bwrap: Can't mkdir /home/me/node_modules: Read-only file system", /bubblewrap did not set the sandbox up: "bwrap: Can't mkdir \(a path\): Read-only file system"/], ["bwrap: Can't mount proc on /newroot/proc: Device busy", /on \/newroot\/proc: Device busy/]] as const) {
       writeFileSync(path.join(folder, 'bwrap'), `#!/bin/sh\necho "${words}" >&2; exit 1\n`, { mode: 0o755 });
       process.env['PATH'] = `${folder}:${PATH ?? ''}`;
       const refusal = await begin(settings(['true'])).then(() => undefined, (thrown: unknown) => thrown as Error & { next: string });
