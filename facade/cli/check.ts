@@ -7,10 +7,12 @@ import { secretUses } from '../secrets/uses.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
 import { plural } from './print.ts';
+import { tellStopped } from './stopped.ts';
 
 /** Prints what was read and what was reported on; throws what refuses the load. */
 export async function runCheck(options: CommonOptions, io: Io, check: Check): Promise<number> {
   const config = readConfig(options, io);
+  await tellStopped(config.state, io);
   const { revision, rules, unbound } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
   const unknown = await missingSecrets(config, io);
   const facts = {

@@ -11,6 +11,7 @@ import { examineServers, findBypasses, reachedServers } from './doctor/servers.t
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
 import { json, printable, table, type Cell } from './print.ts';
+import { tellStopped } from './stopped.ts';
 
 /** Options of the command. */
 export interface DoctorOptions extends CommonOptions {
@@ -21,6 +22,8 @@ const OLDEST_NODE = [20, 20] as const;
 
 /** Prints every finding, and mends with `--fix` what it can; 1 when something needed is still missing. Throws STATE_FAILED. */
 export async function runDoctor(options: DoctorOptions, io: Io, examine: Examine): Promise<number> {
+  const { config } = tryConfig(options, io);
+  if (config !== undefined) await tellStopped(config.state, io);
   const before = await look(options, io, examine);
   const mendable = before.filter(({ mend, state }) => mend !== undefined && state !== 'ok');
   if (options.fix === true) for (const finding of mendable) mendOne(finding, options, io);

@@ -7,6 +7,7 @@ import type { Standings } from '../standing.ts';
 import type { Config } from '../config/config.ts';
 import { listRequests, type EnableRequest } from '../manage/requests.ts';
 import { openState } from '../state/sqlite.ts';
+import { tellStopped } from './stopped.ts';
 import { consentSummaries } from './consent/servers.ts';
 import { EXIT, type Io } from './io.ts';
 import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
@@ -46,6 +47,7 @@ async function unseen(standing: Standings, { principal, catalog, servers }: { pr
 /** Every server with its state; it is started to be listed. Exit code 5 when one cannot be reached. */
 export async function runServers(options: CommonOptions, io: Io, assemble: Assemble): Promise<number> {
   const config = readConfig(options, io);
+  await tellStopped(config.state, io);
   return askFacade({ config, options, io, assemble }, async ({ catalog, consents }) => {
     await catalog.refresh([...catalog.servers.keys()], 'wake');
     const summaries = await consentSummaries({ config, consents });

@@ -1,0 +1,46 @@
+/** Tests that commands which look at a configuration say first what of it is switched off or killed, and that nothing else is blamed for it. */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { cli, server, start } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+
+let project: Project;
+
+beforeEach(() => {
+  project = new Project();
+  project.write('workspace/README.md', '# Hello\n');
+  project.write('tollgate.yaml', `version: 1\nworkspace: ./workspace\nstate: ./state\nbash: {isolation: direct}\nservers: {chaos: ${server(['chaos.mjs', 'ok'], 'env: {API_TOKEN: abcdefgh}')}}\nprofiles: {default: {servers: [chaos]}}\nrules: [{id: all, outcome: allow, when: {}}]\n`);
+});
+afterEach(() => project.remove());
+
+const COMMANDS = [['check'], ['check', '--json'], ['doctor'], ['servers']] as const;
+const firstLine = async (words: readonly string[]): Promise<string> => (await cli(project, words)).err.split('\n')[0] ?? '';
+
+describe('what is stopped' + verifies('HA-19'), () => {
+  it.each(COMMANDS)('is the first line of %s %s', async (...words) => {
+    expect(await firstLine(words)).not.toMatch(/^(?:SWITCHED OFF|KILLED)/);
+    await cli(project, ['kill', 'chaos']);
+    expect(await firstLine(words)).toBe('KILLED, so that no call reaches them: chaos. Lift it with: tollgate kill --lift NAME');
+    await cli(project, ['off']);
+    const lines = (await cli(project, words)).err.split('\n');
+    expect(lines[0]).toMatch(/^SWITCHED OFF since \S+Z by somebody: lists are empty, and every call is refused\. Turn it on with: tollgate on$/);
+    expect(lines[1]).toMatch(/^KILLED/);
+    await cli(project, ['kill', '--lift']);
+    expect(await firstLine(words)).not.toMatch(/^(?:SWITCHED OFF|KILLED)/);
+  });
+
+  it('is said not to be known where the state cannot be read', async () => {
+    project.write('state/state.db', 'no database at all, but long enough to look like one'.repeat(100));
+    expect(await firstLine(['check'])).toMatch(/^Whether something is switched off is not known: /);
+  });
+
+  it('is no fault of secrets that were withheld: approve gives no such advice', async () => {
+    await cli(project, ['off']);
+    const running = start(project, ['approve', 'chaos', '--as', 'local'], { isTTY: true });
+    Object.assign(running.stdin, { isTTY: true });
+    running.stdin.write('y\n');
+    const { err } = await running.ended;
+    expect(err).toContain('tollgate on');
+    expect(err).not.toContain('--with-secrets');
+  });
+});
