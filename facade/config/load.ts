@@ -103,7 +103,7 @@ class Loader {
     checkHostProfiles(written, this.#report);
     checkReferences(written, { report: this.#report, serverNames, included, principals, profileKeys });
     const listen = this.#listen(written);
-    const secretSources = buildSecretSources(written.secrets ?? {}, this.#report);
+    const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     if (workspace === undefined || this.#report.problems.length > 0) throw refusal(this.#yaml.file, this.#report.problems);
     const rules = written.rules ?? [];
     return freezeDeep<Config>({

@@ -1,6 +1,7 @@
-/** Owns the run of a program that prints a secret; refuses a shell, an endless run, a flood, and whatever the program leaves behind. */
+/** Owns the run of a program that prints a secret; refuses a file of the workspace, a shell, an endless run, a flood, and whatever the program leaves behind. */
 import { spawn } from 'node:child_process';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { PROGRAM_FOLDER, programFile, wordInside } from './program-place.ts';
 
 /** What a program is run with. */
 export interface SecretProgram {
@@ -8,6 +9,8 @@ export interface SecretProgram {
   readonly name: string;
   readonly command: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
+  /** Where agents write: nothing of it may lie there. */
+  readonly workspace?: string;
   /** From its start to the end of its output, ms; default 10 s. */
   readonly timeoutMs?: number;
 }
@@ -16,10 +19,13 @@ const TIMEOUT_MS = 10_000;
 const MAX_BYTES = 64 * 1024;
 
 /** What it printed, without one line end at its end. Throws SECRET_MISSING. Its stderr stays unread: it may quote what it was asked for. */
-export function runProgram({ name, command: [program = '', ...args], env, timeoutMs = TIMEOUT_MS }: SecretProgram): Promise<string> {
+export async function runProgram({ name, command: [written = '', ...args], env, workspace, timeoutMs = TIMEOUT_MS }: SecretProgram): Promise<string> {
   const { TOLLGATE_VAULT_PASSPHRASE: _passphrase, ...given } = env;
+  const program = programFile(written, given['PATH']) ?? written;
+  // A link may have been turned since the configuration was read.
+  if (workspace !== undefined && wordInside([program, ...args], workspace) !== -1) throw new TollgateError('SECRET_MISSING', { detail: `The program that gives secret "${name}" was not run: it lies in the workspace, where agents write.`, next: 'Move it elsewhere, and mend its entry under secrets in tollgate.yaml.' });
   return new Promise((resolve, reject) => {
-    const child = spawn(program, args, { env: given, detached: true, shell: false, stdio: ['ignore', 'pipe', 'ignore'] });
+    const child = spawn(program, args, { cwd: PROGRAM_FOLDER, env: given, detached: true, shell: false, stdio: ['ignore', 'pipe', 'ignore'] });
     const chunks: Buffer[] = [];
     let size = 0;
     const fail = (why: string): void => {

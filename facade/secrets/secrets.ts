@@ -33,12 +33,12 @@ export function openPlaces({ state, env, ask, keychain }: SecretWorld): SecretPl
  * Resolves names of secrets by the configuration of now. Each value is registered with the redactor before anybody gets it. The function throws
  * SECRET_MISSING for a secret that is not there or too short to be redacted, VAULT_FAILED.
  */
-export function openSecrets(current: () => Pick<Config, 'secretSources'>, parts: { readonly places: SecretPlaces; readonly redactor: Redactor }): (name: string) => Promise<string> {
+export function openSecrets(current: () => Pick<Config, 'secretSources' | 'workspace'>, parts: { readonly places: SecretPlaces; readonly redactor: Redactor }): (name: string) => Promise<string> {
   const { places } = parts;
   return async (name) => {
-    const { secretSources } = current();
+    const { secretSources, workspace } = current();
     const source = secretSources.get(name);
-    const value = await readSecret(name, source, places);
+    const value = await readSecret(name, source, { ...places, workspace });
     if (value === undefined) throw missing(name, source);
     if (!registerSecret(parts.redactor, value)) throw new TollgateError('SECRET_MISSING', { detail: `Secret "${name}" is shorter than ${MIN_SECRET} characters, so it could not be kept out of results.`, next: 'Take a longer one.' });
     return value;

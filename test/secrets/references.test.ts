@@ -1,5 +1,5 @@
 /** Tests the way of a reference: where it may stand, that nothing can forge one, and how it is filled in at a start. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -82,6 +82,16 @@ describe('sources of secrets', () => {
   });
 });
 
+describe('a program of the workspace', () => {
+  it.each([['the program', '["AT/get"]'], ['its script', '[python3, -u, "AT/get"]'], ['code that names one', '[sh, -c, "exec AT/get"]'], ['the workspace itself', '[git, -C, "AT", credential]']])('is refused when it is read: %s' + verifies('PF-04'), (_name, command) => {
+    withProject((project) => {
+      const load = (at: string): string => project.load(`version: 1\nsecrets: {a: {exec: ${command.replace('AT', at)}}}\n`).problems.map(({ message }) => message).join();
+      expect(load(project.folder)).toContain('leads into the workspace');
+      expect(load('/opt/elsewhere')).toBe('');
+    });
+  });
+});
+
 describe('filling in', () => {
   const secrets = async (name: string): Promise<string> => new Map([['a', 'value-of-a'], ['b', '${secret:a}'], ['line', 'x\ny'], ['nul', 'x\0y']]).get(name) ?? Promise.reject(new TollgateError('SECRET_MISSING'));
 
@@ -105,7 +115,7 @@ describe('resolving a name', () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
   const resolver = (sources: Readonly<Record<string, SecretSource>>, env: Env = {}): { readonly redactor: Redactor; readonly secret: (name: string) => Promise<string> } => {
     const redactor = new Redactor();
-    return { redactor, secret: openSecrets(() => ({ secretSources: new Map(Object.entries(sources)) }), { places: openPlaces({ state: folder, env }), redactor }) };
+    return { redactor, secret: openSecrets(() => ({ secretSources: new Map(Object.entries(sources)), workspace: path.join(folder, 'workspace') }), { places: openPlaces({ state: folder, env }), redactor }) };
   };
 
   it('tells the redactor before anybody has the value' + verifies('PF-04'), async () => {
@@ -143,6 +153,26 @@ describe('a program that gives a secret', () => {
   it('is given no shell and not the passphrase, and loses one line end', async () => {
     expect(await runProgram({ name: 'a', command: ['printf', '%s\\n\\n', '$HOME `id`'], env })).toBe('$HOME `id`\n');
     expect(await run('console.log(process.env.TOLLGATE_VAULT_PASSPHRASE)')).toBe('undefined');
+  });
+
+  it('starts in no folder that an agent writes: a module of that name there is not taken' + verifies('PF-04'), async () => {
+    expect(await run('process.stdout.write(process.cwd())')).toBe('/');
+  });
+
+  it('does not run from the workspace: its file, its script, code that names one, a name on the PATH, behind a link' + verifies('PF-04'), async () => {
+    const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-program-')));
+    const workspace = path.join(folder, 'workspace');
+    mkdirSync(workspace);
+    const evil = path.join(workspace, 'get');
+    writeFileSync(evil, '#!/bin/sh\necho evil-evil\n', { mode: 0o755 });
+    symlinkSync(workspace, path.join(folder, 'elsewhere'));
+    try {
+      for (const command of [[evil], ['sh', evil], ['sh', '-c', `exec ${evil}`], ['get'], ['node', `--require=${evil}`, '/x'], [path.join(folder, 'elsewhere', 'get')], ['sh', path.join(folder, 'elsewhere', 'new')]]) {
+        await expect(runProgram({ name: 'a', command, env: { PATH: `${workspace}:${env.PATH ?? ''}` }, workspace })).rejects.toMatchObject({ code: 'SECRET_MISSING', message: expect.stringContaining('lies in the workspace') as string });
+      }
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
   });
 
   it('ends in time with all that it started, even when that holds its output', async () => {
