@@ -1,14 +1,10 @@
 /** Owns what import and export say, ask and keep alike; refuses to write where nobody agreed, and to replace a secret. */
 import { TollgateError } from '../../catalogs/errors.ts';
-import { openUndo, type Changer } from '../clients/changes.ts';
 import type { MovedSecret } from '../clients/convert.ts';
-import { shownPath } from '../clients/places.ts';
 import type { Config } from '../config/config.ts';
 import { openPlaces } from '../secrets/secrets.ts';
 import type { Vault } from '../secrets/vault.ts';
-import { EXIT, type Io } from './io.ts';
-import { recordSetup } from './place.ts';
-import { json, printable } from './print.ts';
+import type { Io } from './io.ts';
 import { askHidden, askYes, isInteractive } from './prompt.ts';
 
 /** How a change is agreed to. */
@@ -26,20 +22,8 @@ export async function agree({ dryRun, yes }: Confirming, io: Io, question = 'Wri
   return askYes(io, question);
 }
 
-/** Takes back the last changes of a command, with the secrets that came with them. Throws USAGE, AUDIT_FAILED, VAULT_FAILED. */
-export async function undo(changer: Changer, { options, config, io }: { readonly options: Confirming; readonly config: Config; readonly io: Io }): Promise<number> {
-  const { files, secrets, of, putBack } = openUndo(config.state, changer);
-  await recordSetup({ event: changer === 'import' ? 'import-undone' : 'export-undone', ...of, secrets }, { audit: config.audit, user: io.user });
-  putBack();
-  const vault = openVault(config, io);
-  for (const name of secrets) await vault.remove(name);
-  const restored = files.map((file) => shownPath(file, { cwd: config.folder, home: io.home }));
-  if (options.json === true) io.stdout(json({ restored, removedSecrets: secrets }));
-  else io.stderr(printable(`As before: ${restored.join(', ')}.${secrets.length === 0 ? '' : ` Out of the vault: ${secrets.join(', ')}.`}`) + '\n');
-  return EXIT.ok;
-}
-
-function openVault(config: Config, io: Io): Vault {
+/** The vault of a state folder, opened when it is needed. */
+export function openVault(config: Pick<Config, 'state'>, io: Io): Vault {
   const ask = isInteractive(io) ? { ask: () => askHidden(io, 'Passphrase of the vault: ') } : {};
   return openPlaces({ state: config.state, env: io.env, ...ask }).vault;
 }

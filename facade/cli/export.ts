@@ -11,7 +11,8 @@ import { clientPlaces, isDefaultPlace, shownPath, type ClientRoots } from '../cl
 import { showEntry } from '../clients/show.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean } from '../config/problems.ts';
-import { agree, keepSecrets, undo, type Confirming } from './client-files.ts';
+import { agree, keepSecrets, type Confirming } from './client-files.ts';
+import { undo } from './client-undo.ts';
 import { planData, planLines } from './import-view.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
@@ -32,9 +33,9 @@ export interface ExportOptions extends CommonOptions, Confirming {
 
 /** Exports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
 export async function runExport(options: ExportOptions, io: Io, platform: NodeJS.Platform = process.platform): Promise<number> {
+  if (options.undo === true) return undo('export', { options, io });
   const config = readConfig(options, io);
   const roots = { cwd: config.folder, home: io.home, env: io.env, platform };
-  if (options.undo === true) return undo('export', { options, config, io });
   const client = readClient(options.client);
   const file = targetOf(options, client, { roots, io });
   const fromVariables = options.secrets === 'env';

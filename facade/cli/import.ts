@@ -8,7 +8,8 @@ import { planCopy, planInclude, type ImportPlan } from '../clients/import.ts';
 import type { ClientRoots } from '../clients/places.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean, quote } from '../config/problems.ts';
-import { agree, keepSecrets, undo, type Confirming } from './client-files.ts';
+import { agree, keepSecrets, type Confirming } from './client-files.ts';
+import { undo } from './client-undo.ts';
 import { importReport, listReport, planData } from './import-view.ts';
 import { importServer, serverText } from './import-server.ts';
 import { EXIT, type Io } from './io.ts';
@@ -31,8 +32,8 @@ export interface ImportOptions extends CommonOptions, Confirming {
 
 /** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
 export async function runImport(options: ImportOptions, io: Io, platform: NodeJS.Platform = process.platform): Promise<number> {
+  if (options.undo === true) return undo('import', { options, io });
   const config = readConfig(options, io);
-  if (options.undo === true) return undo('import', { options, config, io });
   const text = options.file === undefined ? undefined : serverText(path.resolve(io.cwd, options.file));
   if (options.file !== undefined && text !== undefined) return importServer({ text, options: { ...options, file: options.file }, config, io });
   const roots = rootsOf(config, io, platform);

@@ -22,7 +22,8 @@ export interface Place {
   readonly servers?: readonly string[];
 }
 
-const ROTATE_BYTES = 67_108_864;
+/** Of an audit log whose configuration is not read. */
+export const ROTATE_BYTES = 67_108_864;
 
 /** The word that stands where `--config` is not given. */
 const CONFIG = 'tollgate.yaml';
