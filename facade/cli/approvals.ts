@@ -3,7 +3,8 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { ApprovalStore, entryOf, type Approval, type Stored } from '../approvals/item.ts';
 import { approveRequest, denyRequest, refuseOver, type Decider } from '../approvals/verdict.ts';
 import { awaited } from '../approvals/waiters.ts';
-import { openAudit, type AuditEntry, type AuditLog } from '../audit/log.ts';
+import type { AuditEntry } from '../audit/entry.ts';
+import { auditOnDemand } from '../audit/on-demand.ts';
 import type { Config } from '../config/config.ts';
 import { Redactor } from '../output/redact.ts';
 import { registerSecrets } from '../shared.ts';
@@ -95,14 +96,13 @@ async function within(options: ApprovalOptions, io: Io, work: (desk: Desk) => Pr
   const redactor = new Redactor();
   registerSecrets(redactor, config);
   const state = openState(config.state);
-  let audit: AuditLog | undefined;
-  // The log is opened where there is something to write: looking leaves no file behind.
-  const record = (entry: AuditEntry): void => void (audit ??= openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes })).append(signed(entry, io));
+  const audit = auditOnDemand(config.audit);
+  const record = (entry: AuditEntry): void => audit.append(signed(entry, io));
   const now = Date.now();
   try {
     return await work({ config, state, store: new ApprovalStore(state), redactor, now, record, decider: { by: by.id, now, record } });
   } finally {
-    await audit?.close();
+    await audit.close();
     await state.close();
   }
 }

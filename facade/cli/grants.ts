@@ -1,6 +1,7 @@
 /** Owns `grants list`, `add`, `revoke` and `check`: an owner at the terminal decides, the audit keeps who; refuses everybody else. */
 import { TollgateError } from '../../catalogs/errors.ts';
-import { openAudit, type AuditEntry, type AuditLog } from '../audit/log.ts';
+import type { AuditEntry } from '../audit/entry.ts';
+import { auditOnDemand } from '../audit/on-demand.ts';
 import type { Config } from '../config/config.ts';
 import { requireOrigin, requireScope, type Grant } from '../grants/grant.ts';
 import { Grants } from '../grants/grants.ts';
@@ -66,13 +67,12 @@ export async function runGrantCheck(options: GrantOptions & { readonly origin: s
 
 async function withGrants<T>({ config, io }: { readonly config: Config; readonly io: Io }, work: (grants: Grants) => Promise<T>): Promise<T> {
   const state = openState(config.state);
-  let audit: AuditLog | undefined;
-  // The log is opened where there is something to write: looking leaves no file behind.
-  const append = (entry: AuditEntry): void => (audit ??= openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes })).append(signed(entry, io));
+  const audit = auditOnDemand(config.audit);
+  const append = (entry: AuditEntry): void => audit.append(signed(entry, io));
   try {
     return await work(new Grants({ state, now: Date.now, append }));
   } finally {
-    await audit?.close();
+    await audit.close();
     await state.close();
   }
 }

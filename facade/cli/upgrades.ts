@@ -3,7 +3,8 @@ import path from 'node:path';
 import { CAPABILITIES, type Capability } from '../../catalogs/capabilities.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { IntentEntry, OutcomeEntry } from '../audit/entry.ts';
-import { openAudit, type AuditLog } from '../audit/log.ts';
+import type { AuditLog } from '../audit/log.ts';
+import { auditOnDemand } from '../audit/on-demand.ts';
 import { openReader, type AuditReader } from '../audit/read.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean, quote } from '../config/problems.ts';
@@ -120,12 +121,12 @@ function nameOf({ profile }: Upgrade): string {
 
 async function withUpgrades<T>({ config, io }: { readonly config: Config; readonly io: Io }, work: (upgrades: Upgrades) => Promise<T>): Promise<T> {
   const state = openState(config.state);
-  let audit: AuditLog | undefined;
-  const append = (entry: Parameters<AuditLog['append']>[0]): void => void (audit ??= openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes })).append(signed(entry, io));
+  const audit = auditOnDemand(config.audit);
+  const append = (entry: Parameters<AuditLog['append']>[0]): void => audit.append(signed(entry, io));
   try {
     return await work(new Upgrades({ state, now: Date.now, append }));
   } finally {
-    await audit?.close();
+    await audit.close();
     await state.close();
   }
 }

@@ -53,7 +53,7 @@ async function approve(): Promise<void> {
   await yes(hash);
   expect((await yes(hash, (await look()).tools!.hash)).code).toBe(EXIT.ok);
 }
-const records = async (): Promise<readonly { type: string; event: string; server: string; by?: string; approved?: string; hash: string; id?: string; user?: string }[]> => (await cli(project, ['audit', 'export'])).out.trim().split('\n').map((line) => JSON.parse(line) as { type: string; event: string; server: string; hash: string }).filter(({ type }) => type === 'consent');
+const records = async (): Promise<readonly { type: string; event: string; server: string; by?: string; approved?: string; hash: string; id?: string; user?: string }[]> => (await cli(project, ['audit', 'export'])).out.split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as { type: string; event: string; server: string; hash: string }).filter(({ type }) => type === 'consent');
 
 describe('approve without a terminal', () => {
   it('shows, agrees to nothing, and ends with 7 and the command to type' + verifies('HA-15', 'HA-16'), async () => {
@@ -65,6 +65,8 @@ describe('approve without a terminal', () => {
     expect(err).toMatch(/tollgate approve one --yes [0-9a-f]{64}\n$/);
     expect((await look()).start.approved).toBe(false);
     expect(await records()).toEqual([]);
+    // Nothing was appended, so no chain was begun.
+    expect((await cli(project, ['audit', 'verify'])).out).toBe('no record to verify\n');
   });
 
   it('the first hash lets it be looked at, both let it be used; each is recorded with who' + verifies('HA-15', 'CY-03'), async () => {

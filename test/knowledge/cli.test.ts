@@ -1,5 +1,5 @@
 /** Tests `tollgate knowledge` as an owner types it: texts in once, facts by key, names out, nothing for anybody else. */
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -28,7 +28,9 @@ const listed = async (...words: readonly string[]): Promise<readonly Record<stri
 const records = (): string => readdirSync(path.join(project.home, 'state', 'audit')).map((name) => readFileSync(path.join(project.home, 'state', 'audit', name), 'utf8')).join('\n');
 
 describe('tollgate knowledge' + verifies('CY-10'), () => {
-  it('takes in texts of folders once, and what changed again', async () => {
+  it('takes in texts of folders once, and what changed again; a look leaves no log', async () => {
+    expect(await listed()).toEqual([]);
+    expect(existsSync(path.join(project.home, 'state', 'audit'))).toBe(false);
     expect(await load('docs')).toEqual({ added: 2, replaced: 0, unchanged: 0, chunks: 2, refused: [] });
     expect(await load('docs', 'docs/guide.md')).toMatchObject({ added: 0, unchanged: 3 });
     project.write('docs/notes.txt', 'Other notes.');

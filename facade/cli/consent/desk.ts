@@ -3,7 +3,8 @@ import type { Inspect } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors.ts';
 import type { ServerConsentEntry } from '../../audit/consent-entry.ts';
 import { createDigest, readAuditKey } from '../../audit/key.ts';
-import { openAudit, type AuditLog } from '../../audit/log.ts';
+import type { AuditLog } from '../../audit/log.ts';
+import { auditOnDemand } from '../../audit/on-demand.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/problems.ts';
 import { Consents } from '../../consent/consents.ts';
@@ -47,7 +48,7 @@ export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly
   if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${by} is no owner, and only an owner decides on servers.`, next: 'Use --as with a principal that has `owner: true`.' });
   const state = openState(config.state);
   try {
-    const audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
+    const audit = auditOnDemand(config.audit);
     try {
       const redactor = new Redactor();
       registerSecrets(redactor, config);

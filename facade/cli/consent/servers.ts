@@ -30,8 +30,9 @@ export async function runSwitch(options: Named & { readonly enable: boolean }, i
   return atDesk(options, { io, wiring }, async (desk) => {
     serverNamed(desk.config, name);
     if (enable) {
-      const was = await desk.consents.enable(name);
+      const was = (await desk.consents.store.disabled()).has(name);
       if (was) desk.record({ event: 'enabled', server: name, outcome: 'allow' });
+      await desk.consents.enable(name);
       const { state } = await desk.consents.statusOf(name);
       const todo = state === 'approved' || state === 'any tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
       tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled.'}${todo}`);

@@ -1,7 +1,7 @@
 /** Owns how the commands of knowledge get at the store: for an owner, with names that the configuration knows, and a record of what was done; refuses everybody else. */
 import { TollgateError } from '../../../catalogs/errors.ts';
 import { KNOWLEDGE } from '../../../catalogs/shipped.ts';
-import { openAudit } from '../../audit/log.ts';
+import { auditOnDemand } from '../../audit/on-demand.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, listNames, quote } from '../../config/problems.ts';
 import { createShelf, type Shelf } from '../../knowledge/shelf.ts';
@@ -16,6 +16,8 @@ import type { KnowledgeOptions } from './commands.ts';
 export interface Desk {
   readonly config: Config;
   readonly shelf: Shelf;
+  /** Called before anything is changed: what could not be recorded is not begun. Throws AUDIT_FAILED. */
+  begin(): void;
   /** Writes down how many entries were added, changed or taken out; never which. */
   record(event: 'knowledge.loaded' | 'knowledge.set' | 'knowledge.forgotten', facts: { readonly count: number; readonly whose: Partial<RunScope> }): void;
 }
@@ -28,12 +30,11 @@ export async function withDesk(options: KnowledgeOptions, io: Io, work: (desk: D
   const config = readConfig(options, io);
   const { id: by, owner } = readPrincipal(config, options, io);
   if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${by} is no owner, and only an owner fills the store or looks into it.`, next: 'Use --as with a principal that has `owner: true`.' });
-  // Opened first: what could not be recorded is not begun.
-  const audit = openAudit(config.audit);
+  const audit = auditOnDemand(config.audit);
   try {
     const store = openStore(config.state);
     try {
-      return await work({ config, shelf: createShelf(store.database), record: (event, facts) => audit.append(signed({ type: 'server', server: KNOWLEDGE, event, outcome: 'allow', by, ...facts }, io)) });
+      return await work({ config, shelf: createShelf(store.database), begin: () => audit.begin(), record: (event, facts) => audit.append(signed({ type: 'server', server: KNOWLEDGE, event, outcome: 'allow', by, ...facts }, io)) });
     } finally {
       store.close();
     }

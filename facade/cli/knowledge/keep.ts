@@ -22,6 +22,7 @@ export async function runSet(options: LoadOptions & { readonly key: string; read
   return withDesk(options, io, (desk) => {
     const owner = ownerOf(desk.config, options);
     const labels = labelsOf(desk.config, options.label);
+    desk.begin();
     const kept = desk.shelf.setFact({ ...owner, key, value, labels, source: 'the owner', at: Date.now() });
     if (kept !== 'unchanged') desk.record('knowledge.set', { count: 1, whose: whoseOf(owner) });
     if (options.json === true) io.stdout(json({ key, kept, ...whoseOf(owner) }));
@@ -48,9 +49,10 @@ export async function runList(options: KnowledgeOptions, io: Io): Promise<number
 export async function runForget(options: ForgetOptions & { readonly name?: string }, io: Io): Promise<number> {
   const { name, kind, conversation, all } = options;
   if (name === undefined && conversation === undefined && all !== true) throw new TollgateError('USAGE', { detail: 'Nothing says what to forget.', next: 'Write a name that `tollgate knowledge list` shows, or --conversation, or --all.' });
-  return withDesk(options, io, ({ config, shelf, record }) => {
+  return withDesk(options, io, ({ config, shelf, begin, record }) => {
     const space = options.space ?? ownerOf(config, options).space;
     const selection: Selection = { ...selected({ ...options, space }), ...(name === undefined ? {} : { name }), ...(kind === undefined ? {} : { kind }), ...(conversation === undefined ? {} : { conversation }) };
+    begin();
     const count = shelf.forget(selection);
     if (count === 0 && name !== undefined) throw new TollgateError('USAGE', { detail: `Nothing of the name ${quote(name)} is stored there.`, next: '`tollgate knowledge list` shows the names, as they are to be written.' });
     if (count > 0) record('knowledge.forgotten', { count, whose: whoseOf({ space, user: options.user ?? '' }) });

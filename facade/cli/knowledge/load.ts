@@ -31,6 +31,7 @@ export async function runLoad(options: LoadOptions & { readonly paths: readonly 
     if (options.conversation !== undefined && options.memory !== true) throw new TollgateError('USAGE', { detail: 'Only memories belong to a conversation.', next: 'Add --memory, or leave --conversation out.' });
     const files = options.paths.flatMap((written) => filesOf(path.resolve(io.cwd, written)));
     if (files.length > MAX_FILES) throw new TollgateError('USAGE', { detail: `${files.length} files are more than the ${MAX_FILES} that are taken in at once.`, next: 'Load folder by folder.' });
+    desk.begin();
     const loaded = loadAll(files, { desk, io, make: (name, text) => ({ kind: options.memory === true ? 'memory' : 'document', ...owner, conversation: options.conversation ?? '', name, text, labels, at: Date.now() }) });
     const changed = loaded.filter((one) => 'kept' in one && one.kept !== 'unchanged');
     if (changed.length > 0) desk.record('knowledge.loaded', { count: changed.length, whose: whoseOf(owner) });
