@@ -1,5 +1,6 @@
 /** Owns how an import looks before it is done: servers, what is left out and why, what is written; refuses every value. */
 import { loadAllKnown } from '../../catalogs/servers/known-server.ts';
+import type { HandedFolders } from '../clients/folders.ts';
 import type { FoundFile } from '../clients/found.ts';
 import type { ImportPlan, Outcome } from '../clients/import.ts';
 import { isDefaultPlace, shownPath } from '../clients/places.ts';
@@ -80,7 +81,17 @@ function addedNames({ outcomes }: ImportPlan): readonly string[] {
   return [...new Set(outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry.name))];
 }
 
-function lineOf({ entry, file, left }: Outcome, io: Io): string {
+function folderLines(name: string, { allowRead, allowWrite, outside }: HandedFolders = { allowRead: [], allowWrite: [], outside: [] }): string {
+  const list = (folders: readonly string[]): string => folders.map((folder) => JSON.stringify(folder)).join(', ');
+  const lines = [
+    ...(allowRead.length === 0 ? [] : [`reads ${list(allowRead)}, which stands among its arguments; to let it write there, allowWrite in its file`]),
+    ...(allowWrite.length === 0 ? [] : [`reads and writes ${list(allowWrite)}, which stands among its arguments`]),
+    ...(outside.length === 0 ? [] : [`does not see ${list(outside)}, outside of the workspace; to give it, write in servers/${name}.yaml: sandbox: {filesystem: {allowRead: [${list(outside)}]}}`]),
+  ];
+  return lines.map((line) => `    ${printable(line)}\n`).join('');
+}
+
+function lineOf({ entry, file, left, folders }: Outcome, io: Io): string {
   const { runs, variables, headers } = showEntry(entry);
   const sets = [...variables, ...headers];
   const notes = [
@@ -89,7 +100,7 @@ function lineOf({ entry, file, left }: Outcome, io: Io): string {
     ...(entry.dropped.length === 0 ? [] : [`without ${entry.dropped.join(', ')}: a file grants no trust`]),
   ];
   const text = printable(`${entry.name}: ${runs}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}, from ${file}`);
-  return left === undefined ? paint(io, 'green', `+ ${text}\n`) : `${paint(io, 'yellow', `- ${text}`)}\n    left out: ${printable(left)}\n`;
+  return left === undefined ? `${paint(io, 'green', `+ ${text}\n`)}${folderLines(entry.name, folders)}` : `${paint(io, 'yellow', `- ${text}`)}\n    left out: ${printable(left)}\n`;
 }
 
 function secretsLine(secrets: ImportPlan['secrets'], fromVariables: boolean): string {

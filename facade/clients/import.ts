@@ -13,6 +13,7 @@ import { serverFileOf } from '../config/server-files.ts';
 import { readTarget, type FileChange } from './changes.ts';
 import { convert, type Converted, type MovedSecret } from './convert.ts';
 import type { ClientEntry } from './entry.ts';
+import { handedFolders, type HandedFolders } from './folders.ts';
 import type { FoundFile } from './found.ts';
 
 /** What became of one server. */
@@ -21,6 +22,8 @@ export interface Outcome {
   readonly entry: ClientEntry;
   /** Absent: it will be there. */
   readonly left?: string;
+  /** Folders among its arguments, of a copy. */
+  readonly folders?: HandedFolders;
 }
 
 /** All that an import will do. */
@@ -110,8 +113,9 @@ class Copier {
     const extra = this.#variablesOf(entry, file);
     const converted = typeof extra === 'string' ? { refused: extra } : convert(entry, extra);
     if ('refused' in converted) return { ...outcome, left: converted.refused };
-    const fault = this.#keep(entry.name, converted);
-    return fault === undefined ? outcome : { ...outcome, left: fault };
+    const folders = handedFolders(entry, { workspace: this.#request.config.workspace, home: this.#request.world.home });
+    const fault = this.#keep(entry.name, { ...converted, server: withFolders(converted.server, folders) });
+    return fault === undefined ? { ...outcome, folders } : { ...outcome, left: fault };
   }
 
   plan(outcomes: readonly Outcome[]): ImportPlan {
@@ -161,6 +165,13 @@ class Copier {
     const read = readText(path.resolve(path.dirname(file), named), MAX_ENV_FILE);
     return read.ok ? parseEnvFile(read.text) : `its envFile gives nothing: ${read.reason}`;
   }
+}
+
+/** A server that is handed a folder can do nothing without it. */
+function withFolders({ sandbox, profiles, ...server }: Converted['server'], { allowRead, allowWrite }: HandedFolders): Converted['server'] {
+  const filesystem = { ...(allowRead.length > 0 && { allowRead }), ...(allowWrite.length > 0 && { allowWrite }) };
+  const all = { ...(Object.keys(filesystem).length > 0 && { filesystem }), ...(sandbox as object | undefined) };
+  return { ...server, ...(Object.keys(all).length > 0 && { sandbox: all }), profiles };
 }
 
 /** Settings that tollgate.yaml already has for a server of an included file: its definition joins them. */

@@ -1,5 +1,5 @@
 /** Tests `tollgate import` as a user calls it: what it lists, includes, copies, leaves out, keeps secret and takes back. */
-import { chmodSync, readdirSync, statSync, symlinkSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, statSync, symlinkSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -106,6 +106,22 @@ describe('tollgate import', () => {
       expect(home.read('project/tollgate.yaml')).toContain('secrets:\n  linear.Authorization:\n    env: Authorization\n');
       expect([...config(home).secretSources]).toEqual([['linear.Authorization', { from: 'env', variable: 'Authorization' }]]);
       expect(home.exists('.local/state/tollgate') && home.state().includes('vault')).toBe(false);
+    });
+  });
+
+  it('gives a copy the folders of the workspace that it is handed, and says which it does not see', async () => {
+    await atHome([], async (home) => {
+      mkdirSync(home.file('project/docs'));
+      home.write('project/.mcp.json', JSON.stringify({ mcpServers: {
+        fs: { command: 'npx', args: ['-y', '@modelcontextprotocol/server-filesystem', '${workspaceFolder}', '/usr'] },
+        own: { command: 'own', args: [home.file('project/docs'), '/no/such/folder', 'docs'] },
+      } }));
+      const { err } = await home.run(['import', '--all', '--copy', '--yes']);
+      expect(err).toContain('    reads and writes "${workspaceFolder}", which stands among its arguments\n    does not see "/usr", outside of the workspace; to give it, write in servers/fs.yaml: sandbox: {filesystem: {allowRead: ["/usr"]}}\n');
+      const { servers, workspace } = config(home);
+      expect(servers.get('fs')?.sandbox?.filesystem).toMatchObject({ allowRead: [], allowWrite: [workspace] });
+      expect(servers.get('own')?.sandbox?.filesystem).toMatchObject({ allowRead: [home.file('project/docs')], allowWrite: [] });
+      expect((await home.run(['approve', 'own'])).out).toContain(`reads "${home.file('project/docs')}"`);
     });
   });
 
