@@ -4,7 +4,8 @@ import { createReadStream } from 'node:fs';
 import { open, readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { pathOf, piecesOf } from '../catalogs/words.ts';
-import { findProgram } from './sandbox/programs.ts';
+import { outermost } from './sandbox/covers.ts';
+import { findProgram, ownFilesOf } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
 import { filesNamed, isNamedAsCode, type Named } from './start-words.ts';
 
@@ -27,6 +28,8 @@ export interface StartFiles {
   readonly scripts: readonly FileFact[];
   /** Files among the arguments that the server itself writes: what is in them is none of it. */
   readonly data?: readonly string[];
+  /** Folders that a sandbox gives it to read although `allowRead` does not name them: its package, that of its main script, `cwd`. */
+  readonly given?: readonly string[];
   /** Name of a program that runs what no file above holds. */
   readonly unbound?: string;
 }
@@ -54,8 +57,14 @@ export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation
     else if (!scripts.has(real)) await noteFact(scripts, real);
   }
   for (const file of scripts.keys()) data.delete(file);
-  return { folder: place, ...(program !== undefined && { program }), scripts: [...scripts.values()], ...(data.size > 0 && { data: [...data] }), ...(unbound !== undefined && isolation !== 'container' && { unbound }) };
+  const given = found === undefined || isolation === 'direct' ? [] : await foldersOf([...(cwd === undefined ? [] : [place]), ...ownFilesOf(found, args, place)]);
+  return { folder: place, ...(program !== undefined && { program }), scripts: [...scripts.values()], ...(data.size > 0 && { data: [...data] }), ...(given.length > 0 && { given }), ...(unbound !== undefined && isolation !== 'container' && { unbound }) };
 };
+
+async function foldersOf(files: readonly string[]): Promise<readonly string[]> {
+  const isFolder = await Promise.all(files.map((file) => stat(file).then((found) => found.isDirectory(), () => false)));
+  return outermost(files.filter((_, index) => isFolder[index]));
+}
 
 async function noteFact(facts: Map<string, FileFact>, file: string): Promise<void> {
   const fact = await factOf(file, LARGE);

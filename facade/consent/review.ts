@@ -6,6 +6,7 @@ import { loadMapping } from '../../catalogs/primitives/mapping.ts';
 import type { RawTool, Semantics } from '../../catalogs/tool.ts';
 import type { ServerConfig } from '../config/config.ts';
 import { remarksOf } from '../config/definition.ts';
+import { imageRemarks } from '../config/sandbox.ts';
 import { shownArguments } from '../config/secret-shapes.ts';
 import { createSemantics } from '../served.ts';
 import type { Consents } from './consents.ts';
@@ -64,7 +65,7 @@ export async function reviewStart(server: ServerConfig, consents: Consents): Pro
   const { consent } = await consents.statusOf(server.name);
   const shown = (of: StartFacts): StartFacts => ({ ...of, args: shownArguments(of.args, consents.sources.digest) });
   return {
-    facts, shown: shown(facts), hash, remarks: [...remarksOf(server).map(({ message }) => message), ...unboundIn(facts)],
+    facts, shown: shown(facts), hash, remarks: [...remarksOf(server).map(({ message }) => message), ...imageRemarks(server), ...unboundIn(facts)],
     changed: consent === undefined ? [] : differences(consent.facts, facts),
     ...(consent !== undefined && consent.hash !== hash && { before: shown(consent.facts) }),
     ...(consent?.hash === hash && { approved: { by: consent.by, at: consent.at } }),

@@ -5,6 +5,10 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { inspectStart } from '../../adapters/inspect.ts';
 import { launch, type Launched, type LaunchHost } from '../../adapters/launch.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
+import { startScreen } from '../../facade/cli/consent/screens.ts';
+import type { ServerConfig } from '../../facade/config/config.ts';
+import { imageRemarks } from '../../facade/config/sandbox.ts';
+import { startFacts, startHash } from '../../facade/consent/facts.ts';
 import { openWorkspace, own } from './plants.ts';
 
 const { HOME, PATH } = process.env;
@@ -135,5 +139,39 @@ describe('the file that was looked at', () => {
     const out = await said(settings([process.execPath, 'server'], { given }), { folder: outside });
     expect(out).not.toContain('the namesake');
     expect(await said(settings(['sh', '-c', 'pwd; ls -A'], { given }), { folder: outside })).toBe(outside);
+  });
+});
+
+describe('the first screen', () => {
+  const screenOf = async (one: ServerSettings): Promise<string> => {
+    const facts = await startFacts(one, { folder: workspace, inspect: inspectStart, digest: (text) => text });
+    return startScreen({ ...one, source: 'tollgate.yaml' } as ServerConfig, { facts, shown: facts, hash: startHash(facts), changed: [], remarks: [] });
+  };
+
+  it('names every folder that a server is given, also those that nobody wrote down', async () => {
+    const [mine, place, out] = ['mine', 'place', 'out'].map((name) => path.join(workspace, name)) as [string, string, string];
+    for (const folder of [mine, place, out]) mkdirSync(folder);
+    for (const file of ['package.json', 'server.js']) writeFileSync(path.join(mine, file), '{}');
+    const words = ['node', path.join(mine, 'server.js')];
+    expect(await screenOf(settings(words, { cwd: place, given: { allowWrite: [out] } }))).toMatch(new RegExp(`writes "${out}"\n *reads [^\n]*"${place}"[^\n]*, its own program, and the system's`));
+    expect(await screenOf(settings(words, { cwd: place }))).toContain(`"${mine}"`);
+    expect(await screenOf(settings(words, { isolation: 'direct', cwd: place }))).not.toContain('reads');
+  });
+
+  it('has another hash once the same words give more: a package.json above a script', async () => {
+    writeFileSync(path.join(workspace, 'server.js'), '');
+    const one = settings(['node', path.join(workspace, 'server.js')]);
+    const hash = async (): Promise<string> => startHash(await startFacts(one, { folder: outside, inspect: inspectStart, digest: (text) => text }));
+    const before = await hash();
+    expect(await hash()).toBe(before);
+    writeFileSync(path.join(workspace, 'package.json'), '{}');
+    expect(await hash()).not.toBe(before);
+  });
+
+  it('remarks on a container whose image has no digest', () => {
+    const remarks = (image: string, isolation = 'container'): readonly string[] => imageRemarks({ isolation, sandbox: { image } });
+    expect(remarks('mcp/files:latest')).toEqual([expect.stringContaining('no digest')]);
+    expect([remarks(`mcp/files@sha256:${'0a'.repeat(32)}`), remarks('mcp/files', 'sandbox')]).toEqual([[], []]);
+    expect(remarks('mcp/files@sha256:0a')).toHaveLength(1);
   });
 });

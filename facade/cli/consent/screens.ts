@@ -3,6 +3,8 @@ import type { AuditFinding } from '../../../catalogs/audit.ts';
 import type { StartFacts } from '../../consent/facts.ts';
 import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/review.ts';
 import type { ServerConfig } from '../../config/config.ts';
+import type { Filled } from '../../config/filled.ts';
+import { isLeadingVariable } from '../../config/spawn-rules.ts';
 import { secretsIn } from '../../secrets/uses.ts';
 import { printable } from '../print.ts';
 import { letterMarks } from '../rows.ts';
@@ -21,9 +23,9 @@ export function startScreen(server: ServerConfig, { shown, hash, approved, chang
     ...(folder === undefined ? [] : [`  folder   ${quoted(folder)}`]),
     ...(url === undefined ? [] : [`  url      ${quoted(url)}`]),
     ...(socket === undefined ? [] : [`  socket   ${quoted(socket)}`]),
-    ...named('env', server.env), ...named('header', server.headers),
+    ...named('env', server.env, server.filled), ...named('header', server.headers),
     ...Object.keys(server.secretSources ?? {}).map((name) => `  secret   ${printable(name)} comes from ${sourceWords(server.secretSources?.[name])}`),
-    ...isolationWords(server).map((line, index) => `${index === 0 ? '  rights   ' : '           '}${line}`),
+    ...isolationWords(server, shown.given).map((line, index) => `${index === 0 ? '  rights   ' : '           '}${line}`),
     ...remarks.map((remark) => `  ! ${printable(remark)}`),
     ...(changed.length === 0 ? [] : ['  changed since it was approved:', ...changed.map((field) => `    ${printable(field)}${changeWords(field, before, shown)}`)]),
     `  start hash  ${hash}`,
@@ -48,9 +50,10 @@ export function quoted(text: string): string {
   return `${printable(JSON.stringify(text))}${marks.length === 0 ? '' : `  (${marks.join(', ')})`}`;
 }
 
-function named(what: string, values: Readonly<Record<string, string>>): readonly string[] {
+function named(what: string, values: Readonly<Record<string, string>>, filled: Filled = {}): readonly string[] {
   return Object.entries(values).map(([name, value]) => {
     const secrets = [...secretsIn(value)];
+    if (what === 'env' && isLeadingVariable(name) && secrets.length === 0) return `  env      ${printable(name)} = ${quoted(filled[`env.${name}`] ?? value)}  (leads to settings and programs of its own)`;
     const isWhole = value === `\${secret:${secrets[0]}}`;
     return `  ${what.padEnd(8)} ${printable(name)} = ***${secrets.length === 0 ? '' : ` (${isWhole ? '' : 'with '}secret ${secrets.join(', ')})`}`;
   });
@@ -62,7 +65,7 @@ function sourceWords(source: { readonly from: string; readonly command?: readonl
 }
 
 /** What its isolation gives it, in plain words. */
-function isolationWords({ transport, isolation = 'sandbox', sandbox, url }: ServerConfig): readonly string[] {
+function isolationWords({ transport, isolation = 'sandbox', sandbox, url }: ServerConfig, given: readonly string[] = []): readonly string[] {
   if (transport !== 'stdio') return [url === undefined ? 'runs already, outside of Tollgate; what it may do is not known here' : 'runs elsewhere; it is sent the arguments of calls, and the headers above'];
   if (isolation === 'direct') return ['runs with all of your rights: your files, your network, your other programs'];
   const { allowRead = [], allowWrite = [], denyRead = [] } = sandbox?.filesystem ?? {};
@@ -71,7 +74,7 @@ function isolationWords({ transport, isolation = 'sandbox', sandbox, url }: Serv
   return [
     isolation === 'container' ? `runs in a container of ${quoted(sandbox?.image ?? '')}` : 'runs in a sandbox',
     allowWrite.length === 0 ? 'writes no files' : `writes ${files(allowWrite)}`,
-    allowRead.length === 0 ? 'reads its own program, and the system\'s' : `reads ${files(allowRead)}, its own program, and the system's`,
+    `reads ${[...allowRead, ...given].map((file) => `${quoted(file)}, `).join('')}its own program, and the system's`,
     ...(denyRead.length === 0 ? [] : [`never reads ${files(denyRead)}`]),
     domains.length === 0 ? 'has no network' : `reaches ${domains.map(printable).join(', ')} and nothing else`,
   ];
