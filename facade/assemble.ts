@@ -135,5 +135,5 @@ function noticesOf({ config, policy, unbound }: Generation): readonly string[] {
   const direct = [...config.servers.values()].filter((server) => server.isolation === 'direct' && server.transport === 'stdio').map(({ name }) => name);
   const rights = direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
   const kept = config.recording.mode === 'off' ? [] : [`Recording is ${config.recording.mode}: the arguments of calls are kept, encrypted, in the state folder.`];
-  return [...config.warnings.map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights, ...kept, ...unbound, ...(policy.remarks ?? [])];
+  return [...config.warnings.filter(({ minor }) => minor !== true).map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights, ...kept, ...unbound, ...(policy.remarks ?? [])];
 }

@@ -145,6 +145,8 @@ export interface Problem {
   readonly line: number;
   readonly column: number;
   readonly message: string;
+  /** What is not taken from a client's file: for whoever checks it, not for each start. */
+  readonly minor?: true;
 }
 
 /** `{rules: […]}` of tollgate.yaml. Paths begin with `rules`; line and column count from 1. */

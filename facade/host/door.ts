@@ -80,10 +80,20 @@ async function readJson(request: IncomingMessage, maxBytes: number): Promise<{ a
   if (body === 'gone') throw new TollgateError('CANCELLED');
   if (body === 'too-large') throw new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${maxBytes} bytes.` });
   if (!isUtf8(body)) throw new TollgateError('WIRE_UTF8');
-  const { text, value } = parseDoc(body.toString('utf8'));
+  const { text, value } = parseBody(body.toString('utf8'));
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new TollgateError('WIRE_PARAMS', { detail: 'The body is no object.', next: 'Send one JSON object.' });
   const span = 'arguments' in value ? members(text).find(({ key }) => key === 'arguments') : undefined;
   return { asked: value as Asked, ...(span !== undefined && { argsText: text.slice(span.start, span.end) }) };
+}
+
+/** The table tells clients of stdio what a line is; here a body is one object. */
+function parseBody(text: string): ReturnType<typeof parseDoc> {
+  try {
+    return parseDoc(text);
+  } catch (thrown) {
+    if (!(thrown instanceof TollgateError) || thrown.code !== 'WIRE_PARSE') throw thrown;
+    throw new TollgateError('WIRE_PARSE', { detail: 'The body is not JSON.', next: 'Send one JSON object as the body, UTF-8, without a byte order mark.', cause: thrown });
+  }
 }
 
 /** Ours in the words of the table; another throw is opaque. */

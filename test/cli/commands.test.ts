@@ -203,8 +203,8 @@ describe('servers', () => {
   it('shows state, counts and version, as a table and as data', async () => {
     const { code, out, err } = await cli(project, ['servers']);
     expect([code, err]).toEqual([EXIT.ok, '']);
-    expect(out).toMatch(/^NAME +CONSENT +STATE +TOOLS +BYTES +QUARANTINED +VERSION$/m);
-    expect(out).toMatch(/^story +any-tools +healthy +17 +\d+ +0 +7\.0\.0$/m);
+    expect(out).toMatch(/^NAME +CONSENT +STATE +TOOLS +PENDING +BYTES +QUARANTINED +VERSION$/m);
+    expect(out).toMatch(/^story +any tools +healthy +17 +0 +\d+ +0 +7\.0\.0$/m);
     const { servers } = dataOf<{ servers: unknown[] }>((await cli(project, ['servers', '--json'])).out);
     expect(servers).toEqual([expect.objectContaining({ name: 'workspace' }), expect.objectContaining({ name: 'story', state: 'healthy', tools: 17, version: '7.0.0', reason: '', quarantined: [] })]);
   });
@@ -230,7 +230,7 @@ rules: [{id: all, outcome: allow, when: {}}]
   it('servers gives the reason of each, keeps the others, and ends with 5' + verifies('HE-01'), async () => {
     const { code, out, err } = await cli(project, ['servers', '-c', 'broken.yaml']);
     expect(code).toBe(EXIT.server);
-    expect(out).toMatch(/^story +any-tools +healthy/m);
+    expect(out).toMatch(/^story +any tools +healthy/m);
     expect(err).toContain('dead: Server "dead" ended with exit code 7');
     expect(err).toContain('mute: Server "mute" did not answer within 400 ms');
     expect(err).toContain('gone: Server "gone" did not start: its command or its folder was not found');

@@ -286,6 +286,7 @@ describe('attacks on the host API', () => {
     for (const more of [',"owner":true', ',"by":"me"', ',"id":"grant_1"', ',"__proto__":{}', ',"tools":"*"', ',"tools":[1]', ',"expiresAt":"9"', ',"tab":"../x"']) expect([more, await send(grantText(more))]).toEqual([more, 'WIRE_PARAMS']);
     for (const text of ['[]', 'null', '"x"']) expect(await send({ text })).toBe('WIRE_PARAMS');
     for (const text of ['', '{', '\ufeff{}', '{"a":1}{}']) expect([text, await send({ text })]).toEqual([text, 'WIRE_PARSE']);
+    expect(await bench.ask('POST /grants', undefined, { text: '{' })).toMatchObject({ value: { error: { message: 'The body is not JSON.', next: 'Send one JSON object as the body, UTF-8, without a byte order mark.' } } });
     expect(await send({ text: '{"origin":"\\ud800"}' })).toBe('WIRE_LONE_SURROGATE');
     expect(await send({ text: `{"origin":"${'x'.repeat(5000)}"}` })).toBe('HTTP_BODY_TOO_LARGE');
     expect(await bench.ask('POST /grants', undefined, { text: '{}', headers: { 'content-type': 'text/plain' } })).toMatchObject({ status: 415 });
