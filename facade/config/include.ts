@@ -35,7 +35,8 @@ export function includeServers(files: readonly { readonly file: string; readonly
   const warnings: Problem[] = [];
   files.forEach(({ file, shown }) => {
     const client = readClientFile(file, { shown, project: context.project });
-    warnings.push(...client.warnings);
+    // A file without any server says why its servers are missing.
+    warnings.push(...client.warnings.map((warning) => (client.entries.length > 0 ? { ...warning, minor: true as const } : warning)));
     // Clients that are connected to Tollgate list it too.
     for (const entry of client.entries) if (entry.original !== 'tollgate' || !isTollgate(entry)) addEntry(entry, client, { ...context, warnings });
   });

@@ -152,7 +152,9 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
 
 describe('an included file grants nothing', () => {
   it('alwaysAllow, autoApprove and trust are reported, other unknown keys too' + verifies('HA-01'), () => {
-    include({ files: one({ command: 'x', alwaysAllow: ['*'], autoApprove: true, trust: true, approved: true, isolation: 'direct', sandboxEnabled: false }) }, ({ servers }, said) => {
+    include({ files: one({ command: 'x', alwaysAllow: ['*'], autoApprove: true, trust: true, approved: true, isolation: 'direct', sandboxEnabled: false }) }, ({ servers, warnings }, said) => {
+      // Said by `check`, and not at each start.
+      for (const { message, minor } of warnings) if (/is not read here|grants trust/.test(message)) expect([message, minor]).toEqual([message, true]);
       // Without `isolation` it runs in a sandbox, whatever the file says of one.
       for (const key of ['approved', 'isolation', 'sandboxEnabled']) expect(servers.get('a')).not.toHaveProperty(key);
       for (const key of ['alwaysAllow', 'autoApprove', 'trust', 'approved']) expect(said).toContain(`${key} grants trust, which a client's file cannot`);
