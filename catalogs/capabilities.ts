@@ -1,6 +1,7 @@
 /** Owns which tools and which arguments belong to a capability that is off by default; refuses data of it that is out of form, and guesses about no server by its name. */
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
+import { codeSource, interpreterName, startedBy } from './interpreters.ts';
 
 /** One capability, as catalogs/capabilities.yaml says. */
 export interface Capability {
@@ -66,7 +67,7 @@ export function isOn({ on }: Capability, { mapping, tools }: { readonly mapping:
 
 /** Whether a call on such a server is a use of it: by a file in its arguments, or by what its command would start. */
 export function isUsed(capability: Capability, use: Use): boolean {
-  if (capability.files.length > 0 && !FILES_AS_SUCH.test(wordsOf(use.tool)[0] ?? '') && [...use.paths, ...filesIn(use.args)].some((file) => endsIn(file, capability.files))) return true;
+  if (capability.files.length > 0 && !FILES_AS_SUCH.test(wordsOf(use.tool).join(' ')) && [...use.paths, ...filesIn(use.args)].some((file) => endsIn(file, capability.files))) return true;
   return use.command !== undefined && starts(capability, use.command);
 }
 
@@ -76,33 +77,42 @@ function wordsOf(name: string): readonly string[] {
 }
 
 /** Tools that look at names of files, not into them. */
-const FILES_AS_SUCH = /^(?:list|move|rename|delete|remove|create)$/;
-/** Arguments that hold a place; a sentence in another that ends on `.pdf` is none. */
+const FILES_AS_SUCH = /^(?:list|move|rename|delete|remove|create (?:directory|folder|dir))\b/;
+/** Arguments that hold a place; a sentence in another that ends on `.pdf` is none, a single word may be one. */
 const PLACES = /path|file|url|uri|source|dest|input|output|target|document|pattern|glob|src|dst|location|attachment/i;
 const MAX_DEPTH = 6;
 
 /** Texts of arguments that may name a file, at any depth. */
-function filesIn(args: unknown, depth = 0): readonly string[] {
+function filesIn(args: unknown, isPlace = false, depth = 0): readonly string[] {
+  if (typeof args === 'string') return isPlace || !/\s/.test(args.trim()) ? [args] : [];
   if (typeof args !== 'object' || args === null || depth > MAX_DEPTH) return [];
-  return Object.entries(args).flatMap(([key, value]) => {
-    if (typeof value === 'object') return PLACES.test(key) && Array.isArray(value) ? [...value.filter((one) => typeof one === 'string'), ...filesIn(value, depth + 1)] : filesIn(value, depth + 1);
-    return typeof value === 'string' && PLACES.test(key) ? [value] : [];
-  });
+  return Object.entries(args).flatMap(([key, value]) => filesIn(value, Array.isArray(args) ? isPlace : PLACES.test(key), depth + 1));
 }
 
-/** `a.PDF`, `https://x/a.pdf?download=1`, `a.pdf.` (Windows drops the dot), `*.xlsx`, `*.{txt,pdf}`. */
+/** `a.PDF`, `https://x/a.pdf?download=1`, `a.%70df`, `a.pdf.` (Windows drops the dot), `a.pdf:3`, `"a.pdf"`, `*.xlsx`, `*.{txt,pdf}`, `a.p*`, `data:application/pdf;…`. */
 function endsIn(file: string, ends: readonly string[]): boolean {
-  const small = file.toLowerCase().replace(/%2e/g, '.');
-  const places = [small, small.replace(/[?#].*$/s, ''), ...small.split(/[,|{}()\s]+/)].map((place) => place.replace(/[\s./\\:]+$|:\$data$/g, ''));
-  return ends.some((end) => places.some((place) => place.endsWith(end) || (place.endsWith(end.slice(1)) && /[,|{}]/.test(small))));
+  const small = decoded(file).toLowerCase().trim();
+  const [, kind] = /^data:([^,;]*)/.exec(small) ?? [];
+  if (kind !== undefined) return ends.some((end) => kind.includes(end.slice(1)) || (end === '.xlsx' && /excel|spreadsheet/.test(kind)));
+  const places = [small, small.replace(/[?#].*$/s, ''), small.replace(/:[^/\\]*$/, ''), ...small.split(/[,|{}()\s]+/)].map((place) => place.replace(/[\s./\\:"'`<>]+$|:\$data$/g, ''));
+  return ends.some((end) => places.some((place) => place.endsWith(end) || (place.endsWith(end.slice(1)) && /[,|{}]/.test(small)) || matchesEnd(place, end)));
 }
 
-/** Programs that only start another. */
-const WRAPPERS = new Set(['sudo', 'env', 'nohup', 'exec', 'time', 'nice', 'command', 'timeout', 'stdbuf', 'setsid', 'xargs', 'npx', 'uvx', 'uv', 'pipx', 'bunx', 'run']);
-const SHELLS = new Set(['sh', 'bash', 'dash', 'zsh', 'ksh', 'fish', 'eval', 'cmd', 'powershell', 'pwsh']);
-/** Options of interpreters after which no file is meant. */
-const INLINE = /^(?:-|-i|-c|-e|-E|-p|-r|-pe|-ne|-ie|-ic|--eval|--exec|--print|--interactive|--run|repl|eval)$|^--eval=/;
+/** As often as a server may decode it. */
+function decoded(text: string, times = 3): string {
+  const once = text.replace(/%([0-7][0-9a-f])/gi, (_whole, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  return once === text || times === 1 ? once : decoded(once, times - 1);
+}
 
+/** A pattern with a letter in its extension that the end would match: `a.p*`, `*.xls?`, `a.[p]df`. */
+function matchesEnd(place: string, end: string): boolean {
+  const [, pattern] = /\.([^./\\]*[*?[][^./\\]*)$/.exec(place) ?? [];
+  if (pattern === undefined || pattern.length > 40 || !/[a-z]/.test(pattern)) return false;
+  const source = (pattern.match(/\[[^\]]*\]|[^]/g) ?? []).map((part) => (part === '*' ? '.*' : part.length > 1 || part === '?' ? '.' : part.replace(/\W/, '\\$&')));
+  return new RegExp(`^${source.join('').replace(/(?:\.\*)+/g, '.*')}$`).test(end.slice(1));
+}
+
+const SHELLS = new Set(['sh', 'bash', 'dash', 'zsh', 'ksh', 'fish', 'eval', 'cmd', 'powershell', 'pwsh']);
 function starts(capability: Capability, { text, opaque, words }: NonNullable<Use['command']>): boolean {
   if (capability.programs.some(([only, ...more]) => more.length === 0 && text.trim().toLowerCase() === only)) return true;
   if (words.some((command) => begins(capability, command))) return true;
@@ -113,22 +123,12 @@ function starts(capability: Capability, { text, opaque, words }: NonNullable<Use
 }
 
 function begins(capability: Capability, command: readonly string[]): boolean {
-  return command.some((_, at) => {
-    if (!command.slice(0, at).every((word) => WRAPPERS.has(programOf(word)) || word.startsWith('-') || /^\w+=|^\d/.test(word))) return false;
-    const rest = command.slice(at);
-    if (capability.interpreters.has(programOf(rest[0] ?? ''))) return !hasFile(rest.slice(1));
+  return startedBy(command).some((rest) => {
+    const name = interpreterName(rest[0] ?? '');
+    // An interpreter that is given a file of code is nothing special; one whose options nobody knows may be.
+    if ([...capability.interpreters].some((one) => interpreterName(one) === name)) return !['file', 'nothing'].includes(codeSource(rest)?.from ?? 'repl');
     return capability.programs.some((program) => programOf(rest[0] ?? '') === programOf(program[0] ?? '') && program.slice(1).every((word) => rest.slice(1).includes(word)));
   });
-}
-
-/** Whether an interpreter is given a file of code: its first word that is no option, unless an option takes code or input. */
-function hasFile(words: readonly string[]): boolean {
-  for (const word of words) {
-    if (INLINE.test(word)) return false;
-    if (!word.startsWith('-')) return true;
-    if (word === '-m' || word === '--version' || word === '--help' || word === '-V' || word === '-v' || word === '-h') return true;
-  }
-  return false;
 }
 
 /** `/usr/bin/python3.11` → python3. */

@@ -11,7 +11,7 @@ import { nameFault, SERVER_NAME } from './names.ts';
 import { quote } from './problems.ts';
 import type { SandboxBase } from './sandbox.ts';
 import { isOverlay, settingsOf } from './servers.ts';
-import { inlineCodeFlag, isTollgate } from './spawn-rules.ts';
+import { inlineCodeFlag, isLeadingVariable, isTollgate } from './spawn-rules.ts';
 import { substitute } from './substitute.ts';
 import type { Variables } from './substitute.ts';
 import type { WrittenServer } from './written.ts';
@@ -93,6 +93,8 @@ function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeC
   const definition = fillIn(entry, { client, context, faults });
   faults.push(...faultsOf(definition).map(({ message }) => message));
   const flag = inlineCodeFlag(definition);
+  const leading = Object.keys(definition.env).find(isLeadingVariable);
+  if (leading !== undefined) faults.push(`variable ${leading} leads the program to settings and programs of its own; define the server in tollgate.yaml if you trust it`);
   if (flag !== undefined) faults.push(`${flag} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
   const overlay = Object.hasOwn(context.written, entry.name) ? context.written[entry.name] : undefined;
   const [unusable] = faults;
