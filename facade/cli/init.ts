@@ -10,6 +10,7 @@ import { loadConfig } from '../config/load.ts';
 import { workspaceFault } from '../config/places.ts';
 import { formatProblems } from '../config/problems.ts';
 import { SCHEMA_FILE } from '../config/schema.ts';
+import { ownerObstacle } from './consent/obstacles.ts';
 import { EXIT, type Io } from './io.ts';
 import { projectFile } from './init-file.ts';
 import { commandLine } from './print.ts';
@@ -76,7 +77,7 @@ export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' |
   const next = nextOf(found).map((words) => commandLine([...io.self, ...words, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]));
   const written = files.map(({ path: target }) => path.relative(folder, target));
   if (options.json === true) io.stdout(`${JSON.stringify({ written, found: found.map(asData), warnings, next })}\n`);
-  else io.stderr(report({ written, found, next, warnings: formatProblems(warnings) }));
+  else io.stderr(report({ written, found, next, warnings: [formatProblems(warnings), ...ownerObstacle(folder).map((line) => `neither servers nor bash can start in a sandbox: ${line}`)].filter((line) => line !== '').join('\n') }));
   return EXIT.ok;
 }
 

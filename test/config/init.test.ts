@@ -1,5 +1,5 @@
 /** Tests `tollgate init`: what it finds, what it writes, what it never shows and never overwrites. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { runInit } from '../../facade/cli/init.ts';
@@ -27,6 +27,10 @@ function read(project: Project, name: string): string {
 describe('in an empty folder', () => {
   it('writes a file that loads, starter rules, and the schema for the editor', () => {
     withProject((project) => {
+      expect(init(project, { config: 'other.yaml' }).err).toContain(`Worth knowing:\n  neither servers nor bash can start in a sandbox: Tollgate runs as root, and the workspace belongs to root; run Tollgate as an ordinary user, or: chown -R USER: ${project.folder}\n`);
+    });
+    withProject((project) => {
+      chownSync(project.folder, 12_345, 12_345);
       const { exit, out, err } = init(project);
       expect({ exit, out }).toEqual({ exit: 0, out: '' });
       expect(err).toBe('No client files were found; the workspace alone serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/rules_suite.yaml, policies/tollgate.schema.json, policies/rules.schema.json, policies/suite.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n');

@@ -13,13 +13,13 @@ import { commandLine } from '../print.ts';
 export function obstaclesTo(server: ServerConfig, { workspace }: Pick<Config, 'workspace'>): readonly string[] {
   const { transport, isolation = 'sandbox' } = server;
   if (transport !== 'stdio' || isolation !== 'sandbox') return [];
-  return [...ownerObstacle(workspace), ...fetchObstacle(server), ...closedPaths(server)];
+  return [...ownerObstacle(workspace).map((line) => `it cannot start in a sandbox: ${line}`), ...fetchObstacle(server), ...closedPaths(server)];
 }
 
 /** A workspace of root cannot be isolated from a program that root starts (adapters/sandbox/identity.ts). `user`: whom it could be given to. */
 export function ownerObstacle(workspace: string, user = process.env['SUDO_USER'] ?? 'USER'): readonly string[] {
   if (process.getuid?.() !== 0 || statSync(workspace, { throwIfNoEntry: false })?.uid !== 0) return [];
-  return [`it cannot start in a sandbox: Tollgate runs as root, and the workspace belongs to root; run Tollgate as an ordinary user, or: ${commandLine(['chown', '-R', `${user}:`, workspace])}`];
+  return [`Tollgate runs as root, and the workspace belongs to root; run Tollgate as an ordinary user, or: ${commandLine(['chown', '-R', `${user}:`, workspace])}`];
 }
 
 function fetchObstacle(server: ServerConfig): readonly string[] {
