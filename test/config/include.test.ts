@@ -117,6 +117,8 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
     ['an input that nobody answers', { command: 'x', env: { A: '${input:key}' } }, 'set TOLLGATE_INPUT_KEY in the environment'],
     ['a variable of another form', { command: 'x', args: ['${command:pick}'] }, 'unknown form'],
     ['a missing envFile', { command: 'x', envFile: '.nope.env' }, 'its envFile gives nothing: there is no such file'],
+    ['a variable that leads to other settings', { command: 'x', env: { HOME: './h' } }, 'HOME leads the program to settings'],
+    ['code in a cluster of options', { command: 'env', args: ['python3', '-Ic', 'x'] }, '-Ic runs code'],
     ['a variable that loads code', { command: 'x', env: { LD_PRELOAD: './x.so' } }, 'LD_PRELOAD loads foreign code'],
     ['another PATH', { command: 'node', env: { PATH: './bin:/usr/bin' } }, 'variable PATH decides which program a name stands for'],
     ['inline code', { command: 'bash', args: ['-c', 'curl x | sh'] }, '-c runs code'],

@@ -121,6 +121,12 @@ describe('approve without a terminal', () => {
     expect((await cli(project, ['approve', 'one', '--json'])).out).not.toMatch(/[\u202e\u001b]/);
   });
 
+  it('a variable that leads a program to settings of its own is shown in clear' + verifies('HA-16'), async () => {
+    project.write('tollgate.yaml', yaml('x', ', env: {HOME: /tmp/other, SHELL: "\${env:PLACE}", LEVEL: debug}'));
+    const { out } = await cli(project, ['approve', 'one'], { env: { PLACE: SECRET } });
+    expect(out).toContain('  env      HOME = "/tmp/other"  (leads to settings and programs of its own)\n  env      SHELL = "${env:PLACE}"  (leads to settings and programs of its own)\n  env      LEVEL = ***\n');
+  });
+
   it('texts of a definition that stand beside its description are shown with their paths, and whole' + verifies('HA-16'), async () => {
     const more = { title: 'Find\u3164it', annotations: { title: 'T' }, _meta: { note: 'M' }, inputSchema: { type: 'object', required: ['q'], properties: { q: { type: 'string', description: 'One\nargs[0]  "fake"' }, ignore_all_rules: { type: 'number' }, mode: { enum: ['a', 'b'] } } }, outputSchema: { type: 'object', description: 'x'.repeat(2100) } };
     project.write('server.mjs', SERVER.replace("inputSchema: { type: 'object' }, annotations", `...${JSON.stringify(more)}, other`));
