@@ -42,17 +42,13 @@ export class Connector implements SlotHolder {
     return this.ready ? this.session : undefined;
   }
 
-  /** Waits for a slot and connects. `refusal` is asked again once there is a slot. Throws INIT_FAILED, SERVER_UNAVAILABLE and what a start throws. */
-  async open(refusal: () => TollgateError | undefined): Promise<UpstreamSession> {
+  /** Waits for a slot and connects. `refusal` is asked again once there is a slot, after `consent`. Throws INIT_FAILED, SERVER_UNAVAILABLE and what a start throws. */
+  async open(refusal: () => TollgateError | undefined, consent: () => Promise<TollgateError | undefined>): Promise<UpstreamSession> {
     const { settings, slots } = this.parts;
     // An old process of this server still holds its slot until nothing of it is left.
     await Promise.all(this.closing.values());
     await slots.acquire(this, settings.connectTimeoutMs);
-    const refused = refusal();
-    if (refused !== undefined) {
-      slots.release(this);
-      throw refused;
-    }
+    await this.checkStart(refusal, consent);
     const session = this.makeSession();
     try {
       this.info = await session.open(settings.connectTimeoutMs);
@@ -113,6 +109,17 @@ export class Connector implements SlotHolder {
     const why = 'was ended, because it took no notice of a cancelled call nor of a ping';
     session.kill(why);
     this.lose(session, { why: `Server "${this.parts.settings.name}" ${why}.` });
+  }
+
+  /** The wait for a slot may have been long: what was agreed to may be something else by now. Gives the slot back. */
+  private async checkStart(refusal: () => TollgateError | undefined, consent: () => Promise<TollgateError | undefined>): Promise<void> {
+    try {
+      const refused = (await consent()) ?? refusal();
+      if (refused !== undefined) throw refused;
+    } catch (thrown) {
+      this.parts.slots.release(this);
+      throw thrown;
+    }
   }
 
   private makeSession(): UpstreamSession {

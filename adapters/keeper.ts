@@ -149,7 +149,7 @@ export class Keeper {
     this.denied = (await options.halted?.(settings.name)) ?? startRefusal(settings) ?? (await options.consent?.(settings));
     if (this.denied !== undefined) throw this.denied;
     const began = performance.now();
-    const session = await this.connector.open(() => this.forbidden);
+    const session = await this.connector.open(() => this.forbidden, async () => (this.denied = await options.consent?.(settings)));
     const now = performance.now();
     const again = this.restarts.noteStart(now);
     tell({ event: !again ? 'started' : this.isProcess ? 'restarted' : 'reconnected', ms: Math.round(now - began) }, session.id);

@@ -69,24 +69,29 @@ const LOCALE = ['LANG', 'LC_ALL', 'LC_CTYPE', 'TZ'];
 const NOTHING: SandboxSettings = { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 256 } };
 
 /**
- * Starts a server and resolves once its process exists: nobody has to wait for `spawn` or `error` of the child any more.
+ * Starts a server, once secrets, ways out and isolation are in hand and `ready` has not thrown, and resolves once its process exists: nobody has to wait for `spawn` or `error` of the child any more.
  * Throws INIT_FAILED when its program or folder is missing, and SANDBOX_UNAVAILABLE when its isolation cannot be had.
  */
-export async function launch(settings: ServerSettings, host: LaunchHost): Promise<Launched> {
+export async function launch(settings: ServerSettings, host: LaunchHost, ready: () => Promise<void> = () => Promise.resolve()): Promise<Launched> {
   const env = await fillSecrets(settings.env, host.secrets, 'env');
-  if (settings.isolation === 'direct') return launchDirect(settings, env, host.folder);
+  if (settings.isolation === 'direct') {
+    await ready();
+    return launchDirect(settings, env, host.folder);
+  }
   checkGiven(settings, host.workspace);
   const egress = await openEgress(settings, host);
   const release = releaseOnce(egress);
   try {
     if (settings.isolation === 'container') {
       const contained = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
+      await ready();
       // The search for what rules close takes its time.
       checkGiven(settings, host.workspace);
       return { ...(await startContained(contained)), release };
     }
     const jail = jailOf(settings, { host, env, ...(egress !== undefined && { egress }) });
     await proveIsolation(host.workspace);
+    await ready();
     return { ...(await startJailed(jail)), release };
   } catch (thrown) {
     await release();

@@ -18,7 +18,7 @@ const LIST_MS = 30_000;
 
 /** Starts or reaches the server, lists, and ends it. Throws as ServerAdapter.start and listTools. `signal` ends it early. */
 export async function lookAt(settings: ServerSettings, options: AdapterOptions & { readonly signal: AbortSignal }): Promise<Looked> {
-  const refusal = startRefusal(settings);
+  const refusal = startRefusal(settings) ?? (await options.consent?.(settings));
   if (refusal !== undefined) throw refusal;
   const session = new UpstreamSession(settings.name, connectionTo(settings, options), { onToolsChanged: () => undefined, onBad: () => undefined, onClosed: () => undefined });
   const kill = (): void => session.kill();

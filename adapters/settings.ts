@@ -116,7 +116,7 @@ export interface AdapterOptions {
   readonly onEvent?: OnEvent;
   /** Why this server may not run now (kill switch, consent that was taken back), asked before each start and each call. */
   readonly halted?: (name: string) => Promise<TollgateError | undefined>;
-  /** Why exactly these settings may not start: asked last before each start, with the very object that is then started. */
+  /** Why exactly these settings may not start: asked before anything is done for a start, directly before its program runs, and once more when it does, with the very object that is started. */
   readonly consent?: (settings: ServerSettings) => Promise<TollgateError | undefined>;
   /** Why a tool may not be called as the server defines it now, asked before each call; `list` is what it lists now. */
   readonly admits?: (name: string, tool: string, list: () => Promise<readonly RawTool[]>) => Promise<TollgateError | undefined>;

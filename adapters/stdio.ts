@@ -68,12 +68,27 @@ export class StdioConnection implements Connection {
 
   private async launch(events: ConnectionEvents): Promise<void> {
     const { settings, mark } = this;
-    const launched = await launch(mark === undefined ? settings : { ...settings, env: { ...settings.env, [MARK]: mark } }, this.options.host);
+    const marked = mark === undefined ? settings : { ...settings, env: { ...settings.env, [MARK]: mark } };
+    const launched = await launch(marked, this.options.host, () => this.checkConsent());
     this.launched = launched;
     this.readOutput(launched.child, events);
     this.watchEnd(launched, events);
     // It was given up while its isolation was made.
-    if (this.ended) this.endNow(launched);
+    if (this.ended) return this.endNow(launched);
+    try {
+      await this.checkConsent();
+    } catch (refusal) {
+      // It runs already, but nobody has heard a word of it yet.
+      this.ended = true;
+      this.endNow(launched);
+      throw refusal;
+    }
+  }
+
+  /** What is marked is ours; the consent is to the settings. */
+  private async checkConsent(): Promise<void> {
+    const refusal = await this.options.consent?.(this.settings);
+    if (refusal !== undefined) throw refusal;
   }
 
   private async end(): Promise<void> {

@@ -16,19 +16,24 @@ export interface Openness {
 }
 
 /** Looks at a server; facade/main.ts knows how. */
-export type Look = (settings: ServerSettings, options: { readonly signal: AbortSignal; readonly withSecrets: boolean }) => Promise<Looked>;
+export type Look = (settings: ServerSettings, options: { readonly signal: AbortSignal; readonly withSecrets: boolean; readonly consent?: Consent }) => Promise<Looked>;
+
+/** Why the server as it is configured may not be looked at now: what was shown to a person may be something else by the time that it runs. */
+export type Consent = () => Promise<TollgateError | undefined>;
 
 /** Stands where a secret would: many servers only ask whether there is one. */
 const PLACEHOLDER = 'tollgate-discovery';
 const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
 
 /** One look. Throws as the start of a server; `next` names the flags that would have given it more. */
-export async function discover(server: ServerConfig, openness: Openness, { look, signal }: { readonly look: Look; readonly signal: AbortSignal }): Promise<Looked> {
+export async function discover(server: ServerConfig, openness: Openness, { look, signal, consent }: { readonly look: Look; readonly signal: AbortSignal; readonly consent?: Consent }): Promise<Looked> {
   try {
-    return await look(discoverySettings(server, openness), { signal, withSecrets: openness.withSecrets === true });
+    return await look(discoverySettings(server, openness), { signal, withSecrets: openness.withSecrets === true, ...(consent !== undefined && { consent }) });
   } catch (thrown) {
     const error = thrown instanceof UpstreamError ? refusedList(server.name, thrown, openness) : asTollgateError(thrown);
     if (signal.aborted) throw new TollgateError('CANCELLED', { detail: 'Stopped by a signal.', next: 'Run it again when you want the answer.' });
+    // It was not looked at: to give it more would not help.
+    if (error.data['consent'] !== undefined) throw error;
     const advice = adviceFor(server, openness, error);
     throw advice === undefined ? error : new TollgateError(error.code, { detail: error.message, next: advice, cause: thrown });
   }

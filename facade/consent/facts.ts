@@ -62,8 +62,8 @@ function isProgram(source: unknown): source is { readonly command: readonly stri
   return isNode(source) && (source as { readonly from?: unknown }).from === 'exec';
 }
 
-/** SHA-256, hex; whatever the order of keys. The number rises when the form does, and then everything is asked anew. */
-export function startHash(facts: StartFacts): string {
+/** SHA-256, hex; whatever the order of keys. Data that is there by now is no other server: its name stands among the arguments. The number rises when the form does, and then everything is asked anew. */
+export function startHash({ data: _data, ...facts }: StartFacts): string {
   return createHash('sha256').update(`tollgate-start\0${2}\0${canonicalJson(facts)}`).digest('hex');
 }
 
@@ -71,7 +71,7 @@ export function startHash(facts: StartFacts): string {
 export function differences(before: unknown, after: unknown, at = ''): readonly string[] {
   if (canonicalOf(before) === canonicalOf(after)) return [];
   if (!isNode(before) || !isNode(after) || Array.isArray(before) !== Array.isArray(after)) return [at];
-  const keys = [...new Set([...Object.keys(before), ...Object.keys(after)])];
+  const keys = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((key) => at !== '' || key !== 'data');
   return keys.flatMap((key) => differences((before as Record<string, unknown>)[key], (after as Record<string, unknown>)[key], Array.isArray(after) ? `${at}[${key}]` : at === '' ? key : `${at}.${key}`));
 }
 

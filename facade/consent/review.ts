@@ -1,6 +1,7 @@
 /** Owns what a person is shown before agreeing to a server: what would run, what its tools are, and what has changed; refuses to leave a difference out. */
 import type { Looked } from '../../adapters/port.ts';
 import { auditTool, auditValue, type AuditFinding } from '../../catalogs/audit.ts';
+import type { TollgateError } from '../../catalogs/errors.ts';
 import { canonicalJson } from '../../catalogs/pin.ts';
 import { loadMapping } from '../../catalogs/primitives/mapping.ts';
 import type { RawTool, Semantics } from '../../catalogs/tool.ts';
@@ -10,6 +11,7 @@ import { imageRemarks } from '../config/sandbox.ts';
 import { shownArguments } from '../config/secret-shapes.ts';
 import { createSemantics } from '../served.ts';
 import type { Consents } from './consents.ts';
+import { changedRefusal } from './refusals.ts';
 import { differences, startHash, type StartFacts } from './facts.ts';
 import { setHash, type ToolSet } from './tool-set.ts';
 
@@ -70,6 +72,12 @@ export async function reviewStart(server: ServerConfig, consents: Consents): Pro
     ...(consent !== undefined && consent.hash !== hash && { before: shown(consent.facts) }),
     ...(consent?.hash === hash && { approved: { by: consent.by, at: consent.at } }),
   };
+}
+
+/** Why what was shown may not run now: it is something else by now. */
+export async function refuseOther(server: ServerConfig, { facts, hash }: StartReview, consents: Consents): Promise<TollgateError | undefined> {
+  const now = await consents.factsOf(server);
+  return startHash(now) === hash ? undefined : changedRefusal(server.name, differences(facts, now));
 }
 
 /** What the hash does not hold, so that nobody takes it to be there. */

@@ -61,10 +61,10 @@ export async function startRaw(servers: Readonly<Record<string, RawServer>>, res
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-raw-'));
   const names = Object.keys(servers);
   const file = (name: string, kind: string): string => path.join(folder, `${name}.${kind}`);
-  const redefine = (name: string, { tools = [], lists = [tools], answers = {} }: RawServer): void => writeFileSync(file(name, 'json'), JSON.stringify({ lists, answers }));
+  const redefine = (name: string, { tools = [], lists = [tools], answers = {} }: RawServer): void => writeFileSync(file(name, 'jsonl'), JSON.stringify({ lists, answers }));
   for (const [name, server] of Object.entries(servers)) redefine(name, server);
   const entries = names.map((name) => [name, {
-    command: process.execPath, args: [program, file(name, 'json'), file(name, 'log')], isolation: 'direct', connectTimeoutMs: 30_000, ...servers[name]?.settings,
+    command: process.execPath, args: [program, file(name, 'jsonl'), file(name, 'log')], isolation: 'direct', connectTimeoutMs: 30_000, ...servers[name]?.settings,
   }]);
   const config = {
     version: 1, workspace: './workspace', state: './state', approvals: { waitMs: 0 }, servers: Object.fromEntries(entries), limits: { connections: 32, servers: 64 },

@@ -1,7 +1,7 @@
 /** Owns `approve`: both screens, each agreed to by itself, at a terminal or by naming its hash; refuses a hash of anything else than what is shown. */
 import { TollgateError } from '../../../catalogs/errors.ts';
 import { discover, type Openness } from '../../consent/discovery.ts';
-import { reviewTools, type StartReview, type ToolReview } from '../../consent/review.ts';
+import { refuseOther, reviewTools, type StartReview, type ToolReview } from '../../consent/review.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json } from '../print.ts';
@@ -77,7 +77,7 @@ async function agreeToTools(hearing: Hearing, start: StartReview): Promise<numbe
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
   tell(hearing, lookWords(server, options));
-  const looked = await discover(server, options, { look: await desk.look(), signal: stop.signal });
+  const looked = await discover(server, options, { look: await desk.look(), signal: stop.signal, consent: () => refuseOther(server, start, desk.consents) });
   const { consent } = await desk.consents.statusOf(server.name);
   const review = reviewTools(server, looked, { before: await desk.consents.lastSet(server.name), others: await desk.consents.toolsBeside(server.name) });
   shown['tools'] = dataOf(review);
