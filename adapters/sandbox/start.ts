@@ -7,6 +7,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { signalGroup } from '../process-group.ts';
 import { commandOf, FDS, madeFiles, optionsOf, planJail, unite } from './bubblewrap.ts';
 import { coverPlan } from './covers.ts';
+import { asJudged } from './given.ts';
 import { chooseIdentity } from './identity.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
@@ -37,7 +38,8 @@ export async function startJailed(jail: Jail): Promise<Jailed> {
       env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
     }));
   feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter()], ...madeFiles(identity)]));
-  const inner = await standing(child, identity);
+  // Nothing runs before its places were looked at once more: since the plan was made, a link may have taken one.
+  const inner = await standing(child, identity, () => void asJudged([...jail.read, ...jail.write], jail.workspace));
   return {
     child: child as ChildProcessWithoutNullStreams,
     signal: (signal) => signalInside(child, inner, signal),
@@ -62,7 +64,7 @@ function pipeOf(child: ChildProcess, fd: number): Duplex | undefined {
 }
 
 /** Waits until all stands inside, lets the program begin, and returns the first process of the sandbox. */
-async function standing(child: ChildProcess, identity: Identity): Promise<number> {
+async function standing(child: ChildProcess, identity: Identity, check: () => void): Promise<number> {
   const [gate, status] = [pipeOf(child, FDS.gate), pipeOf(child, FDS.status)];
   if (gate === undefined || status === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'No further process could be started.' });
   const failed = new Promise<never>((_, reject) => {
@@ -75,6 +77,7 @@ async function standing(child: ChildProcess, identity: Identity): Promise<number
   });
   try {
     const [first] = await Promise.race([stands, failed, late]);
+    check();
     gate.end('\n');
     return first;
   } catch (thrown) {

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { inspectStart } from '../../adapters/inspect.ts';
 import { launch, type Launched, type LaunchHost } from '../../adapters/launch.ts';
+import { startJailed } from '../../adapters/sandbox/start.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
 import { startScreen } from '../../facade/cli/consent/screens.ts';
 import type { ServerConfig } from '../../facade/config/config.ts';
@@ -76,6 +77,17 @@ describe('a folder that was judged, and is a link by the time of the start', () 
     renameSync(path.join(workspace, 'above'), path.join(workspace, 'was'));
     symlinkSync(outside, path.join(workspace, 'above'));
     await expect(said(settings(['true'], { given: { allowWrite: [inner] } }))).rejects.toMatchObject({ message: expect.stringContaining('"above/inner"') as string });
+  });
+
+  it('is refused before anything runs in it, when the swap comes while the sandbox is being made', async () => {
+    const folder = path.join(workspace, 'out');
+    mkdirSync(folder);
+    const limits = { memoryMb: 256, processes: 64, fileMb: 16 };
+    const starting = startJailed({ command: 'sh', args: ['-c', `echo planted >${folder}/.bashrc`], env: {}, cwd: workspace, workspace, read: [], write: [folder], hidden: [], limits, input: false });
+    rmdirSync(folder);
+    symlinkSync(outside, folder);
+    await expect(starting).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('"out" leads elsewhere') as string });
+    expect(readdirSync(outside)).toEqual([]);
   });
 
   it('is refused in a container before its client is asked anything', async () => {
