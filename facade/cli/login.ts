@@ -1,6 +1,6 @@
 /** Owns what `login` and `logout` do at a terminal; refuses to print a token, and to open a browser that nobody sees. */
 import { spawn } from 'node:child_process';
-import type { SignedIn, SignIns, SignInParts } from '../../adapters/port.ts';
+import type { Inspect, SignedIn, SignIns, SignInParts } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { createDigest, readAuditKey } from '../audit/key.ts';
 import type { Config } from '../config/config.ts';
@@ -17,11 +17,12 @@ import { json, printable } from './print.ts';
 import { askHidden, isInteractive } from './prompt.ts';
 
 type Named = LoginOptions & { readonly server: string };
+type LoginParts = { readonly signIns: SignIns; readonly inspect: Inspect };
 type Opened = Pick<SignInParts, 'settings' | 'store' | 'secrets'> & { readonly consents: Consents };
 
 /** Signs in and stores what came. Throws USAGE, CONFIG_INVALID, and as SignIns.signIn. */
-export async function runLogin(options: Named & { readonly browser: boolean }, io: Io, signIns: SignIns): Promise<number> {
-  return withStore(options, io, async (opened) => {
+export async function runLogin(options: Named & { readonly browser: boolean }, io: Io, { signIns, inspect }: LoginParts): Promise<number> {
+  return withStore(options, { io, inspect }, async (opened) => {
     const stop = new AbortController();
     void io.stopped.then(() => stop.abort());
     const opens = options.browser && io.isTTY && options.json !== true;
@@ -41,8 +42,8 @@ export async function runLogin(options: Named & { readonly browser: boolean }, i
 }
 
 /** Signs out. Throws USAGE, CONFIG_INVALID, SECRET_MISSING where there was no sign-in, and as SignIns.signOut. */
-export async function runLogout(options: Named, io: Io, signIns: SignIns): Promise<number> {
-  return withStore(options, io, async (opened) => {
+export async function runLogout(options: Named, io: Io, { signIns, inspect }: LoginParts): Promise<number> {
+  return withStore(options, { io, inspect }, async (opened) => {
     const { removed, revoked } = await signIns.signOut(opened);
     if (!removed) throw new TollgateError('SECRET_MISSING', { detail: `There is no sign-in to server "${options.server}".`, next: '`tollgate secret list` shows those that there are.' });
     if (options.json === true) io.stdout(json({ server: options.server, revoked }));
@@ -51,15 +52,14 @@ export async function runLogout(options: Named, io: Io, signIns: SignIns): Promi
   });
 }
 
-async function withStore(options: Named, io: Io, work: (opened: Opened) => Promise<number>): Promise<number> {
+async function withStore(options: Named, { io, inspect }: { readonly io: Io; readonly inspect: Inspect }, work: (opened: Opened) => Promise<number>): Promise<number> {
   const config = readConfig(options, io);
   const settings = serverOf(config, options.server);
   const redactor = new Redactor();
   const places = openPlaces({ state: config.state, env: io.env, ...(isInteractive(io) && { ask: () => askHidden(io, 'Passphrase of the vault: ') }) });
   const state = openState(config.state);
   try {
-    // Servers that are signed in to are remote: there are no files to look at.
-    const consents = new Consents(state, { folder: config.folder, inspect: () => Promise.resolve({ folder: config.folder, scripts: [] }), digest: createDigest(readAuditKey(config.state)) });
+    const consents = new Consents(state, { folder: config.folder, inspect, digest: createDigest(readAuditKey(config.state)) });
     return await work({ settings, consents, store: keepSignIns({ vault: places.vault, redactor, state }), secrets: openSecrets(() => config, { places, redactor }) });
   } finally {
     await state.close();

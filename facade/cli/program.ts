@@ -113,7 +113,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   program.commandsGroup('Keep:');
   addPolicy({ program, io, wiring, done });
   addSecret({ program, io, done });
-  addLogin({ program, io, signIns: wiring.signIns, done });
+  addLogin({ program, io, signIns: wiring.signIns, inspect: wiring.inspect, done });
   addKnowledge({ program, io, done });
   program.commandsGroup('Look back:');
   addAudit(program, io, done);
