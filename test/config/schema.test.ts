@@ -83,7 +83,7 @@ describe('the published schema', () => {
       writeFull(project);
       const config = JSON.parse(plain(project.config(FULL, FULL_ENV))) as Config;
       // What the loader finds out by itself, and what stands there under another name.
-      const derived = new Set(['file', 'folder', 'ruleDocument', 'controlFiles', 'secrets', 'warnings', 'name', 'source', 'tokenHash', 'kind', 'pattern', 'semantics', 'unusable', 'primitives', 'expose', 'keepMs', 'pollMs', 'secretSources', 'from', 'variable', 'service', 'account']);
+      const derived = new Set(['file', 'folder', 'ruleDocument', 'controlFiles', 'secrets', 'warnings', 'name', 'source', 'tokenHash', 'kind', 'pattern', 'semantics', 'unusable', 'filled', 'primitives', 'expose', 'keepMs', 'pollMs', 'secretSources', 'from', 'variable', 'service', 'account']);
       const known = new Set(keys.map(({ path }) => path.split('.').at(-1)));
       const unknown = new Set<string>();
       const visit = (value: unknown, free: boolean): void => {
@@ -91,7 +91,7 @@ describe('the published schema', () => {
         else if (typeof value === 'object' && value !== null) {
           for (const [key, inner] of Object.entries(value)) {
             if (!free && !known.has(key) && !derived.has(key)) unknown.add(key);
-            visit(inner, ['servers', 'profiles', 'secretSources', 'env', 'headers', 'pins', 'verbs', 'rules', 'lifetimes'].includes(key));
+            visit(inner, ['servers', 'profiles', 'secretSources', 'env', 'headers', 'filled', 'pins', 'verbs', 'rules', 'lifetimes'].includes(key));
           }
         }
       };
