@@ -1,6 +1,7 @@
 /** Owns the start of a server's process at the isolation that it asks for; refuses to start what cannot be isolated as asked. */
 import { spawn } from 'node:child_process';
 import { existsSync, realpathSync } from 'node:fs';
+import path from 'node:path';
 import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { NO_CONFINEMENT } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
@@ -102,7 +103,9 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
 async function launchDirect(settings: ServerSettings, env: Readonly<Record<string, string>>, folder?: string): Promise<Launched> {
   const { command = '', args, cwd = folder } = settings;
   // The very file that was looked at: the child's own PATH, or one with relative folders, could name another.
-  const program = findProgram(command, cwd ?? process.cwd());
+  const from = cwd ?? process.cwd();
+  // What is written as a path is no other file for being no program: the system says why it does not start.
+  const program = findProgram(command, from) ?? (command.includes('/') ? path.resolve(from, command) : undefined);
   if (program === undefined) throw new TollgateError('INIT_FAILED', { detail: `Server "${settings.name}" did not start: its command or its folder was not found.` });
   const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(program, [...args], { cwd, env: { ...inherited(INHERITED), PATH: absoluteFolders(), ...env }, detached: true, shell: false, stdio }));
   await started(child, settings.name);
