@@ -111,6 +111,7 @@ export class UpstreamSession {
 
   private async connect(): Promise<ServerInfo> {
     const { peer, events } = this;
+    let lost: TollgateError | undefined;
     await this.connection.start({
       onMessage: (message) => {
         this.heardAt = performance.now();
@@ -120,10 +121,13 @@ export class UpstreamSession {
       onTooLarge: (edges) => peer.failTooLarge(edges),
       onFailed: (id, error) => peer.fail(id, error),
       onClosed: (why, exit) => {
-        peer.end(this.crashed(why));
+        lost = this.crashed(why);
+        peer.end(lost);
         events.onClosed(why, exit);
       },
     });
+    // It ended while its start was looked at once more: what it ended with is the reason, not that it cannot be asked.
+    if (lost !== undefined) throw lost;
     return this.shakeHands();
   }
 
