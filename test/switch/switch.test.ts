@@ -80,11 +80,11 @@ describe('the master switch' + verifies('HA-19'), () => {
     expect((await namesOf(child)).length).toBeGreaterThan(3);
     const heard = changes(child);
     await cli(project, ['off']);
-    await expect.poll(() => changes(child), { timeout: 1500 }).toBeGreaterThan(heard);
+    await expect.poll(() => changes(child), { timeout: 15_000 }).toBeGreaterThan(heard);
     expect(await namesOf(child)).toEqual([]);
     const again = changes(child);
     await cli(project, ['on']);
-    await expect.poll(() => changes(child), { timeout: 1500 }).toBeGreaterThan(again);
+    await expect.poll(() => changes(child), { timeout: 15_000 }).toBeGreaterThan(again);
     await expect.poll(async () => (await namesOf(child)).length, { timeout: 5000 }).toBeGreaterThan(3);
   });
 
