@@ -61,8 +61,8 @@ export function isNamed({ names }: Capability, tool: string): boolean {
 }
 
 /** Whether the arguments of a server's tools may be a use of it. `tools`: all that the server offers. */
-export function isOn({ on }: Capability, { mapping, tools }: { readonly mapping: string | undefined; readonly tools: readonly string[] }): boolean {
-  return on !== undefined && (mapping === on.mapping || on.tools.every((tool) => tools.includes(tool)));
+export function isOn({ on }: Capability, { mapping, tools }: { readonly mapping: string | undefined; readonly tools: ReadonlySet<string> }): boolean {
+  return on !== undefined && (mapping === on.mapping || on.tools.every((tool) => tools.has(tool)));
 }
 
 /** Whether a call on such a server is a use of it: by a file in its arguments, or by what its command would start. */

@@ -11,10 +11,24 @@ export const UPGRADE = 'upgrade:';
 
 type Servers = Pick<Config, 'servers' | 'profiles'>;
 
+/** A tool that a server lists. */
+type Entry = { readonly tool: { readonly name: string } };
+
 /** Capabilities as one of the things that people decide beforehand (CY-08, CY-09). They concern configured servers: what ships with Tollgate has none of them. */
-export function upgradeStanding(config: Servers, { upgrades, toolsOf }: { readonly upgrades: Pick<Upgrades, 'list'>; readonly toolsOf: (server: string) => readonly string[] }): StandingSource {
+export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { readonly upgrades: Pick<Upgrades, 'list'>; readonly entriesOf: (server: string) => readonly Entry[] }): StandingSource {
   const hosts = hostServers(config);
   const named = namesOf();
+  // Most servers take no files apart: their arguments are not looked at. What a server lists is judged once.
+  const judged = new WeakMap<readonly Entry[], readonly Capability[]>();
+  const onServer = (server: string): readonly Capability[] => {
+    const entries = entriesOf(server);
+    const known = judged.get(entries);
+    if (known !== undefined) return known;
+    const offered = { mapping: config.servers.get(server)?.mapping, tools: new Set(entries.map(({ tool }) => tool.name)) };
+    const found = [...CAPABILITIES.values()].filter((capability) => isOn(capability, offered));
+    judged.set(entries, found);
+    return found;
+  };
   const addedTo = async ({ profiles }: Principal): Promise<ReadonlyMap<string, Upgrade>> => {
     const all = (await upgrades.list()).filter(({ profile }) => profile === undefined || profiles.includes(profile));
     // What was added to the profile itself counts before what was added to all.
@@ -34,8 +48,7 @@ export function upgradeStanding(config: Servers, { upgrades, toolsOf }: { readon
     judge: async ({ caller, effect, args }: Standee) => {
       if (!config.servers.has(effect.server)) return {};
       const use = { tool: effect.tool, args, paths: effect.paths.map(({ path }) => path), ...(effect.command !== undefined && { command: effect.command }) };
-      const isUse = (capability: Capability): boolean => isUsed(capability, use) && isOn(capability, { mapping: config.servers.get(effect.server)?.mapping, tools: toolsOf(effect.server) });
-      const used = [...ofServer(effect.server), ...[...CAPABILITIES.values()].filter((capability) => isNamed(capability, effect.tool) || isUse(capability))];
+      const used = [...new Set([...ofServer(effect.server), ...named(effect.tool), ...onServer(effect.server).filter((capability) => isUsed(capability, use))])];
       if (used.length === 0) return {};
       const added = await addedTo(caller.principal);
       const missing = used.find(({ name }) => !added.has(name));

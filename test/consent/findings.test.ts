@@ -48,6 +48,7 @@ describe('the approval of a server whose definitions attack', () => {
     const { out } = await cli(project, ['approve', 'one', '--yes', hash]);
     for (const note of ['? PSEUDO_TAG in description: Finds notes. <IMPORTANT>', '? SENSITIVE_PATH in description', '? SECRECY in description', '? STEERING in description', '? PARAM_NAME in inputSchema.properties.content_of_ssh_key']) expect(out).toContain(note);
     expect(out).toContain('? OVERRIDE in instructions');
+    expect(out.split('  PSEUDO_TAG: markup that pretends to come from the system, the user or the host\n')).toHaveLength(2);
     expect(out).toContain('! in quarantine, whatever you answer: TOOL_BIDI: U+202E in description');
     expect(out).toContain('! in quarantine, whatever you answer: TOOL_CONTROL_CHAR: U+001B in prompt ask.description');
     expect(out).not.toMatch(/[\u202e\u001b]/);

@@ -8,6 +8,7 @@ import { Child, MAIN } from '../process/child.ts';
 import { giveAway } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
 import { blocksOf, sectionOf } from './markdown.ts';
+import { expectLike } from './transcript.ts';
 
 const SECTION = sectionOf('docs/approvals.md', '## From the first look to the last');
 const BLOCKS = blocksOf('docs/approvals.md').filter(({ text }) => SECTION.includes(text));
@@ -68,19 +69,6 @@ function settle(output: string): readonly string[] {
   find('BINDING', /^binding +(\w{12})/m);
   const words = Object.entries(seen).filter(([, value]) => value !== '').reduce((text, [word, value]) => text.replaceAll(value, word), output);
   return words.trimEnd() === '' ? [] : words.trimEnd().split('\n').map((line) => line.trimEnd());
-}
-
-/** A line `…` of the page stands for any lines. */
-function expectLike(shown: readonly string[], page: readonly string[]): void {
-  let at = 0;
-  let isOpen = false;
-  for (const line of page) {
-    const found = line === '…' ? at : isOpen ? shown.indexOf(line, at) : shown[at] === line ? at : -1;
-    expect(found, `"${line}" does not follow in:\n${shown.slice(at).join('\n')}`).toBeGreaterThanOrEqual(0);
-    at = line === '…' ? at : found + 1;
-    isOpen = line === '…';
-  }
-  if (!isOpen) expect(shown.slice(at)).toEqual([]);
 }
 
 describe('the story of approvals', () => {

@@ -17,11 +17,11 @@ function used(tool: string, args: Readonly<Record<string, unknown>>, paths: read
 }
 
 it('a server is known by its mapping, or by the tools that it offers together', () => {
-  const like = ['start_process', 'edit_block', 'write_pdf', 'more'];
+  const like = new Set(['start_process', 'edit_block', 'write_pdf', 'more']);
   for (const name of ['pdf', 'excel', 'in_memory_execution', 'remote_control']) {
-    expect(isOn(capability(name), { mapping: 'desktop-commander', tools: [] })).toBe(true);
+    expect(isOn(capability(name), { mapping: 'desktop-commander', tools: new Set<string>() })).toBe(true);
     expect(isOn(capability(name), { mapping: undefined, tools: like })).toBe(true);
-    expect(isOn(capability(name), { mapping: 'server-filesystem', tools: like.slice(1) })).toBe(false);
+    expect(isOn(capability(name), { mapping: 'server-filesystem', tools: new Set([...like].slice(1)) })).toBe(false);
   }
   expect(isOn(capability('desktop'), { mapping: 'desktop-commander', tools: like })).toBe(false);
 });

@@ -1,5 +1,6 @@
 /** Owns the two screens of an approval: what would run, and what its tools are, whole and in characters that cannot deceive; refuses to show a value of its environment. */
 import type { AuditFinding } from '../../../catalogs/audit.ts';
+import { LINT_MEANINGS } from '../../../catalogs/lint-rules.ts';
 import type { StartFacts } from '../../consent/facts.ts';
 import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/review.ts';
 import type { ServerConfig } from '../../config/config.ts';
@@ -40,6 +41,7 @@ export function toolsScreen(server: ServerConfig, { tools, removed, texts, hash,
     ...tools.flatMap((one) => toolLines(one, set.hints)),
     ...removed.map((name) => `  - ${quoted(name)} is gone`),
     ...texts.flatMap(({ name, text, audit, change }) => [`  ${printable(name)}${change === undefined ? '' : ' (changed)'}`, ...body(text), ...findings(audit), ...(change === undefined ? [] : diff(change))]),
+    ...legend([...tools, ...texts].map(({ audit }) => audit)),
     `  tools hash  ${hash}`,
   ]);
 }
@@ -102,6 +104,11 @@ function body(text: string): readonly string[] {
 
 function findings({ quarantine, notes }: AuditFinding): readonly string[] {
   return [...(quarantine === undefined ? [] : [`    ! in quarantine, whatever you answer: ${printable(quarantine)}`]), ...notes.map(({ id, where, text }) => `    ? ${printable(`${id} in ${where}: ${text}`)}`)];
+}
+
+/** What the notes mean, each once. */
+function legend(audits: readonly AuditFinding[]): readonly string[] {
+  return [...new Set(audits.flatMap(({ notes }) => notes.map(({ id }) => id)))].map((id) => `  ${id}: ${LINT_MEANINGS[id]}`);
 }
 
 function diff({ field, old, new: young }: FieldChange): readonly string[] {

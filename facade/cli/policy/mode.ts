@@ -1,10 +1,11 @@
 /** Owns `policy mode`: which sources count how much, how often those that do not count would have, and the change of a mode. */
-import { readFileSync, realpathSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { readFileSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors.ts';
 import { MODE_NAMES, type Mode, type ModeFor } from '../../../policies/port.ts';
 import { openReader } from '../../audit/read.ts';
 import type { Config, PolicySource } from '../../config/config.ts';
+import { replaceFile } from '../../config/replace.ts';
 import { EXIT, type Io } from '../io.ts';
 import { readConfig, type CommonOptions } from '../open.ts';
 import { plural, printable, table } from '../print.ts';
@@ -64,13 +65,6 @@ function change(config: Config, to: { readonly index: number; readonly mode: Mod
   io.stderr(lines.length === 0 ? `${printable(name)} is in ${to.mode} already.\n` : `${printable(name)}: ${source.mode} → ${to.mode}. A Tollgate that runs takes it up by itself.\n`);
   if ((source.modes ?? []).length > 0) io.stderr(`Its modes for some callers stay: ${printable((source.modes ?? []).map(forWhom).join('; '))}.\n`);
   return EXIT.ok;
-}
-
-/** Whole or not at all: who reads it meanwhile reads the old one. */
-function replaceFile(file: string, text: string): void {
-  const part = `${file}.${process.pid}.part`;
-  writeFileSync(part, text, { mode: statSync(file).mode });
-  renameSync(part, file);
 }
 
 function changedLines(before: string, after: string): readonly { readonly line: number; readonly text: string }[] {
