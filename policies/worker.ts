@@ -1,15 +1,16 @@
 /** Owns the inside of a policy worker: one module, one question after the other; refuses nothing itself, it reports. */
 import { workerData, type MessagePort } from 'node:worker_threads';
 import { TollgateError } from '../catalogs/errors.ts';
+import { ownThread } from './thread-clock.ts';
 import type { Question, WorkerAnswer, WorkerParts } from './workers.ts';
 import { WasmPolicy } from './wasm.ts';
 
 const { port, ...parts } = workerData as WorkerParts & { readonly port: MessagePort };
 
-function answer(run: () => Readonly<Record<string, unknown>>): void {
+function answer(run: () => Readonly<Record<string, unknown>>, more: Pick<WorkerAnswer, 'thread'> = {}): void {
   let said: WorkerAnswer;
   try {
-    said = { result: run() };
+    said = { result: run(), ...more };
   } catch (thrown) {
     said = { failed: thrown instanceof TollgateError ? thrown.message : 'The policy cannot be evaluated.' };
   }
@@ -20,5 +21,5 @@ let policy: WasmPolicy | undefined;
 answer(() => {
   policy = new WasmPolicy(parts.wasm, parts.data, parts);
   return {};
-});
+}, { thread: ownThread() });
 port.on('message', ({ entrypoint, input, time }: Question) => answer(() => policy?.evaluate(entrypoint, input, time) ?? {}));

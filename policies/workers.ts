@@ -4,6 +4,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
 import { TollgateError } from '../catalogs/errors.ts';
+import { openThreadClock, type ThreadClock } from './thread-clock.ts';
 import type { WasmLimits } from './wasm.ts';
 
 /** One question to the wasm. */
@@ -12,7 +13,7 @@ export interface Question {
   readonly input: string;
   /** RFC 3339: what the policy's clock shows. */
   readonly time: string;
-  /** Milliseconds after which the evaluation is stopped, where it can be. */
+  /** Milliseconds of processor time after which the evaluation is stopped, where it can be; of the wall's where the system does not count per thread. */
   readonly deadlineMs: number;
 }
 
@@ -24,8 +25,8 @@ export interface WorkerParts {
   readonly limits: Partial<WasmLimits>;
 }
 
-/** What a worker answers: the result, or the public detail of the refusal. */
-export type WorkerAnswer = { readonly result: Readonly<Record<string, unknown>> } | { readonly failed: string };
+/** What a worker answers: the result, or the public detail of the refusal; the first answer says which thread it is. */
+export type WorkerAnswer = ({ readonly result: Readonly<Record<string, unknown>> } | { readonly failed: string }) & { readonly thread?: number | undefined };
 
 /** The refusal of a question that took too long: whether it does depends on the machine, too. */
 export const TIMED_OUT = 'The policy did not decide in time and was stopped.';
@@ -34,6 +35,8 @@ export const TIMED_OUT = 'The policy did not decide in time and was stopped.';
 const START_MS = 10_000;
 /** Milliseconds more for the first question of a worker: code that has never run is compiled meanwhile. */
 const COLD_MS = 200;
+/** Milliseconds by the wall after which nothing is waited for, however little of the processor a worker had: a busy machine is no reason to refuse, a stuck one is. */
+const PATIENCE_MS = 1_000;
 
 /**
  * Evaluates in a worker, one question at a time, in order. A question that passes its deadline is refused and its worker
@@ -101,6 +104,7 @@ class Helper {
   readonly #worker: Worker;
   readonly #port: MessagePort;
   #coldMs = COLD_MS;
+  #clock: ThreadClock = openThreadClock(undefined);
   #settle: ((answer: WorkerAnswer) => void) | undefined;
 
   constructor(parts: WorkerParts) {
@@ -112,8 +116,9 @@ class Helper {
       const timer = setTimeout(() => this.#fail('The policy took too long to load.', reject), START_MS);
       this.#settle = (answer) => {
         clearTimeout(timer);
-        if ('failed' in answer) this.#fail(answer.failed, reject);
-        else resolve();
+        if ('failed' in answer) return this.#fail(answer.failed, reject);
+        this.#clock = openThreadClock(answer.thread);
+        resolve();
       };
     });
     this.ready.catch(() => undefined);
@@ -133,8 +138,16 @@ class Helper {
     }
     if (this.dead) return { failed: 'The worker of the policy ended.' };
     return new Promise((resolve) => {
-      const timer = setTimeout(() => this.#expire(), question.deadlineMs + this.#coldMs);
+      const allowed = question.deadlineMs + this.#coldMs;
       this.#coldMs = 0;
+      const [before, latest] = [this.#clock.ms(), performance.now() + allowed + PATIENCE_MS];
+      const expire = (): void => {
+        const [had, left] = [this.#clock.ms(), latest - performance.now()];
+        const due = before === undefined || had === undefined ? 0 : Math.min(allowed - (had - before), left);
+        if (due > 0) timer = setTimeout(expire, Math.max(due, 1));
+        else this.#expire();
+      };
+      let timer = setTimeout(expire, allowed);
       this.#settle = (answer) => {
         clearTimeout(timer);
         resolve(answer);
@@ -145,6 +158,7 @@ class Helper {
 
   stop(): void {
     this.dead = true;
+    this.#clock.close();
     this.#port.close();
     void this.#worker.terminate();
     this.#take({ failed: 'The worker of the policy ended.' });

@@ -97,7 +97,12 @@ describe('stories that were recorded', () => {
     await facade.assembled.deps.recorder?.flush();
     const replayed = await replay(facade);
     expect(replayed.length).toBeGreaterThanOrEqual(60);
-    expect(replayed.filter((one) => one.class !== 'unchanged')).toEqual([]);
+    // A decision that was stopped for its time is no decision: such a call was refused, and cannot be replayed.
+    const undecided = new Set(facade.records().filter(({ code }) => code === 'POLICY_FAILED').map(({ id }) => id));
+    const [refused, decided] = [replayed.filter(({ id }) => undecided.has(id)), replayed.filter(({ id }) => !undecided.has(id))];
+    expect(refused.filter((one) => one.class !== 'not-replayable')).toEqual([]);
+    expect(decided.filter((one) => one.class !== 'unchanged')).toEqual([]);
+    expect(decided.length).toBeGreaterThan(30);
     await facade.close();
   }, 120_000);
 
