@@ -19,7 +19,7 @@ export interface AttemptParts {
 export async function attempt(call: UpstreamCall, { server, session, onEvent, onTimeout }: AttemptParts): Promise<JsonDoc<ToolResult>> {
   const began = performance.now();
   const tell = (end: { event: 'tool.completed' } | { event: 'tool.failed'; code: ErrorCode }): void =>
-    onEvent?.({ ...end, server, id: call.id ?? session.id, tool: call.tool, ms: Math.round(performance.now() - began) });
+    onEvent?.({ server, id: call.id ?? session.id, tool: call.tool, ms: Math.round(performance.now() - began), ...end });
   try {
     const result = await session.call(call);
     tell({ event: 'tool.completed' });

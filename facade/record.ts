@@ -83,10 +83,11 @@ export function intentRecord(trace: Trace, digest: (text: string) => string): In
 /** After all: an outcome where an intent stands, else the refusal by a budget or the decision without a call. */
 export function endRecord(trace: Trace, end: { failure: TollgateError | undefined; now: number; digest: (text: string) => string }): OutcomeEntry | BudgetEntry | DecisionEntry {
   const code = end.failure?.code;
-  const shared = { ...factsOf(trace, end.digest), ...(code === undefined ? {} : { code }), ms: end.now - trace.startedAt };
-  if (trace.intended === true) return { ...shared, type: 'outcome', outcome: end.failure === undefined ? 'allow' : 'error', ...outcomeFields(trace) };
-  if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED') return { ...shared, type: 'budget', outcome: 'deny', code, ...budgetFields(end.failure?.data ?? {}) };
-  return { ...shared, type: 'decision', outcome: outcomeOf(code), ...(trace.decision === undefined && reasonsOf(end.failure)), ...obligationsOf(trace), sizes: { args: trace.argBytes } };
+  const ms = end.now - trace.startedAt;
+  const facts = factsOf(trace, end.digest);
+  if (trace.intended === true) return { type: 'outcome', ...facts, ...(code === undefined ? {} : { code }), ms, outcome: end.failure === undefined ? 'allow' : 'error', ...outcomeFields(trace) };
+  if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED') return { type: 'budget', ...facts, code, ms, outcome: 'deny', ...budgetFields(end.failure?.data ?? {}) };
+  return { type: 'decision', ...facts, ...(code === undefined ? {} : { code }), ms, outcome: outcomeOf(code), ...(trace.decision === undefined && reasonsOf(end.failure)), ...obligationsOf(trace), sizes: { args: trace.argBytes } };
 }
 
 /** Of a refusal that came before the policy: what an owner has not added is a reason too. */

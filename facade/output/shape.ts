@@ -58,7 +58,7 @@ export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
   const cutting = small ? undefined : cutResult(result, request);
   const meta = metaOf(request.meta, done, cutting);
   const text = same && result === cleaned && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
-  return { ...(same ? PLAIN : done), text, sent: Buffer.byteLength(text), cut: cutting !== undefined, spilled: cutting?.spilled ?? 0, isError: result.isError === true };
+  return { text, sent: Buffer.byteLength(text), cut: cutting !== undefined, spilled: cutting?.spilled ?? 0, isError: result.isError === true, ...(same ? PLAIN : done) };
 }
 
 function requireContent(content: unknown): void {

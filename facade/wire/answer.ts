@@ -41,7 +41,7 @@ export function answer(response: ServerResponse, body: string, headers: Outgoing
 /** Answers a body with a status of one's own. */
 export function answerWith(response: ServerResponse, { status, body, headers }: { readonly status: number; readonly body: string; readonly headers: OutgoingHttpHeaders }): void {
   if (response.destroyed || response.writableEnded) return;
-  response.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(body) });
+  response.writeHead(status, { 'content-length': Buffer.byteLength(body), ...headers });
   response.end(body);
 }
 
