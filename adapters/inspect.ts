@@ -1,22 +1,12 @@
 /** Owns the look at the files that a server would run: its program and every file that its words name, with digests; runs none of them, and refuses to guess at those of a container's image. */
-import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
-import { open, readFile, realpath, stat } from 'node:fs/promises';
+import { open, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { pathOf, piecesOf } from '../catalogs/words.ts';
+import { fileFact, type DigestStore, type FileFact } from './digests.ts';
 import { outermost } from './sandbox/covers.ts';
 import { findProgram, ownFilesOf } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
 import { filesNamed, isNamedAsCode, type Named } from './start-words.ts';
-
-/** A file as it is now: its real path and the SHA-256 of its bytes, hex. */
-export interface FileFact {
-  readonly path: string;
-  /** Of its place, size and times where `large`. */
-  readonly sha256: string;
-  /** It is too large to be read at each start. */
-  readonly large?: true;
-}
 
 /** The files behind a command. */
 export interface StartFiles {
@@ -34,8 +24,8 @@ export interface StartFiles {
   readonly unbound?: string;
 }
 
-/** `folder` is where a program starts whose settings name none. */
-export type Inspect = (settings: Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'> & Partial<Pick<ServerSettings, 'env' | 'sandbox'>>, folder: string) => Promise<StartFiles>;
+/** `folder` is where a program starts whose settings name none; `store` spares reading large files that have not changed. */
+export type Inspect = (settings: Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'> & Partial<Pick<ServerSettings, 'env' | 'sandbox'>>, folder: string, store?: DigestStore) => Promise<StartFiles>;
 
 /** What a server keeps; anything else that it is given, settings above all, decides what it does. */
 const DATA = /\.(?:db|db3|sqlite|sqlite3|duckdb|log|jsonl|ndjson|pid|lock)$/i;
@@ -43,10 +33,10 @@ const DATA = /\.(?:db|db3|sqlite|sqlite3|duckdb|log|jsonl|ndjson|pid|lock)$/i;
 const LARGE = 64n * 1024n * 1024n;
 
 /** Reads what a start would run. Never throws for a file that is not there. */
-export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation, env = {}, sandbox }, folder) => {
+export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation, env = {}, sandbox }, folder, store) => {
   const place = await realOf(cwd ?? folder);
   const found = isolation === 'container' ? undefined : findProgram(command, place);
-  const program = found === undefined ? undefined : await factOf(found);
+  const program = found === undefined ? undefined : await fileFact(found, { store });
   const { files, unbound } = filesNamed(command, args, place);
   const writable = isolation === 'direct' ? [] : await Promise.all((sandbox?.filesystem.allowWrite ?? []).map(realOf));
   const scripts = new Map<string, FileFact>();
@@ -54,7 +44,7 @@ export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation
   for (const named of [...files, ...(await loadedBy(env, place))]) {
     const real = await realOf(named.file);
     if (!named.mayRun && (await isData(real, writable))) data.add(real);
-    else if (!scripts.has(real)) await noteFact(scripts, real);
+    else if (!scripts.has(real)) await noteFact(scripts, real, store);
   }
   for (const file of scripts.keys()) data.delete(file);
   const given = found === undefined || isolation === 'direct' ? [] : await foldersOf([...(cwd === undefined ? [] : [place]), ...ownFilesOf(found, args, place)]);
@@ -66,8 +56,8 @@ async function foldersOf(files: readonly string[]): Promise<readonly string[]> {
   return outermost(files.filter((_, index) => isFolder[index]));
 }
 
-async function noteFact(facts: Map<string, FileFact>, file: string): Promise<void> {
-  const fact = await factOf(file, LARGE);
+async function noteFact(facts: Map<string, FileFact>, file: string, store?: DigestStore): Promise<void> {
+  const fact = await fileFact(file, { most: LARGE, store });
   if (fact !== undefined) facts.set(file, fact);
 }
 
@@ -105,32 +95,4 @@ async function firstBytes(file: string): Promise<string> {
 
 async function realOf(folder: string): Promise<string> {
   return realpath(folder).catch(() => path.resolve(folder));
-}
-
-const digests = new Map<string, string>();
-const MAX_KEPT = 256;
-
-/** A file that the kernel calls unchanged (inode, size, times of content and of inode) is not read again: programs are large. */
-async function factOf(file: string, most?: bigint): Promise<FileFact | undefined> {
-  try {
-    const real = await realpath(file);
-    const { dev, ino, size, mtimeNs, ctimeNs } = await stat(real, { bigint: true });
-    const key = [real, dev, ino, size, mtimeNs, ctimeNs].join('\0');
-    if (most !== undefined && size > most) return { path: real, sha256: createHash('sha256').update(key).digest('hex'), large: true };
-    const sha256 = digests.get(key) ?? (await digestOf(real, size));
-    if (digests.size >= MAX_KEPT) digests.clear();
-    digests.set(key, sha256);
-    return { path: real, sha256 };
-  } catch {
-    return undefined;
-  }
-}
-
-const SMALL = 1024n * 1024n;
-
-async function digestOf(file: string, size: bigint): Promise<string> {
-  const hash = createHash('sha256');
-  if (size <= SMALL) return hash.update(await readFile(file)).digest('hex');
-  for await (const chunk of createReadStream(file, { highWaterMark: Number(SMALL) })) hash.update(chunk as Buffer);
-  return hash.digest('hex');
 }

@@ -1,11 +1,13 @@
 /** Owns the port through which the facade reaches any server; knows no policy, no principal and no client. */
+import type { CancelSignal } from './rpc/cancel.ts';
 import type { Lifetime } from './settings.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
 import type { ErrorCode, TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
 export type { OnEvent, ServerEvent } from './events.ts';
-export type { FileFact, Inspect, StartFiles } from './inspect.ts';
+export type { DigestStore, FileFact } from './digests.ts';
+export type { Inspect, StartFiles } from './inspect.ts';
 export type { Looked } from './look.ts';
 export type { RawPrompt } from './tool-list.ts';
 export type { Credentials, CredentialStore, SignedIn, SignInParts, SignIns } from './oauth/credentials.ts';
@@ -60,7 +62,7 @@ export interface UpstreamCall {
   readonly id?: string;
   /** Who calls, for backends that keep state per session (bash sessions, read versions). Opaque. */
   readonly scope: string;
-  readonly signal: AbortSignal;
+  readonly signal: CancelSignal;
   /** Milliseconds without an answer after which TOOL_TIMEOUT is thrown; progress starts it anew. */
   readonly timeoutMs: number;
   /** Milliseconds that progress cannot extend. */
@@ -119,9 +121,9 @@ export interface ServerAdapter {
   /** The configured name, `^[a-z][a-z0-9-]*$`. */
   readonly name: string;
   /** Connects if needed; idempotent. Waits at most the connect timeout. */
-  start(signal?: AbortSignal): Promise<ServerInfo>;
+  start(signal?: CancelSignal): Promise<ServerInfo>;
   /** All pages; starts the server if needed; cached until the server says list_changed or restarts. */
-  listTools(signal?: AbortSignal): Promise<readonly RawTool[]>;
+  listTools(signal?: CancelSignal): Promise<readonly RawTool[]>;
   call(call: UpstreamCall): Promise<Answer>;
   health(): Health;
   info(): ServerInfo | undefined;
@@ -133,7 +135,7 @@ export interface ServerAdapter {
   /** True when it is not running and the next call would start it. */
   isAsleep?(): boolean;
   /** Starts it if it is asleep, so that what it lists is what it will be called by. Throws as `start`. */
-  wake?(signal?: AbortSignal): Promise<void>;
+  wake?(signal?: CancelSignal): Promise<void>;
   /** Ends the connection and every process behind it; idempotent. */
   stop(): Promise<void>;
   /** A session of the facade ended: drop what was kept for this scope. */

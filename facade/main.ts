@@ -52,7 +52,7 @@ const signIns: SignIns = {
 };
 
 /** Looking at servers before anybody agreed to them. */
-const inspect: Wiring['inspect'] = async (settings, folder) => (await import('../adapters/inspect.ts')).inspectStart(settings, folder);
+const inspect: Wiring['inspect'] = async (...asked) => (await import('../adapters/inspect.ts')).inspectStart(...asked);
 const openLook: Wiring['openLook'] = async (config, parts) => (await import('./wiring.ts')).openLook(config, parts);
 
 /** What answers at an address. */

@@ -2,6 +2,7 @@
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import type { State } from '../state/state.ts';
+import { createDigestStore } from './digests.ts';
 import { differences, startFacts, startHash, type FactSources, type StartFacts, type StartSettings } from './facts.ts';
 import { ApprovedTools, refuseDrifted } from './approved-tools.ts';
 import type { ToolSet } from './tool-set.ts';
@@ -38,10 +39,10 @@ export class Consents {
   /** Under which consent this process has started what runs: other consent is for another program. */
   readonly #started = new Map<string, string>();
 
-  constructor(state: State, sources: FactSources) {
+  constructor(state: State, sources: Omit<FactSources, 'store'>) {
     this.store = new ConsentStore(state, sources.digest);
     this.tools = new ApprovedTools(state);
-    this.sources = sources;
+    this.sources = { ...sources, store: createDigestStore(state, sources.digest) };
   }
 
   /** What a start with these settings would run now. */
@@ -105,8 +106,7 @@ export class Consents {
 
   /** Before a call: what stands against the server now, without a look at its files. */
   async refusalOf(server: string): Promise<TollgateError | undefined> {
-    const { refusalOf } = await this.snapshot([server]);
-    const refusal = refusalOf(server);
+    const refusal = (await this.snapshot([server])).refusalOf(server);
     if (refusal !== undefined) this.#started.delete(server);
     return refusal;
   }

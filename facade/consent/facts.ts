@@ -1,6 +1,6 @@
 /** Owns what decides what a server runs, as facts that can be hashed, kept and compared; refuses to hold a value of its environment, its headers, or from outside. */
 import { createHash } from 'node:crypto';
-import type { Inspect, ServerSettings, StartFiles } from '../../adapters/port.ts';
+import type { DigestStore, Inspect, ServerSettings, StartFiles } from '../../adapters/port.ts';
 import { canonicalJson } from '../../catalogs/pin.ts';
 import type { Filled } from '../config/filled.ts';
 
@@ -14,6 +14,8 @@ export interface FactSources {
   readonly inspect: Inspect;
   /** Keyed: a short value could be guessed from its plain hash. */
   readonly digest: (text: string) => string;
+  /** Digests of large files, from one process to the next. */
+  readonly store?: DigestStore;
 }
 
 /** Everything that decides what a server runs. Values of `env` and `headers`, and what arguments and the address are filled with from outside, are keyed digests; absent parts are absent. */
@@ -37,15 +39,15 @@ export interface StartFacts extends Partial<StartFiles> {
 }
 
 /** Looks at what a start would run now. A `${secret:NAME}` stands for itself: another value of it is no other server. */
-export async function startFacts(settings: StartSettings, { folder, inspect, digest }: FactSources): Promise<StartFacts> {
+export async function startFacts(settings: StartSettings, { folder, inspect, digest, store }: FactSources): Promise<StartFacts> {
   const { name, transport, command, args, env, url, socket, trust, pin, headers, oauth, secretSources, isolation = 'sandbox', sandbox, filled = {} } = settings;
   const shown = (at: string, value: string): string => (filled[at] === undefined ? value : `${filled[at]} (digest ${digest(`${at}\0${value}`).slice(0, 32)})`);
   const masked = (part: string, values: Readonly<Record<string, string>>): Record<string, string> =>
     Object.fromEntries(Object.entries(values).map(([key, value]) => [key, digest(`${part}\0${key}\0${value}`)]));
   const facts = {
-    server: name, transport, command, args: args.map((arg, index) => shown(`args.${index}`, arg)), env: masked('env', env), headers: masked('headers', headers), url: url === undefined ? undefined : shown('url', url), socket, trust, pin, secretSources, secretPrograms: await programsOf(secretSources, inspect),
+    server: name, transport, command, args: args.map((arg, index) => shown(`args.${index}`, arg)), env: masked('env', env), headers: masked('headers', headers), url: url === undefined ? undefined : shown('url', url), socket, trust, pin, secretSources, secretPrograms: await programsOf(secretSources, (start, from) => inspect(start, from, store)),
     ...(oauth !== undefined && { oauth: { ...oauth, ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }) } }),
-    ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder)) }),
+    ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder, store)) }),
   };
   // What is absent must not be told from what is undefined.
   return JSON.parse(JSON.stringify(facts)) as StartFacts;

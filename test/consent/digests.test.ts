@@ -1,0 +1,86 @@
+/** Tests that a large program is read once while it stays as it is, over processes too, and that nothing else is believed about it. */
+import { createHash } from 'node:crypto';
+import { mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { DigestStore } from '../../adapters/port.ts';
+import { createDigestStore } from '../../facade/consent/digests.ts';
+import { openState } from '../../facade/state/sqlite.ts';
+import { verifies } from '../verifies.ts';
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+/** The module as a new process has it: it has read nothing yet. */
+async function newProcess(): Promise<typeof import('../../adapters/digests.ts')> {
+  vi.resetModules();
+  return import('../../adapters/digests.ts');
+}
+
+class Rows implements DigestStore {
+  readonly rows = new Map<string, string>();
+  get = async (identity: string): Promise<string | undefined> => this.rows.get(identity);
+  put = async (identity: string, digest: string): Promise<void> => void this.rows.set(identity, digest);
+}
+
+let folder: string;
+let file: string;
+let store: Rows;
+const TEXT = 'x'.repeat(3 * 1024 * 1024 + 5);
+beforeEach(() => {
+  folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-digests-')));
+  file = path.join(folder, 'program');
+  writeFileSync(file, TEXT);
+  store = new Rows();
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 5_000 });
+});
+afterEach(() => {
+  vi.useRealTimers();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+describe('the digest of a program', () => {
+  it('is that of its bytes, and the next process takes it from the store' + verifies('HA-15'), async () => {
+    expect(await (await newProcess()).fileFact(file, { store })).toEqual({ path: file, sha256: sha256(TEXT) });
+    expect([...store.rows.values()]).toEqual([sha256(TEXT)]);
+    for (const identity of store.rows.keys()) store.rows.set(identity, 'from the store');
+    expect((await (await newProcess()).fileFact(file, { store }))?.sha256).toBe('from the store');
+  });
+
+  it('is made anew when the file was written again, whatever its size and time of content', async () => {
+    const { fileFact } = await newProcess();
+    await fileFact(file, { store });
+    writeFileSync(file, TEXT.replace('x', 'y'));
+    expect((await fileFact(file, { store }))?.sha256).toBe(sha256(TEXT.replace('x', 'y')));
+  });
+
+  it('is not kept while a change could bear the same time', async () => {
+    vi.useRealTimers();
+    const { fileFact } = await newProcess();
+    writeFileSync(file, `${TEXT}y`);
+    expect((await fileFact(file, { store }))?.sha256).toBe(sha256(`${TEXT}y`));
+    expect(store.rows.size).toBe(0);
+  });
+
+  it('of a small file is in no store, and that of a missing one is none', async () => {
+    writeFileSync(file, 'small');
+    const { fileFact } = await newProcess();
+    expect((await fileFact(file, { store }))?.sha256).toBe(sha256('small'));
+    expect([store.rows.size, await fileFact(path.join(folder, 'none'), { store }), await fileFact(folder, { store })]).toEqual([0, undefined, undefined]);
+  });
+});
+
+describe('the store of digests', () => {
+  it('answers for the very identity that it was told, and believes no row that is not sealed to it' + verifies('HA-15'), async () => {
+    const state = openState(folder);
+    const rows = createDigestStore(state, (text) => sha256(`key ${text}`));
+    const digest = sha256('program');
+    await rows.put('/a\x001\x002', digest);
+    expect([await rows.get('/a\x001\x002'), await rows.get('/a\x001\x003'), await rows.get('/b\x001\x002')]).toEqual([digest, undefined, undefined]);
+    expect(await createDigestStore(state, (text) => sha256(`other ${text}`)).get('/a\x001\x002')).toBeUndefined();
+    await state.put('file-digest', '/a', `${sha256('evil')}${(await state.get('file-digest', '/a'))?.slice(64)}`);
+    expect(await rows.get('/a\x001\x002')).toBeUndefined();
+    await state.close();
+    await rows.put('/a\x001\x002', digest);
+    expect(await rows.get('/a\x001\x002')).toBeUndefined();
+  });
+});
