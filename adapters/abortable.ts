@@ -1,8 +1,9 @@
 /** Owns the waiting of one caller for work that several share; refuses to stop the work when one of them gives up. */
 import { TollgateError } from '../catalogs/errors.ts';
+import type { CancelSignal } from './rpc/cancel.ts';
 
 /** Settles as the work does, or throws CANCELLED as soon as the signal aborts. */
-export function abortable<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+export function abortable<T>(work: Promise<T>, signal: CancelSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
   if (signal.aborted) return Promise.reject(new TollgateError('CANCELLED'));
   return new Promise((resolve, reject) => {

@@ -6,6 +6,7 @@ import type { ConnectorParts } from './connector.ts';
 import type { Happening } from './events.ts';
 import { Restarts } from './restarts.ts';
 import type { Regime } from './restarts.ts';
+import type { CancelSignal } from './rpc/cancel.ts';
 import type { UpstreamSession } from './session.ts';
 import { startRefusal } from './settings.ts';
 import type { AdapterOptions, Lifetime } from './settings.ts';
@@ -77,7 +78,7 @@ export class Keeper {
   }
 
   /** The connected session, started if that is allowed now. Throws INIT_FAILED, SERVER_UNAVAILABLE, CANCELLED and what a start throws. */
-  connected(signal?: AbortSignal): Promise<UpstreamSession> {
+  connected(signal?: CancelSignal): Promise<UpstreamSession> {
     const { current } = this.connector;
     if (current !== undefined) return Promise.resolve(current);
     const refusal = this.forbidden ?? this.restarts.refusal(performance.now());
@@ -87,7 +88,7 @@ export class Keeper {
   }
 
   /** As `connected`; what did not start is SERVER_UNAVAILABLE: nothing was sent yet, so the caller may try again. */
-  async connectedForCall(signal: AbortSignal): Promise<UpstreamSession> {
+  async connectedForCall(signal: CancelSignal): Promise<UpstreamSession> {
     try {
       return await this.connected(signal);
     } catch (thrown) {

@@ -7,9 +7,9 @@ import { attempt } from './attempt.ts';
 import type { Happening } from './events.ts';
 import { judgeHealth } from './health.ts';
 import { offeredOf, refuseUnoffered } from './internal/pinned.ts';
-import { Keeper } from './keeper.ts';
-import type { KeeperParts } from './keeper.ts';
+import { Keeper, type KeeperParts } from './keeper.ts';
 import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
+import type { CancelSignal } from './rpc/cancel.ts';
 import type { UpstreamSession } from './session.ts';
 import { startRefusal, type AdapterOptions, type Lifetime, type ServerSettings } from './settings.ts';
 import { ToolCache } from './tool-cache.ts';
@@ -49,7 +49,7 @@ export class UpstreamServer implements ServerAdapter {
     });
   }
 
-  async start(signal?: AbortSignal): Promise<ServerInfo> {
+  async start(signal?: CancelSignal): Promise<ServerInfo> {
     this.keeper.allow();
     await this.keeper.connected(signal);
     return this.keeper.connector.info as ServerInfo;
@@ -59,12 +59,12 @@ export class UpstreamServer implements ServerAdapter {
     return this.keeper.isAsleep;
   }
 
-  async wake(signal?: AbortSignal): Promise<void> {
+  async wake(signal?: CancelSignal): Promise<void> {
     if (this.halted !== undefined) await this.heed();
     await this.keeper.connected(signal);
   }
 
-  async listTools(signal?: AbortSignal): Promise<readonly RawTool[]> {
+  async listTools(signal?: CancelSignal): Promise<readonly RawTool[]> {
     if (this.halted !== undefined) await this.heed();
     if (this.tools.list !== undefined) return abortable(this.tools.list, signal);
     const session = await this.keeper.connected(signal);

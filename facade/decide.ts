@@ -1,8 +1,9 @@
 /** Owns what a decision means for a call: only a literal allow, or an ask that a person has answered, goes on, and pins are checked against what will be sent. */
 import { isDeepStrictEqual } from 'node:util';
+import { abortSignalOf } from '../adapters/rpc/cancel.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { CallDecision, Policy, ShadowReason } from '../policies/port.ts';
-import { explain, publicReasons } from './approvals.ts';
+import { explain, publicReasons, type AskedCall } from './approvals.ts';
 import type { Bound } from './args.ts';
 import type { Deps } from './call.ts';
 import type { Exposed } from './exposure.ts';
@@ -64,8 +65,8 @@ function refuse(decision: CallDecision, args: Readonly<Record<string, unknown>>)
 }
 
 /** What a wait for a person needs of the request. */
-function waiting({ signal, drained, onWait }: CallRequest): Pick<CallRequest, 'signal' | 'drained' | 'onProgress'> {
-  return { signal, ...(drained !== undefined && { drained }), ...(onWait !== undefined && { onProgress: onWait }) };
+function waiting({ signal, drained, onWait }: CallRequest): Pick<AskedCall, 'signal' | 'drained' | 'onProgress'> {
+  return { signal: abortSignalOf(signal), ...(drained !== undefined && { drained }), ...(onWait !== undefined && { onProgress: onWait }) };
 }
 
 /** Rules in mode warn that would have refused the call or asked a person. A warning that something would be allowed says nothing to its caller. */

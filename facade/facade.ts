@@ -1,5 +1,6 @@
 /** Owns the face that the wire sees: sessions in, lists and calls through, texts of JSON out. */
 import type { JsonDoc } from '../adapters/port.ts';
+import type { CancelSignal } from '../adapters/rpc/cancel.ts';
 import type { Principal } from '../policies/port.ts';
 
 /** One client connection, from its handshake (or HTTP session) to its end. */
@@ -26,7 +27,7 @@ export interface CallRequest {
   /** Told while the call waits for a person, before `onProgress` is told anything; set by the facade itself. */
   readonly onWait?: (params: Readonly<Record<string, unknown>>) => void;
   /** Aborted by notifications/cancelled, or by the end of the session. */
-  readonly signal: AbortSignal;
+  readonly signal: CancelSignal;
   /** Aborted when the client has said its last word, or Tollgate stops: what runs may end, nothing waits for a person any more. */
   readonly drained?: AbortSignal;
 }
@@ -42,7 +43,7 @@ export interface Facade {
   closeSession(session: Session): Promise<void>;
   /** Text for the `instructions` field of initialize, at most 1 kB. */
   instructions(session: Session): string;
-  listTools(session: Session, signal: AbortSignal): Promise<Reply>;
+  listTools(session: Session, signal: CancelSignal): Promise<Reply>;
   callTool(session: Session, request: CallRequest): Promise<Reply>;
   /** Called, coalesced, when the list of this session's tools may have changed; without a session, when those of all may. */
   onToolsChanged(listener: (session?: Session) => void): void;

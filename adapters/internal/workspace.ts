@@ -7,6 +7,7 @@ import { PRIMITIVE_SEMANTICS } from '../../catalogs/primitives/semantics.ts';
 import type { RawTool, Semantics, ToolResult } from '../../catalogs/tool.ts';
 import { PRIMITIVES } from '../port.ts';
 import type { Health, HealthState, JsonDoc, Primitive, PrimitiveBackend, ServerInfo, UpstreamCall } from '../port.ts';
+import { abortSignalOf } from '../rpc/cancel.ts';
 import { bash } from './bash.ts';
 import type { BashArgs } from './bash.ts';
 import { Locks, Versions } from './desk.ts';
@@ -112,7 +113,8 @@ class Workspace implements PrimitiveBackend {
   async #answer(call: UpstreamCall): Promise<ToolResult> {
     // Commands have a timeout of their own; everything else must answer within the facade's.
     const time = call.tool === 'bash' ? undefined : AbortSignal.timeout(call.timeoutMs);
-    const signal = time === undefined ? call.signal : AbortSignal.any([call.signal, time]);
+    const given = abortSignalOf(call.signal);
+    const signal = time === undefined ? given : AbortSignal.any([given, time]);
     try {
       signal.throwIfAborted();
       return await this.#act(call, signal);

@@ -3,6 +3,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { OutputLog } from '../internal/output.ts';
 import type { Reported } from '../internal/report.ts';
 import { failed } from '../internal/text.ts';
+import type { CancelSignal } from '../rpc/cancel.ts';
 import { endGroupCommand, findMarks, readPage, type OutputPage } from './marks.ts';
 import { find, step, type Work } from './work.ts';
 
@@ -159,7 +160,7 @@ async function readOutput(work: Work, pid: number, range: { readonly start: numb
 }
 
 /** Sleeps; throws CANCELLED when the caller gives up. */
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
+export function pause(ms: number, signal: CancelSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const stop = (): void => {
       clearTimeout(timer);

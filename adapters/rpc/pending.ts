@@ -1,6 +1,7 @@
 /** Owns one request that waits for its answer: its deadlines, its progress and its caller's signal; refuses progress that goes backwards. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { JsonDoc } from '../port.ts';
+import type { CancelSignal } from './cancel.ts';
 import type { JsonObject } from './json.ts';
 
 /** One request to a server. */
@@ -12,7 +13,7 @@ export interface PeerRequest {
   readonly timeoutMs: number;
   /** Milliseconds that progress cannot extend. */
   readonly hardTimeoutMs: number;
-  readonly signal?: AbortSignal;
+  readonly signal?: CancelSignal;
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 

@@ -1,9 +1,10 @@
 /** Owns one place in a queue: given, refused at its deadline or left when its caller goes; refuses to end twice. */
+import type { CancelSignal } from '../../adapters/rpc/cancel.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 
 /** What waits and for how long. `deadline` in ms since 1970. */
 export interface Patience {
-  readonly signal: AbortSignal;
+  readonly signal: CancelSignal;
   readonly deadline: number;
 }
 

@@ -1,5 +1,6 @@
 /** Owns the protocol of sessions that begin with `initialize`; refuses methods outside its list and work before the handshake. */
 import type { JsonDoc } from '../../adapters/port.ts';
+import { Cancel, type CancelSignal } from '../../adapters/rpc/cancel.ts';
 import type { WireMessage } from '../../adapters/rpc/json.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import type { CallRequest, Facade, Reply, Session } from '../facade.ts';
@@ -29,7 +30,7 @@ export class LegacyDispatch implements Dispatch {
   readonly #session: Session;
   readonly #options: DispatchOptions;
   /** By the client's own id, in the client's own type: 1 and "1" are two requests. */
-  readonly #running = new Map<string | number, AbortController>();
+  readonly #running = new Map<string | number, Cancel>();
   readonly #drained = new AbortController();
   #initialized = false;
   #changeTold = false;
@@ -68,7 +69,7 @@ export class LegacyDispatch implements Dispatch {
     this.#closed = true;
     this.#drained.abort();
     if (this.#running.size > 0 && graceMs > 0) await this.#idle(graceMs);
-    for (const abort of this.#running.values()) abort.abort(new TollgateError('CANCELLED', { detail: 'The session ended.' }));
+    for (const cancel of this.#running.values()) cancel.abort(new TollgateError('CANCELLED', { detail: 'The session ended.' }));
     await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
   }
 
@@ -105,26 +106,26 @@ export class LegacyDispatch implements Dispatch {
   }
 
   async #run(request: RequestMessage, send: Send): Promise<string | undefined> {
-    const abort = new AbortController();
-    this.#running.set(request.id, abort);
+    const cancel = new Cancel();
+    this.#running.set(request.id, cancel);
     try {
-      const reply = request.method === 'tools/call' ? await this.#call(request, abort.signal, send) : await this.#list(request, abort.signal);
-      return abort.signal.aborted ? undefined : replyText(request.id, reply);
+      const reply = request.method === 'tools/call' ? await this.#call(request, cancel, send) : await this.#list(request, cancel);
+      return cancel.aborted ? undefined : replyText(request.id, reply);
     } catch (thrown) {
       const refusal = this.#refuse(request.id, thrown);
-      return abort.signal.aborted ? undefined : refusal;
+      return cancel.aborted ? undefined : refusal;
     } finally {
       this.#running.delete(request.id);
       if (this.#running.size === 0) this.#onIdle?.();
     }
   }
 
-  #list(request: RequestMessage, signal: AbortSignal): Promise<Reply> {
+  #list(request: RequestMessage, signal: CancelSignal): Promise<Reply> {
     refuseCursor(request.params);
     return this.#facade.listTools(this.#session, signal);
   }
 
-  async #call(request: RequestMessage, signal: AbortSignal, send: Send): Promise<Reply> {
+  async #call(request: RequestMessage, signal: CancelSignal, send: Send): Promise<Reply> {
     const { name, meta, token } = readCall(request.params);
     let answered = false;
     const onProgress = (params: Readonly<Record<string, unknown>>): void => {

@@ -110,9 +110,10 @@ describe('a call that waits', () => {
     const answer = put();
     await asked();
     facade.redefine('one', { tools: [ACT, tool('put', { description: 'Another.' }), tool('fold'), tool('free')] });
-    await facade.call(facade.open('me'), 'one_act', { notify: true });
-    await facade.list(facade.open('me'));
-    await facade.list(facade.open('me'));
+    const other = facade.open('me');
+    const shown = await facade.list(other);
+    await facade.call(other, 'one_act', { notify: true });
+    await expect.poll(() => facade.list(other), { interval: 20 }).not.toEqual(shown);
     expect((await answer).code).toBe('PIN_MISMATCH');
     expect(sent().filter((args) => args === '{"n":1}')).toEqual([]);
   });

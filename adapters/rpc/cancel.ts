@@ -1,0 +1,42 @@
+/** Owns the giving up of one call: an AbortSignal's few words in plain code, for making a real one costs as much as deciding a call; refuses to be given up twice. */
+
+/** What a call is told by that its caller gives it up; every AbortSignal is one. */
+export interface CancelSignal {
+  readonly aborted: boolean;
+  readonly reason: unknown;
+  addEventListener(type: 'abort', listener: () => void, options?: { readonly once: true }): void;
+  removeEventListener(type: 'abort', listener: () => void): void;
+}
+
+/** A call that can be given up: the signal, and what gives it. Listeners are called once. */
+export class Cancel implements CancelSignal {
+  aborted = false;
+  reason: unknown;
+  private listeners: (() => void)[] = [];
+
+  addEventListener(_type: 'abort', listener: () => void): void {
+    if (!this.aborted) this.listeners.push(listener);
+  }
+
+  removeEventListener(_type: 'abort', listener: () => void): void {
+    const at = this.listeners.indexOf(listener);
+    if (at >= 0) this.listeners.splice(at, 1);
+  }
+
+  abort(reason: Error): void {
+    if (this.aborted) return;
+    this.aborted = true;
+    this.reason = reason;
+    for (const listener of this.listeners.splice(0)) listener();
+  }
+}
+
+/** The same as a real one, for what takes no other: programs, streams, `AbortSignal.any`. */
+export function abortSignalOf(signal: CancelSignal): AbortSignal {
+  if (signal instanceof AbortSignal) return signal;
+  const real = new AbortController();
+  const pass = (): void => real.abort(signal.reason);
+  if (signal.aborted) pass();
+  else signal.addEventListener('abort', pass, { once: true });
+  return real.signal;
+}

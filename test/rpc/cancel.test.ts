@@ -1,0 +1,32 @@
+/** Owns the checks that our own signal of a call that is given up says what a real one says, and once. */
+import { describe, expect, it } from 'vitest';
+import { abortSignalOf, Cancel } from '../../adapters/rpc/cancel.ts';
+
+const reason = new Error('given up');
+
+describe('the giving up of a call', () => {
+  it('tells those who listen, once each, with the reason of the first time', () => {
+    const cancel = new Cancel();
+    const told: string[] = [];
+    const left = (): number => told.push('left');
+    cancel.addEventListener('abort', () => told.push('first'));
+    cancel.addEventListener('abort', left);
+    cancel.addEventListener('abort', () => told.push('second'));
+    cancel.removeEventListener('abort', left);
+    cancel.removeEventListener('abort', left);
+    expect(cancel.aborted).toBe(false);
+    cancel.abort(reason);
+    cancel.abort(new Error('again'));
+    cancel.addEventListener('abort', () => told.push('late'));
+    expect({ told, aborted: cancel.aborted, reason: cancel.reason }).toEqual({ told: ['first', 'second'], aborted: true, reason });
+  });
+
+  it('becomes a real signal for what takes no other, before and after', () => {
+    const cancel = new Cancel();
+    const early = abortSignalOf(cancel);
+    expect(early.aborted).toBe(false);
+    cancel.abort(reason);
+    for (const signal of [early, abortSignalOf(cancel)]) expect([signal instanceof AbortSignal, signal.aborted, signal.reason]).toEqual([true, true, reason]);
+    expect(abortSignalOf(early)).toBe(early);
+  });
+});
