@@ -1,19 +1,20 @@
 /** Tests that a large program is read once while it stays as it is, over processes too, and that nothing else is believed about it. */
 import { createHash } from 'node:crypto';
-import { mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { fileFact } from '../../adapters/digests.ts';
 import type { DigestStore } from '../../adapters/port.ts';
 import { createDigestStore } from '../../facade/consent/digests.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { verifies } from '../verifies.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
-/** The module as a new process has it: it has read nothing yet. */
-async function newProcess(): Promise<typeof import('../../adapters/digests.ts')> {
-  vi.resetModules();
-  return import('../../adapters/digests.ts');
+/** How a file is named in the store. */
+function identityOf(name: string): string {
+  const { dev, ino, size, mtimeNs, ctimeNs } = statSync(name, { bigint: true });
+  return [name, dev, ino, size, mtimeNs, ctimeNs].join('\0');
 }
 
 class Rows implements DigestStore {
@@ -40,14 +41,16 @@ afterEach(() => {
 
 describe('the digest of a program', () => {
   it('is that of its bytes, and the next process takes it from the store' + verifies('HA-15'), async () => {
-    expect(await (await newProcess()).fileFact(file, { store })).toEqual({ path: file, sha256: sha256(TEXT) });
-    expect([...store.rows.values()]).toEqual([sha256(TEXT)]);
-    for (const identity of store.rows.keys()) store.rows.set(identity, 'from the store');
-    expect((await (await newProcess()).fileFact(file, { store }))?.sha256).toBe('from the store');
+    expect(await fileFact(file, { store })).toEqual({ path: file, sha256: sha256(TEXT) });
+    expect([...store.rows]).toEqual([[identityOf(file), sha256(TEXT)]]);
+    // A file that this process has not read, and another one has.
+    const other = path.join(folder, 'other');
+    writeFileSync(other, TEXT);
+    store.rows.set(identityOf(other), 'from the store');
+    expect((await fileFact(other, { store }))?.sha256).toBe('from the store');
   });
 
   it('is made anew when the file was written again, whatever its size and time of content', async () => {
-    const { fileFact } = await newProcess();
     await fileFact(file, { store });
     writeFileSync(file, TEXT.replace('x', 'y'));
     expect((await fileFact(file, { store }))?.sha256).toBe(sha256(TEXT.replace('x', 'y')));
@@ -55,7 +58,6 @@ describe('the digest of a program', () => {
 
   it('is not kept while a change could bear the same time', async () => {
     vi.useRealTimers();
-    const { fileFact } = await newProcess();
     writeFileSync(file, `${TEXT}y`);
     expect((await fileFact(file, { store }))?.sha256).toBe(sha256(`${TEXT}y`));
     expect(store.rows.size).toBe(0);
@@ -63,7 +65,6 @@ describe('the digest of a program', () => {
 
   it('of a small file is in no store, and that of a missing one is none', async () => {
     writeFileSync(file, 'small');
-    const { fileFact } = await newProcess();
     expect((await fileFact(file, { store }))?.sha256).toBe(sha256('small'));
     expect([store.rows.size, await fileFact(path.join(folder, 'none'), { store }), await fileFact(folder, { store })]).toEqual([0, undefined, undefined]);
   });
