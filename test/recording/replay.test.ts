@@ -94,4 +94,26 @@ describe('what is printed', () => {
       condition: { field: 'args.secret', written: '[redacted]' },
     });
   });
+
+  it.each([
+    ["curl -H 'Authorization: Bearer abc.def' https://api.example/a?api_key=k1&b=2", "curl -H 'Authorization: Bearer [redacted]' https://api.example/a?api_key=[redacted]&b=2"],
+    ['git clone https://ghp_0123456789abcdef@git.example/a', 'git clone https://[redacted]@git.example/a'],
+    ['gh auth login ghp_0123456789abcdef', 'gh auth login [redacted]'],
+    ['AWS_ACCESS_KEY_ID=AKIAIOSFODNN7EXAMPLE aws s3 ls', 'AWS_ACCESS_KEY_ID=[redacted] aws s3 ls'],
+    ['mysql --password=hunter22 --user=mia', 'mysql --password=[redacted] --user=mia'],
+    ['mysql --password hunter22 -u mia', 'mysql --password [redacted] -u mia'],
+    ['sk-live-0123456789', '[redacted]'],
+    ['{"token": "abc", "path": "a"}', '{"token": "[redacted]", "path": "a"}'],
+    ['psql postgres://mia:pw@db.example/shop', 'psql postgres://[redacted]@db.example/shop'],
+    ['login --password $PASSWORD --token=${TOKEN}', 'login --password $PASSWORD --token=${TOKEN}'],
+    ['a bearer of news reads src/auth/token.ts', 'a bearer of news reads src/auth/token.ts'],
+  ])('shows nothing of the shape of a secret: %s', (text, shown) => {
+    const conceal = concealer({ secrets: [] });
+    expect(conceal({ facts: [{ name: 'command', value: text }] })).toEqual({ facts: [{ name: 'command', value: shown }] });
+  });
+
+  it('finds the value of an option in a list of words, and takes no digest for a key', () => {
+    const kept = { revision: '0123456789abcdef0123456789abcdef', id: 'allow_everything_of_team_7_here' };
+    expect(concealer({ secrets: [] })({ words: [['mysql', '--password', 'hunter22', '-h', 'db']], ...kept })).toEqual({ words: [['mysql', '--password', '[redacted]', '-h', 'db']], ...kept });
+  });
 });
