@@ -32,7 +32,7 @@ export interface ConsentEntry {
 /** An act of consent to a server, or the note that one is needed. Tools are counted, never named: names are text of servers. */
 export interface ServerConsentEntry {
   readonly type: 'consent';
-  readonly event: 'start-approved' | 'tools-approved' | 'any-tools-approved' | 'revoked' | 'disabled' | 'enabled' | 'pending';
+  readonly event: 'start-approved' | 'look-approved' | 'looked' | 'tools-approved' | 'any-tools-approved' | 'revoked' | 'disabled' | 'enabled' | 'pending';
   readonly server: string;
   readonly outcome: AuditOutcome;
   /** The owner; absent where the facade itself noted it. */
@@ -41,6 +41,8 @@ export interface ServerConsentEntry {
   readonly user?: string;
   /** What was agreed to: hash of what would start, or of the set of tools. */
   readonly approved?: string;
+  /** Of a look: what it is given beyond nothing, in the words of the flags. */
+  readonly opened?: readonly string[];
   readonly tools?: number;
   readonly changed?: number;
   readonly added?: number;

@@ -1,4 +1,4 @@
-/** Owns the one look at a server that consent to its start allows: as closed as it can be; refuses to open more than its owner asked for, and says what that would be. */
+/** Owns the look at a server that one consent allows: as closed as it can be; refuses to open more than its owner asked for, and says what that would be. */
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import { UpstreamError, type Looked, type ServerSettings } from '../../adapters/port.ts';
 import type { ServerConfig } from '../config/config.ts';
@@ -13,6 +13,11 @@ export interface Openness {
   readonly withNetwork?: boolean;
   /** The isolation that it is configured with. Without: a sandbox. */
   readonly ownIsolation?: boolean;
+}
+
+/** What was asked for, as the flags of `approve` without their dashes. */
+export function openingsOf({ withSecrets, withNetwork, ownIsolation }: Openness): readonly string[] {
+  return [...(withSecrets === true ? ['with-secrets'] : []), ...(withNetwork === true ? ['with-network'] : []), ...(ownIsolation === true ? ['own-isolation'] : [])];
 }
 
 /** Looks at a server; facade/main.ts knows how. */

@@ -1,4 +1,5 @@
 /** Owns how consent is kept in the shared state: each entry sealed to its server by a keyed digest; refuses entries that something else wrote, and never mends them. */
+import type { Looked } from '../../adapters/port.ts';
 import type { State } from '../state/state.ts';
 import type { StartFacts } from './facts.ts';
 
@@ -20,13 +21,22 @@ export interface ToolConsent extends Act {
   readonly hints: boolean;
 }
 
-/** Consent to one server as it would run. Without `tools` it may only be looked at. */
+/** What a look found, and what it was given beyond nothing (see openingsOf): to show it again takes no other run. */
+export interface Seen {
+  readonly at: string;
+  readonly opened: readonly string[];
+  readonly looked: Looked;
+}
+
+/** Consent to one server as it would run. Without `tools` it starts for nobody: each look at it is agreed to by itself. */
 export interface Consent extends Act {
   readonly hash: string;
   readonly facts: StartFacts;
   readonly tools?: ToolConsent;
   /** The set that was agreed to before the start changed: only to show what is new since. */
   readonly formerSet?: string;
+  /** Until its tools are agreed to. */
+  readonly seen?: Seen;
 }
 
 /** What is kept of one server: nothing, consent, or an entry that must not be used. */
@@ -50,9 +60,15 @@ export class ConsentStore {
     return this.#open(server, await this.#state.get(SPACE, server));
   }
 
-  async put(server: string, consent: Consent): Promise<void> {
-    const body = JSON.stringify(consent);
+  async put(server: string, { seen, ...consent }: Consent): Promise<void> {
+    const body = JSON.stringify(consent.tools === undefined ? { ...consent, seen } : consent);
     await this.#state.put(SPACE, server, JSON.stringify({ v: VERSION, seal: this.#seal(server, body), body }));
+  }
+
+  /** Keeps what a look found, unless its consent is another one by now. */
+  async keepSeen(server: string, hash: string, seen: Seen): Promise<void> {
+    const { consent } = await this.get(server);
+    if (consent?.hash === hash) await this.put(server, { ...consent, seen });
   }
 
   async remove(server: string): Promise<void> {

@@ -53,7 +53,8 @@ async function approve(): Promise<void> {
   await yes(hash);
   expect((await yes(hash, (await look()).tools!.hash)).code).toBe(EXIT.ok);
 }
-const records = async (): Promise<readonly { type: string; event: string; server: string; by?: string; approved?: string; hash: string; id?: string; user?: string }[]> => (await cli(project, ['audit', 'export'])).out.split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as { type: string; event: string; server: string; hash: string }).filter(({ type }) => type === 'consent');
+const looks = async (): Promise<readonly unknown[]> => (await records()).filter(({ event }) => event === 'looked');
+const records = async (): Promise<readonly { type: string; event: string; outcome?: string; opened?: readonly string[]; server: string; by?: string; approved?: string; hash: string; id?: string; user?: string }[]> => (await cli(project, ['audit', 'export'])).out.split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as { type: string; event: string; server: string; hash: string }).filter(({ type }) => type === 'consent');
 
 describe('approve without a terminal', () => {
   it('shows, agrees to nothing, and ends with 7 and the command to type' + verifies('HA-15', 'HA-16'), async () => {
@@ -78,9 +79,9 @@ describe('approve without a terminal', () => {
     expect(next).toBe(`tollgate approve one --yes ${hash} ${tools!.hash}`);
     expect((await yes(hash, tools!.hash)).code).toBe(EXIT.ok);
     expect((await cli(project, ['tools'])).out).toMatch(/^one_find +one +find/m);
-    expect((await records()).map(({ event, server, by }) => [event, server, by])).toEqual([['start-approved', 'one', expect.any(String)], ['tools-approved', 'one', expect.any(String)]]);
-    expect((await records()).map(({ user }) => user)).toEqual(['somebody', 'somebody']);
-    expect((await records()).map(({ approved }) => approved)).toEqual([hash, tools!.hash]);
+    expect((await records()).map(({ event, server, by }) => [event, server, by])).toEqual(['start-approved', 'looked', 'tools-approved'].map((event) => [event, 'one', expect.any(String)]));
+    expect((await records()).every(({ user }) => user === 'somebody')).toBe(true);
+    expect((await records()).map(({ approved }) => approved)).toEqual([hash, undefined, tools!.hash]);
     expect((await records()).every((one) => /^[0-9a-f]{64}$/.test(one.hash) && one.hash !== one.approved)).toBe(true);
     expect((await yes(hash, tools!.hash)).err).toContain('nothing has changed');
   });
@@ -93,6 +94,17 @@ describe('approve without a terminal', () => {
     const asData = await cli(project, ['approve', 'one', '--json', '--yes', '0'.repeat(64)]);
     expect([asData.code, dataOf<Shown>(asData.out)]).toEqual([EXIT.refused, expect.objectContaining({ approved: false, start: expect.objectContaining({ hash }) as unknown })]);
     expect((await look()).approved).toBe(false);
+  });
+
+  it('any tools are agreed to by name beside the start; more words than two agree to nothing' + verifies('HA-15'), async () => {
+    const { start: { hash } } = await look();
+    for (const words of [[hash, 'any', 'x'], ['--any-tools', hash, hash]]) expect(await cli(project, ['approve', 'one', ...words.filter((word) => word.startsWith('--')), '--yes', ...words.filter((word) => !word.startsWith('--'))])).toMatchObject({ code: EXIT.usage, out: '' });
+    const one = await cli(project, ['approve', 'one', '--any-tools', '--yes', hash]);
+    expect([one.code, one.err]).toEqual([EXIT.approval, expect.stringContaining(`  tollgate approve one --any-tools --yes ${hash} any\n`)]);
+    expect(await records()).toEqual([]);
+    const both = (): Promise<Answer> => cli(project, ['approve', 'one', '--any-tools', '--yes', hash, 'any']);
+    expect([(await both()).code, (await both()).err]).toEqual([EXIT.ok, expect.stringContaining('Approved already, with any tools.')]);
+    expect((await records()).map(({ event }) => event)).toEqual(['start-approved', 'any-tools-approved']);
   });
 
   it('MCPoison: arguments that change after the approval are shown as such, and nothing starts' + verifies('HA-15', 'HA-16'), async () => {
@@ -214,9 +226,34 @@ describe('the look', () => {
     const told = JSON.stringify((await look()).tools);
     expect(told).toContain('key=false');
     expect(existsSync(path.join(project.folder, 'ran'))).toBe(false);
-    expect(JSON.stringify((await look('--with-secrets')).tools)).toContain('key=true');
-    await look('--own-isolation');
+    expect(JSON.stringify((await look('--with-secrets', '--yes', hash)).tools)).toContain('key=true');
+    await look('--own-isolation', '--yes', hash);
     expect(readFileSync(path.join(project.folder, 'ran'), 'utf8')).toBe('x');
+  });
+
+  it('is taken once for one consent: what it saw is shown again without a run, and another or a wider one is asked for anew' + verifies('HA-15', 'CY-03'), async () => {
+    project.write('tollgate.yaml', yaml('x', `, isolation: direct, env: {API_KEY: ${SECRET}}`));
+    const { start: { hash } } = await look();
+    const first = await look('--yes', hash);
+    const again = await cli(project, ['approve', 'one']);
+    expect([again.code, again.err.includes('As it was seen ('), again.err.includes('Starting one')]).toEqual([EXIT.approval, true, false]);
+    const wide = ['--with-secrets', '--with-network', '--own-isolation'];
+    const refused = await look(...wide);
+    expect([refused.tools, refused.next, existsSync(path.join(project.folder, 'ran'))]).toEqual([undefined, `tollgate approve one ${wide.join(' ')} --yes ${hash}`, false]);
+    expect((await looks()).length).toBe(1);
+    // Two hashes speak of what was seen; the first alone asks for another look.
+    expect((await cli(project, ['approve', 'one', ...wide, '--yes', hash, first.tools!.hash])).code).toBe(EXIT.refused);
+    expect(JSON.stringify((await look(...wide)).tools)).toContain('key=true');
+    expect((await look()).tools!.hash).not.toBe(first.tools!.hash);
+    expect((await look('--yes', hash)).tools!.hash).toBe(first.tools!.hash);
+    expect((await records()).map(({ event, opened }) => [event, opened])).toEqual([['start-approved', []], ['looked', []], ['look-approved', wide.map((flag) => flag.slice(2))], ['looked', wide.map((flag) => flag.slice(2))], ['look-approved', []], ['looked', []]]);
+    expect((await yes(hash, first.tools!.hash)).code).toBe(EXIT.ok);
+    expect((await looks()).length).toBe(3);
+    // It starts for whoever calls it now. Disabled, it does not.
+    await look(...wide);
+    await cli(project, ['servers', 'disable', 'one']);
+    expect((await look()).next).toBe(`tollgate approve one --yes ${hash}`);
+    expect((await looks()).length).toBe(4);
   });
 
   it('that fails says what it was not given', async () => {
@@ -225,6 +262,9 @@ describe('the look', () => {
     const { start: { hash } } = await look();
     const { code, err } = await yes(hash);
     expect([code, err]).toEqual([EXIT.server, expect.stringContaining('tollgate approve one --with-secrets --own-isolation')]);
+    // It was the one look of that consent all the same.
+    expect([(await look()).next, (await looks()).length]).toEqual([`tollgate approve one --yes ${hash}`, 1]);
+    expect((await records()).at(-1)).toMatchObject({ event: 'looked', outcome: 'error', opened: [] });
   });
 
   it('that is answered with an error of the server says so, in its words while it was given no secret', async () => {
@@ -269,6 +309,12 @@ describe('approve at a terminal', () => {
     expect((await cli(project, ['servers', 'info', 'one'])).out).toContain('consent  any tools');
     expect((await records()).map(({ event }) => event)).toEqual(['start-approved', 'any-tools-approved']);
   });
+
+  it('a wider look is a question that says what it is given', async () => {
+    await yes((await look()).start.hash);
+    const { code, err } = await answer([''], '--with-secrets', '--own-isolation');
+    expect([code, err]).toEqual([EXIT.approval, expect.stringContaining('Let it start once more as it is above, at its own isolation (sandbox), with its secrets, to list its tools? [y/N]')]);
+  });
 });
 
 describe('revoke, disable and enable', () => {
@@ -284,7 +330,7 @@ describe('revoke, disable and enable', () => {
     expect(dataOf((await cli(project, ['servers', 'info', 'one', '--json'])).out)).toMatchObject({ consent: 'unapproved' });
     expect((await cli(project, ['servers', 'list'])).out).toMatch(/^one +unapproved +not approved /m);
     expect((await cli(project, ['revoke', 'one'])).err).toContain('was not approved');
-    expect((await records()).map(({ event }) => event)).toEqual(['start-approved', 'tools-approved', 'disabled', 'enabled', 'revoked']);
+    expect((await records()).map(({ event }) => event)).toEqual(['start-approved', 'looked', 'tools-approved', 'disabled', 'enabled', 'revoked']);
   });
 
   it('a server that left the configuration can still be revoked; an unknown name cannot', async () => {

@@ -3,8 +3,8 @@ import type { Command } from 'commander';
 import type { Assemble } from '../../assembled.ts';
 import type { Io } from '../io.ts';
 import type { CommonOptions } from '../open.ts';
-import type { ApproveOptions } from './approve.ts';
 import type { ConsentOptions, ConsentWiring } from './desk.ts';
+import type { ApproveOptions } from './hearing.ts';
 
 /** What is added, and what it works with. */
 export interface ConsentCommands {

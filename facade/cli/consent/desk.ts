@@ -56,7 +56,7 @@ export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly
       const decided = new Set<string>();
       const code = await work({ config, consents, by, now: () => new Date().toISOString(), look: () => wiring.openLook(config, { redactor, audit, state }), record: (entry) => {
         audit.append(signed({ type: 'consent', ...entry, by }, io));
-        decided.add(entry.server);
+        if (entry.event !== 'looked') decided.add(entry.server);
       } });
       // What agents have asked for is answered, whatever the answer was.
       for (const server of decided) await dropRequests(state, server);

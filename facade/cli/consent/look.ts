@@ -1,0 +1,58 @@
+/** Owns whether `approve` may look at a server, and the look itself: each is agreed to by itself and recorded, and what it found is kept; refuses to run a server again only to show what was seen. */
+import type { Looked } from '../../../adapters/port.ts';
+import { discover, openingsOf, type Openness } from '../../consent/discovery.ts';
+import { refuseOther, type StartReview } from '../../consent/review.ts';
+import type { ServerConfig } from '../../config/config.ts';
+import { agrees, tell, type Hearing } from './hearing.ts';
+
+/** What the server lists: as it was seen, or by a look that somebody agrees to; undefined when nobody does. Throws as `discover`, and AUDIT_FAILED. */
+export async function seenOrLooked(hearing: Hearing, start: StartReview): Promise<Looked | undefined> {
+  const { server: { name }, desk, options } = hearing;
+  const opened = openingsOf(options);
+  const seen = start.approved === undefined ? undefined : (await desk.consents.statusOf(name)).consent?.seen;
+  // The start hash alone asks for a look; beside the tools hash it speaks of what was seen.
+  if (seen !== undefined && options.yes?.length !== 1 && opened.every((flag) => seen.opened.includes(flag))) {
+    tell(hearing, `As it was seen (${seen.at}); to look again: tollgate approve ${name} --yes ${start.hash}`);
+    return seen.looked;
+  }
+  // What is used already starts whenever somebody calls it.
+  const isUsed = start.approved !== undefined && (await desk.consents.refusalOf(name)) === undefined;
+  if (!isUsed && !(await agreeToLook(hearing, start))) return undefined;
+  tell(hearing, lookWords(hearing.server, options));
+  const looked = await lookOnce(hearing, start);
+  if (!isUsed) await desk.consents.store.keepSeen(name, start.hash, { at: desk.now(), opened, looked });
+  return looked;
+}
+
+async function agreeToLook(hearing: Hearing, { facts, hash, approved }: StartReview): Promise<boolean> {
+  const { server, desk, options } = hearing;
+  const again = approved === undefined ? '' : ' more';
+  const question = `Let it start once${again} as it is above, ${openWords(server, options)}, to list its tools?`;
+  if (!(await agrees(hearing, { named: options.yes?.[0], question, next: [hash] }))) return false;
+  desk.record({ event: approved === undefined ? 'start-approved' : 'look-approved', server: server.name, outcome: 'allow', approved: hash, opened: openingsOf(options) });
+  if (approved === undefined) await desk.consents.approveStart({ facts, by: desk.by, at: desk.now() });
+  return true;
+}
+
+async function lookOnce({ server, desk, options, io }: Hearing, start: StartReview): Promise<Looked> {
+  const stop = new AbortController();
+  void io.stopped.then(() => stop.abort());
+  let looked: Looked | undefined;
+  try {
+    looked = await discover(server, options, { look: await desk.look(), signal: stop.signal, consent: () => refuseOther(server, start, desk.consents) });
+    return looked;
+  } finally {
+    desk.record({ event: 'looked', server: server.name, outcome: looked === undefined ? 'error' : 'allow', opened: openingsOf(options), ...(looked !== undefined && { tools: looked.tools.length }) });
+  }
+}
+
+function openWords({ isolation = 'sandbox', transport }: ServerConfig, { withSecrets, withNetwork, ownIsolation }: Openness): string {
+  const words = [...(ownIsolation === true && transport === 'stdio' ? [`at its own isolation (${isolation})`] : []), ...(withSecrets === true ? ['with its secrets'] : []), ...(withNetwork === true ? ['with its domains'] : [])];
+  return words.length === 0 ? 'closed in' : words.join(', ');
+}
+
+function lookWords({ transport, isolation = 'sandbox', name }: ServerConfig, { ownIsolation }: Openness): string {
+  if (transport !== 'stdio') return `Reaching ${name} once to list its tools …`;
+  const other = isolation === 'sandbox' || ownIsolation === true ? '' : ` (it is configured ${isolation}; it is looked at in a sandbox first)`;
+  return `Starting ${name} once to list its tools${ownIsolation === true ? ` at its own isolation (${isolation})` : `, in a sandbox${other}`} …`;
+}
