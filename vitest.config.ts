@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { LongestFirst } from './test/order.ts';
 
 export default defineConfig({
   test: {
@@ -10,6 +11,9 @@ export default defineConfig({
     testTimeout: 30_000,
     hookTimeout: 120_000,
     maxWorkers: 2,
+    // Files share a process: modules are loaded and compiled once, which halves the time of all. Each file leaves the process as it found it.
+    isolate: false,
+    sequence: { sequencer: LongestFirst },
     coverage: {
       provider: 'v8',
       include: ['facade/**/*.ts', 'policies/**/*.ts', 'adapters/**/*.ts', 'catalogs/**/*.ts'],

@@ -8,5 +8,6 @@ export default defineConfig({
     reporters: ['default', './test/closing-line.ts'],
     testTimeout: 120_000,
     maxWorkers: 2,
+    isolate: false,
   },
 });
