@@ -16,6 +16,12 @@ const ETC = ['alternatives', 'crypto-policies', 'fonts', 'ld.so.cache', 'localti
 /** Files of /proc that tell of the host or, to its owner, command it. */
 const PROC = ['cmdline', 'config.gz', 'kallsyms', 'kcore', 'key-users', 'keys', 'kmsg', 'sched_debug', 'sysrq-trigger', 'timer_list', 'vmallocinfo'];
 
+/** Zeros to read as well, but nothing to map: shared memory made of /dev/zero counts in no limit. */
+const ZERO = ['--dev-bind', '/dev/full', '/dev/zero'];
+/** Each open socket holds up to a quarter of a megabyte of the kernel's memory at its usual settings, which no limit of memory counts. */
+const FILES_PER_MB = 4;
+const MIN_FILES = 256;
+
 const SHM_BYTES = 64 * 1024 * 1024;
 const RUN_BYTES = 1024 * 1024;
 /** Where the proxy's socket stands in a sandbox or container. */
@@ -82,7 +88,7 @@ function systemOptions(): readonly string[] {
   const etc = ETC.map((name) => `/etc/${name}`).filter((file) => existsSync(file)).flatMap((file) => ['--ro-bind', realpathSync(file), file]);
   const made = [['passwd', FDS.passwd], ['group', FDS.group], ['hosts', FDS.hosts], ['nsswitch.conf', FDS.names]] as const;
   const proc = PROC.map((name) => `/proc/${name}`).filter((file) => existsSync(file)).flatMap((file) => ['--ro-bind', '/dev/null', file]);
-  return [...system, ...etc, ...made.flatMap(([name, fd]) => ['--perms', '0444', '--file', `${fd}`, `/etc/${name}`]), '--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys', ...proc, '--dev', '/dev'];
+  return [...system, ...etc, ...made.flatMap(([name, fd]) => ['--perms', '0444', '--file', `${fd}`, `/etc/${name}`]), '--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys', ...proc, '--dev', '/dev', ...ZERO];
 }
 
 /** Every place that takes files without a folder of the host behind it, with an end to it. */
@@ -123,6 +129,8 @@ export function commandOf(jail: Jail, { program }: Plan, tools: Tools): readonly
   const { memoryMb, processes, fileMb, cpuSeconds } = jail.limits;
   const megabyte = 1024 * 1024;
   const limits = [`--nproc=${processes}`, `--data=${memoryMb * megabyte}`, `--fsize=${fileMb * megabyte}`, '--core=0', ...(cpuSeconds === undefined ? [] : [`--cpu=${cpuSeconds}`])];
+  // By the shell: a machine that allows fewer keeps its own number.
+  const files = `ulimit -n ${Math.max(MIN_FILES, memoryMb * FILES_PER_MB)} 2>/dev/null\n`;
   const way = jail.egress === undefined ? '' : bridge(tools.socat ?? 'socat');
-  return ['/bin/sh', '-c', way + GATE, 'sandbox', tools.prlimit, ...limits, '--', program, ...jail.args];
+  return ['/bin/sh', '-c', files + way + GATE, 'sandbox', tools.prlimit, ...limits, '--', program, ...jail.args];
 }

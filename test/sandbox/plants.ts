@@ -45,6 +45,10 @@ export interface Plant {
   readonly dns: number;
   readonly echo: number;
   readonly shmKey: number;
+  /** Names who tries, for the files that he makes. */
+  readonly pass?: string;
+  /** Absent: tries all. */
+  readonly only?: readonly string[];
 }
 
 /** Everything planted; `close` takes it away. */

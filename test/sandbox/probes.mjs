@@ -42,6 +42,7 @@ const CALLS = {
   add_key: [248, 217], request_key: [249, 218], userfaultfd: [323, 282], perf_event_open: [298, 241], io_uring_setup: [425, 425], kexec_load: [246, 104], init_module: [175, 105],
   finit_module: [313, 273], delete_module: [176, 106], open_by_handle_at: [304, 265], process_vm_readv: [310, 270], process_vm_writev: [311, 271], kcmp: [312, 272], swapon: [167, 224],
   reboot: [169, 142], syslog: [103, 116], clock_adjtime: [305, 266], fsopen: [430, 430], open_tree: [428, 428], move_mount: [429, 429], pidfd_getfd: [438, 438], fanotify_init: [300, 262],
+  shmget: [29, 194], semget: [64, 190], msgget: [68, 186], memfd_create: [319, 279], memfd_secret: [447, 447], mmap: [9, 222], read: [0, 63], write: [1, 64],
   ioctl: [16, 29], clone: [56, 220], socket: [41, 198], modify_ldt: [154, 0], iopl: [172, 0],
 };
 const number = (name) => CALLS[name][process.arch === 'arm64' ? 1 : 0];
@@ -57,8 +58,16 @@ function errnoOf(nr, ...args) {
   return Number(stdout);
 }
 const EPERM = 1;
-/** With arguments that mean nothing, a call that reaches the kernel complains of them; a filtered one is EPERM. */
-const reaches = (name, ...args) => number(name) !== 0 && errnoOf(number(name), ...args) !== EPERM;
+const ENOSYS = 38;
+const UNKNOWN = 'shmget semget msgget memfd_create memfd_secret'.split(' ');
+/** With arguments that mean nothing, a call that reaches the kernel complains of them; a filtered one is EPERM, or not there at all. */
+const reaches = (name, ...args) => number(name) !== 0 && errnoOf(number(name), ...args) !== (UNKNOWN.includes(name) ? ENOSYS : EPERM);
+
+/** Whether 272 MB can be had in pieces of 8 MB, each made by the Perl `take` and left by `give`, in one process; it reads zeros into a piece at `$at`. */
+const holds = (take, give = '') => says('perl', '-e', `my ($size, $sum, @kept) = (8 << 20, 0); my $block = "x" x $size; open my $zero, '<', '/dev/zero';
+sub fill { my $at = shift; return $at > 0 && syscall(${number('read')}, fileno $zero, $at, $size) == $size }
+for (1..34) { my ($name, $id, $fd, $to) = ('x'); ${take} or last; $sum++ } print $sum; for (@kept) { ${give} }`) === '34';
+const maps = (flags, file = '-1') => `fill(syscall(${number('mmap')}, 0, $size, 3, ${flags}, ${file}, 0))`;
 
 /** How many of `wanted` processes live at once. */
 const forks = (wanted) => Number(says('perl', '-e', `my @p; for (1..${wanted}) { my $p = fork; last unless defined $p; if (!$p) { sleep 60; exit } push @p, $p } print scalar @p; kill 9, @p;`));
@@ -173,15 +182,23 @@ const PROBES = {
       ['process_vm_readv', process.pid, 0, 0, 0, 0, 0], ['process_vm_writev', process.pid, 0, 0, 0, 0, 0], ['kcmp', process.pid, process.pid, 1, 0, 0], ['swapon', '/none', 0], ['reboot', 0, 0, 0],
       ['syslog', 10, 0, 0], ['clock_adjtime', 0, 0], ['setns', -1, 0], ['pivot_root', '/none', '/none'], ['fsopen', 'none', 0], ['open_tree', -1, '/none', 0], ['move_mount', -1, '', -1, '', 0],
       ['pidfd_getfd', -1, 0, 0], ['fanotify_init', 0, 0], ['modify_ldt', 9, 0, 0], ['iopl', 9],
+      ['shmget', 1, 0, 0], ['semget', 0, -1, 0], ['msgget', 1, 0], ['memfd_create', '', -1], ['memfd_secret', -1],
     ].map(([name, ...args]) => [`call ${name}`, () => reaches(name, ...args)]),
   ),
   'make calls by the second table of the processor': () => process.arch === 'x64' && errnoOf(0x40000000 + 39) !== 'killed',
   // Limits.
   'run more processes than it may': () => forks(120) >= 120,
   'hold more memory than it may': () => succeeds(process.execPath, '-e', 'const a = []; for (let i = 0; i < 24; i++) a.push(Buffer.alloc(16 << 20, 1)); process.exit(a.length === 24 ? 0 : 1)'),
-  'hold more memory in the heap than it may': () => succeeds(process.execPath, '--max-old-space-size=4096', '-e', 'const a = []; for (let i = 0; i < 48; i++) a.push(new Array(1 << 20).fill(i + 0.5)); process.exit(0)'),
+  'hold more memory in the heap than it may': () => succeeds(process.execPath, '--max-old-space-size=4096', '-e', 'const a = []; for (let i = 0; i < 36; i++) a.push(new Array(1 << 20).fill(i + 0.5)); process.exit(0)'),
+  'hold more memory in private maps than it may': () => holds(maps(0x22)),
+  'hold more memory in shared maps than it may': () => holds(maps(0x21)),
+  'hold more memory in shared maps of zeros than it may': () => holds(`(open $to, '+<', '/dev/zero') && ${maps(1, 'fileno $to')}`),
+  'hold more memory in maps like a stack than it may': () => holds(maps(0x122)),
+  'hold more memory in shared memory of System V than it may': () => holds('defined($id = shmget 0, $size, 0600) && push(@kept, $id) && shmwrite($id, $block, 0, $size)', 'shmctl $_, 0, 0'),
+  'hold more memory in files of no folder than it may': () => holds(`($fd = syscall(${number('memfd_create')}, $name, 0)) > 0 && syscall(${number('write')}, $fd, $block, $size) == $size`),
+  'keep more files open than it may': () => says('perl', '-e', 'my @kept; for (1..1100) { open my $file, "<", "/" or last; push @kept, $file } print scalar @kept') === '1100',
   'write a larger file than it may': () => {
-    const file = path.join(workspace, 'large');
+    const file = path.join(workspace, `large-${plant.pass}`);
     const written = succeeds('dd', 'if=/dev/zero', `of=${file}`, 'bs=1M', 'count=40');
     can(() => fs.unlinkSync(file));
     return written;

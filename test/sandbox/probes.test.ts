@@ -1,78 +1,47 @@
 /** Runs every attempt to get out of a sandbox, in the real one; and outside of it as a control, for a probe that cannot succeed proves nothing. */
-import { spawn } from 'node:child_process';
-import type { ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { launch } from '../../adapters/launch.ts';
-import type { LaunchHost } from '../../adapters/launch.ts';
-import type { ServerSettings } from '../../adapters/settings.ts';
 import { verifies } from '../verifies.ts';
-import { leak, plantAll } from './plants.ts';
-import type { Plant, Planted } from './plants.ts';
-
-const PROBES = path.join(import.meta.dirname, 'probes.mjs');
+import { asCommand, asServer, asServerOfUser, inContainer, IN_CONTAINER, lackOfContainers, outsideOfAll, PROBES, type Results } from './passes.ts';
+import { plantAll } from './plants.ts';
+import type { Planted } from './plants.ts';
 
 /** What depends on the machine: another kernel, another container around the tests. They must fail in the sandbox all the same. */
 const WITHOUT_CONTROL: ReadonlySet<string> = new Set([
   'see the home folder by HOME', 'see the command line of its sandbox with its environment in it', 'find a way to other machines', 'reach the address of cloud metadata',
   'open a socket to the hypervisor', 'open a socket to the ciphers of the kernel', 'open a socket for whole packets', 'make a device', 'open devices of the host', 'write settings of the kernel',
   'have a program run at a crash', 'command the kernel by sysrq', 'read memory of the kernel', 'see keys of others', 'make calls by the second table of the processor', 'fill /dev/shm', 'fill /run',
-  'leave a core of its memory', 'call io_uring_setup', 'call kcmp', 'call modify_ldt', 'call iopl', 'call userfaultfd', 'mount memory', 'gain rights by su', 'make namespaces', 'make a hard link to a program', 'raise its own limits',
+  'leave a core of its memory', 'call io_uring_setup', 'call kcmp', 'call modify_ldt', 'call iopl', 'call userfaultfd', 'call memfd_secret', 'mount memory', 'gain rights by su', 'make namespaces', 'make a hard link to a program', 'raise its own limits',
   'make the host end others first when memory is short', 'raise its own priority', 'walk out by the root of the first process', 'enter the namespaces of the first process',
 ]);
 
-type Results = Readonly<Record<string, boolean>>;
+const NAMES = [...readFileSync(PROBES, 'utf8').matchAll(/^(?: {2}|PROBES\[)'([^']+)'[\]:]/gm)].map(([, name = '']) => name);
+const CALLS = [...readFileSync(PROBES, 'utf8').matchAll(/\['([a-z_0-9]+)', (?:[-\d']|process)/g)].map(([, name = '']) => `call ${name}`);
+const ALL = [...NAMES, ...CALLS];
+const CONTROLS = ALL.filter((name) => !WITHOUT_CONTROL.has(name));
+
+/** Meant: a command sees the files that decide over it, and cannot change them. */
+const MEANT_FOR_COMMANDS = ['read the configuration in the workspace'];
 
 let planted: Planted;
 let inside: Results;
 let outside: Results;
+let ofUser: Results;
+let ofCommand: Results;
 
 beforeAll(async () => {
   process.env['TOLLGATE_PROBE_LEAK'] = 'leaked';
   planted = await plantAll();
   const { plant } = planted;
-  inside = await resultsOf((await launch(settingsFor(plant), hostFor(plant))).child, plant);
-  const left = leak(plant.file);
-  outside = await resultsOf(spawn(process.execPath, [PROBES], { cwd: plant.workspace, stdio: ['pipe', 'pipe', 'pipe', left.fd] }), plant);
-  left.close();
+  // Most of their time is waiting for what must not answer.
+  [inside, ofUser, ofCommand] = await Promise.all([asServer(plant), asServerOfUser(plant), asCommand(plant)]);
+  outside = await outsideOfAll(plant, CONTROLS);
 }, 120_000);
 
 afterAll(() => {
   delete process.env['TOLLGATE_PROBE_LEAK'];
   planted.close();
 });
-
-function settingsFor(plant: Plant): ServerSettings {
-  const { workspace, own } = plant;
-  return {
-    name: 'prober', transport: 'stdio', command: process.execPath, args: [PROBES], env: { OWN: own }, headers: {},
-    connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 100, cwd: workspace,
-    sandbox: {
-      filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [path.join(workspace, 'keys')] }, network: { allowedDomains: [] },
-      limits: { memoryMb: 256, processes: 64, fileMb: 16 },
-    },
-  };
-}
-
-function hostFor({ workspace, state, vault }: Plant): LaunchHost {
-  return { workspace, hidden: [state, vault, path.join(workspace, 'tollgate.yaml')], secrets: () => Promise.reject(new Error('none')) };
-}
-
-function resultsOf(child: ChildProcess, plant: Plant): Promise<Results> {
-  return new Promise((resolve, reject) => {
-    child.stdin?.end(JSON.stringify(plant));
-    let said = '';
-    let complaint = '';
-    child.stdout?.on('data', (text: Buffer) => (said += text.toString('utf8')));
-    child.stderr?.on('data', (text: Buffer) => (complaint += text.toString('utf8')));
-    child.on('close', (code) => (code === 0 ? resolve(JSON.parse(said.trim().split('\n').at(-1) ?? '') as Results) : reject(new Error(`probes ended with ${code}: ${complaint}`))));
-  });
-}
-
-const NAMES = [...readFileSync(PROBES, 'utf8').matchAll(/^(?: {2}|PROBES\[)'([^']+)'[\]:]/gm)].map(([, name = '']) => name);
-const CALLS = [...readFileSync(PROBES, 'utf8').matchAll(/\['([a-z_0-9]+)', (?:[-\d']|process)/g)].map(([, name = '']) => `call ${name}`);
-const ALL = [...NAMES, ...CALLS];
 
 describe('no server gets out of its sandbox', () => {
   it('with a hundred ways to try', () => {
@@ -85,16 +54,33 @@ describe('no server gets out of its sandbox', () => {
   });
 });
 
-describe('the probes can succeed: outside of the sandbox, with the rights of root', () => {
-  const controls = ALL.filter((name) => !WITHOUT_CONTROL.has(name));
+describe('nor by another way in', () => {
+  const gotOut = (results: Results): readonly string[] => ALL.filter((name) => results[name] !== false);
 
+  it('as a server of a Tollgate that an ordinary user runs' + verifies('PF-02', 'CY-24'), () => {
+    expect(gotOut(ofUser)).toEqual([]);
+  });
+
+  it('as a command of the agent' + verifies('CY-24', 'HB-10'), () => {
+    expect(gotOut(ofCommand)).toEqual(MEANT_FOR_COMMANDS);
+  });
+
+  it('as a server in a container, where an engine answers', async ({ skip }) => {
+    const lack = lackOfContainers();
+    if (lack !== undefined) return skip(`not run: ${lack}`);
+    const results = await inContainer(planted.plant);
+    expect(IN_CONTAINER.filter((name) => results[name] !== false)).toEqual([]);
+  }, 60_000);
+});
+
+describe('the probes can succeed: outside of the sandbox, with the rights of root', () => {
   it('nearly all of them', () => {
     expect(process.getuid?.(), 'these tests run as root, or the controls show nothing').toBe(0);
-    expect(controls.length).toBeGreaterThanOrEqual(70);
+    expect(CONTROLS.length).toBeGreaterThanOrEqual(70);
     expect([...WITHOUT_CONTROL].filter((name) => !ALL.includes(name))).toEqual([]);
   });
 
-  it.each(controls)('to %s', (name) => {
+  it.each(CONTROLS)('to %s', (name) => {
     expect(outside[name]).toBe(true);
   });
 });

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { compileFilter } from '../../adapters/sandbox/seccomp.ts';
+import { verifies } from '../verifies.ts';
 
 const [ALLOW, KILL, EPERM, ENOSYS, EAFNOSUPPORT] = [0x7fff0000, 0x80000000, 0x00050001, 0x00050026, 0x00050061];
 const AUDIT = { x64: 0xc000003e, arm64: 0xc00000b7 } as const;
@@ -28,14 +29,15 @@ function judge(filter: Buffer, { audit, nr, args = [] }: Call): number {
     else if (code === 0x15) at += accumulator === value ? yes : no;
     else if (code === 0x35) at += accumulator >= value ? yes : no;
     else if (code === 0x45) at += (accumulator & value) !== 0 ? yes : no;
+    else if (code === 0x54) accumulator = (accumulator & value) >>> 0;
     else throw new Error(`unknown instruction ${code}`);
   }
   throw new Error('the filter has no end');
 }
 
 const NUMBERS = {
-  x64: { read: 0, write: 1, openat: 257, execve: 59, mmap: 9, futex: 202, epoll_wait: 232, socket: 41, ioctl: 16, clone: 56, ptrace: 101, mount: 165, bpf: 321, keyctl: 250, unshare: 272, setns: 308, userfaultfd: 323 },
-  arm64: { read: 63, write: 64, openat: 56, execve: 221, mmap: 222, futex: 98, epoll_wait: 22, socket: 198, ioctl: 29, clone: 220, ptrace: 117, mount: 40, bpf: 280, keyctl: 219, unshare: 97, setns: 268, userfaultfd: 282 },
+  x64: { read: 0, write: 1, openat: 257, execve: 59, mmap: 9, futex: 202, epoll_wait: 232, socket: 41, ioctl: 16, clone: 56, ptrace: 101, mount: 165, bpf: 321, keyctl: 250, unshare: 272, setns: 308, userfaultfd: 323, memory: [29, 64, 68, 319, 447] },
+  arm64: { read: 63, write: 64, openat: 56, execve: 221, mmap: 222, futex: 98, epoll_wait: 22, socket: 198, ioctl: 29, clone: 220, ptrace: 117, mount: 40, bpf: 280, keyctl: 219, unshare: 97, setns: 268, userfaultfd: 282, memory: [194, 190, 186, 279, 447] },
 } as const;
 
 describe.each(PROCESSORS)('the filter of %s', (processor) => {
@@ -59,6 +61,17 @@ describe.each(PROCESSORS)('the filter of %s', (processor) => {
   it('lets clone make processes and threads, and no namespace', () => {
     for (const flags of [17, 0x003d0f00, 0x01200011]) expect(verdict(numbers.clone, flags)).toBe(ALLOW);
     for (const bit of [0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000]) expect(verdict(numbers.clone, bit | 17)).toBe(EPERM);
+  });
+
+  it('knows no memory that belongs to no process, so that programs fall back to files' + verifies('HE-07'), () => {
+    for (const nr of numbers.memory) expect(verdict(nr)).toBe(ENOSYS);
+  });
+
+  it('maps private memory and files of any kind, and neither shared memory of no file nor what grows like a stack' + verifies('HE-07'), () => {
+    const map = (flags: number): number => verdict(numbers.mmap, 0, 4096, 3, flags, 0xffffffff, 0);
+    // Private, with the hint that thread stacks carry, without reserve, at a fixed place; of a file: shared, and checked for flags.
+    for (const flags of [0x22, 0x20022, 0x4022, 0x32, 0x02, 0x01, 0x03, 0x8001]) expect(map(flags)).toBe(ALLOW);
+    for (const flags of [0x21, 0x23, 0x31, 0x4021, 0x40021, 0x122, 0x102, 0x1_0000_0021]) expect(map(flags)).toBe(EPERM);
   });
 
   it('lets ioctl do all but type into a terminal, whatever stands in the upper half of the request', () => {
