@@ -1,5 +1,5 @@
 /** Owns the policy port over compiled wasm: asks, and reads the answers; knows nothing of where policy came from. */
-import type { Question } from './workers.ts';
+import type { Question } from './worker-handle.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
 import { Confinements, type Confining } from './confinement.ts';
 import { readCallDecision, readListDecisions } from './decision.ts';
@@ -84,7 +84,7 @@ export class CompiledPolicy implements Policy {
   #ask(entrypoint: string, input: CallInput): Result | Promise<Result> {
     const text = callInputText(input, { project: this.#evaluator.projects, zones: this.#zones });
     const deadlineMs = this.#deadlineMs + text.length / CHARS_A_MS;
-    return this.#evaluator.evaluate({ entrypoint, input: text, time: input.time, deadlineMs });
+    return this.#evaluator.evaluate({ entrypoint, input: text, time: input.time, deadlineMs, principal: input.principal.id, run: input.run });
   }
 
   /** Keeps what the library says it would answer to every such call; bounded by the tools that the servers have. */
@@ -100,7 +100,7 @@ export class CompiledPolicy implements Policy {
     const decisions: ListDecision[] = [];
     for (let from = 0; from < tools.length; from += LIST_CHUNK) {
       const chunk = tools.slice(from, from + LIST_CHUNK);
-      const question = { entrypoint: ENTRYPOINTS.list, input: listInputText(principal, chunk), time: '', deadlineMs: this.#deadlineMs + chunk.length };
+      const question = { entrypoint: ENTRYPOINTS.list, input: listInputText(principal, chunk), time: '', deadlineMs: this.#deadlineMs + chunk.length, principal: principal.id };
       decisions.push(...readListDecisions(await this.#evaluator.evaluate(question), chunk.length));
     }
     return decisions;

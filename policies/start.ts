@@ -2,8 +2,10 @@
 import { createHash } from 'node:crypto';
 import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-policy.ts';
 import type { CompiledParts } from './engine.ts';
+import { callInputText, listInputText } from './input.ts';
 import { ENTRYPOINTS } from './library.ts';
 import type { LocatedRule } from './rules.ts';
+import type { Question } from './worker-handle.ts';
 import { WorkerEvaluator } from './workers.ts';
 
 /** All that a policy is started with. */
@@ -22,6 +24,18 @@ const DEADLINE_MS = 50;
 /** User Rego sees arguments whole, so its input may be larger than that of the library alone. */
 const WORKER_LIMITS = { inputBytes: 2 * 1024 * 1024, memoryBytes: 256 * 1024 * 1024 } as const;
 
+/** Milliseconds for a decision that nobody waits for. */
+const WARM_UP_MS = 2_000;
+
+/** A call that carries a bit of everything, and a list, of nobody. */
+function warmUp(): readonly Question[] {
+  const [nobody, time] = [{ id: '', role: '', groups: [], profiles: [], origin: '' }, '2026-01-01T00:00:00Z'];
+  const tool = { server: '', tool: '', verb: 'read' } as const;
+  const effect = { ...tool, paths: [{ argument: 'path', path: 'a', inside: true }], urls: [{ argument: 'url', url: 'https://a/', host: 'a', address: 'https://a:443/' }], command: { text: 'a', opaque: false, words: [['a']] } };
+  const inputs = [[ENTRYPOINTS.call, callInputText({ principal: nobody, run: '', effect, argsText: '{}', labels: [], time }, { project: false })], [ENTRYPOINTS.list, listInputText(nobody, [tool])]] as const;
+  return inputs.map(([entrypoint, input]) => ({ entrypoint, input, time, deadlineMs: WARM_UP_MS }));
+}
+
 /** What a start needs of the compiled rules. */
 export function readyParts({ rules, ...parts }: CompiledParts): ReadyParts {
   const revision = createHash('sha256').update(parts.wasm).update(parts.data).digest('hex');
@@ -36,7 +50,7 @@ export async function startReady({ wasm, data, foreign, ...parts }: ReadyParts, 
 
 /** Evaluates what others wrote. Throws POLICY_INVALID when the module cannot be loaded. */
 export async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> {
-  const workers = new WorkerEvaluator({ wasm, data, entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list], limits: WORKER_LIMITS });
+  const workers = new WorkerEvaluator({ wasm, data, entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list], limits: WORKER_LIMITS, warmUp: warmUp() });
   await workers.start();
   return workers;
 }

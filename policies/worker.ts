@@ -2,7 +2,7 @@
 import { workerData, type MessagePort } from 'node:worker_threads';
 import { TollgateError } from '../catalogs/errors.ts';
 import { ownThread } from './thread-clock.ts';
-import type { Question, WorkerAnswer, WorkerParts } from './workers.ts';
+import type { Question, WorkerAnswer, WorkerParts } from './worker-handle.ts';
 import { WasmPolicy } from './wasm.ts';
 
 const { port, ...parts } = workerData as WorkerParts & { readonly port: MessagePort };

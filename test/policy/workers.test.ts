@@ -1,11 +1,48 @@
 import { describe, expect, it } from 'vitest';
 import { ENTRYPOINTS, readLibrary } from '../../policies/library.ts';
+import { TIMED_OUT, WorkerHandle } from '../../policies/worker-handle.ts';
 import { WorkerEvaluator } from '../../policies/workers.ts';
 
 const question = { entrypoint: ENTRYPOINTS.patterns, input: '{"patterns":["(", "a"]}', time: '', deadlineMs: 5000 };
 const workers = (wasm: Uint8Array, data = '{}', entrypoints: readonly string[] = [ENTRYPOINTS.patterns]): WorkerEvaluator => new WorkerEvaluator({ wasm, data, entrypoints, limits: {} });
 
+/** Seconds of work. */
+const RUNAWAY = JSON.stringify({ patterns: Array.from({ length: 4000 }, (_, number) => `[a-z]{900}${number}`) });
+
+describe('a worker', () => {
+  it('stops a runaway when it has had its processor time, by the first question too, and not before', async () => {
+    const had = [0, 20, 49.9, 50];
+    const parts = { wasm: readLibrary().wasm, data: '{}', entrypoints: [ENTRYPOINTS.patterns], limits: {} };
+    const worker = new WorkerHandle(parts, () => ({ ms: () => had.shift(), close: () => undefined }));
+    await worker.ready;
+    expect(await worker.ask({ ...question, input: RUNAWAY, deadlineMs: 50 })).toEqual({ failed: TIMED_OUT });
+    expect([had, worker.dead, worker.free]).toEqual([[], true, false]);
+    worker.stop();
+  });
+
+  it('is not ready before it has decided what it is warmed with, which may be nothing, and never when that runs away', async () => {
+    const parts = { wasm: readLibrary().wasm, data: '{}', entrypoints: [ENTRYPOINTS.patterns], limits: {} };
+    const [warm, stuck] = [new WorkerHandle({ ...parts, warmUp: [{ ...question, input: '{}' }, question] }), new WorkerHandle({ ...parts, warmUp: [{ ...question, input: RUNAWAY, deadlineMs: 1 }] })];
+    expect([warm.free, await warm.ready, warm.free]).toEqual([false, undefined, true]);
+    await expect(stuck.ready).rejects.toThrow('does not even decide a call that carries nothing');
+    for (const worker of [warm, stuck]) worker.stop();
+  });
+});
+
 describe('the workers of user Rego', () => {
+  it('answer an innocent question before the rest of ten runaways of another principal', async () => {
+    const some = workers(readLibrary().wasm);
+    await some.start();
+    const order: string[] = [];
+    const note = (name: string) => () => void order.push(name);
+    const runaways = Array.from({ length: 10 }, () => some.evaluate({ ...question, input: RUNAWAY, deadlineMs: 50, principal: 'mallory' }).then(note('answered'), note('refused')));
+    await some.evaluate({ ...question, principal: 'mia' }).then(note('innocent'));
+    expect(order.length).toBeLessThan(4);
+    some.close();
+    await Promise.all(runaways);
+    expect(order.filter((name) => name !== 'innocent')).toEqual(Array.from({ length: 10 }, () => 'refused'));
+  });
+
   it('answer in order, many questions at once', async () => {
     const some = workers(readLibrary().wasm);
     await some.start();
