@@ -22,6 +22,8 @@ export interface StartFiles {
   readonly given?: readonly string[];
   /** Name of a program that runs what no file above holds. */
   readonly unbound?: string;
+  /** The script that it is told to run and that is not there, as it is written. */
+  readonly gone?: string;
 }
 
 /** `folder` is where a program starts whose settings name none; `store` spares reading large files that have not changed. */
@@ -37,7 +39,7 @@ export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation
   const place = await realOf(cwd ?? folder);
   const found = isolation === 'container' ? undefined : findProgram(command, place);
   const program = found === undefined ? undefined : await fileFact(found, { store });
-  const { files, unbound } = filesNamed(command, args, place);
+  const { files, unbound, gone } = filesNamed(command, args, place);
   const writable = isolation === 'direct' ? [] : await Promise.all((sandbox?.filesystem.allowWrite ?? []).map(realOf));
   const scripts = new Map<string, FileFact>();
   const data = new Set<string>();
@@ -48,7 +50,7 @@ export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation
   }
   for (const file of scripts.keys()) data.delete(file);
   const given = found === undefined || isolation === 'direct' ? [] : await foldersOf([...(cwd === undefined ? [] : [place]), ...ownFilesOf(found, args, place)]);
-  return { folder: place, ...(program !== undefined && { program }), scripts: [...scripts.values()], ...(data.size > 0 && { data: [...data] }), ...(given.length > 0 && { given }), ...(unbound !== undefined && isolation !== 'container' && { unbound }) };
+  return { folder: place, ...(program !== undefined && { program }), scripts: [...scripts.values()], ...(data.size > 0 && { data: [...data] }), ...(given.length > 0 && { given }), ...(isolation !== 'container' && { ...(unbound !== undefined && { unbound }), ...(gone !== undefined && { gone }) }) };
 };
 
 async function foldersOf(files: readonly string[]): Promise<readonly string[]> {

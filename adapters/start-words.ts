@@ -16,6 +16,8 @@ export interface NamedFiles {
   readonly files: readonly Named[];
   /** The program that runs something of which no file is known. */
   readonly unbound?: string;
+  /** The file of code that it is told to run, as it is written, where none is there. */
+  readonly gone?: string;
 }
 
 /** Run files that they are told of: one of those must be there. */
@@ -56,9 +58,10 @@ export function filesNamed(command: string, args: readonly string[], folder: str
   const run = early.map((word) => placesOf(word, bases).flatMap(behind).filter(isFile));
   const given = words.slice(entry + 1).flatMap((word) => placesOf(word, [folder]).flatMap((file) => [file, ...withEndings(file)])).filter(isFile);
   const unbound = start === -1 ? undefined : unboundIn({ words, names, start, isTold: modulesAreHere(run, words) && (own.some(isFile) || run.some((files, index) => files.length > 0 && /^(?:[^-]|-m)/.test(words[index + 1] ?? ''))) });
+  const gone = unbound === undefined ? undefined : goneIn(words, start, folder);
   return {
     files: [...wrapped(words, names, start), ...own.filter(isFile), ...run.flat()].map((file) => ({ file, mayRun: true })).concat(given.map((file) => ({ file, mayRun: false }))),
-    ...(unbound !== undefined && { unbound }),
+    ...(gone !== undefined ? { gone } : unbound !== undefined && { unbound }),
   };
 }
 
@@ -83,6 +86,15 @@ function wrapped(words: readonly string[], names: readonly string[], start: numb
 /** A module that is asked for by name and is not here is installed somewhere. */
 function modulesAreHere(run: readonly (readonly string[])[], words: readonly string[]): boolean {
   return run.every((files, index) => files.length > 0 || words[index] !== '-m');
+}
+
+/** Only the word that directly follows an interpreter is surely what it runs; a shell looks for a bare name elsewhere too. */
+function goneIn(words: readonly string[], start: number, folder: string): string | undefined {
+  const word = words[start + 1] ?? '';
+  const isThere = placesOf(word, [folder]).flatMap((file) => [file, ...withEndings(file)]).some((file) => kindOf(file) !== undefined);
+  const program = path.basename(words[start] ?? '');
+  const isMeant = INTERPRETER.test(program) && !word.startsWith('-') && CODE.test(word) && (word.includes('/') || !program.endsWith('sh'));
+  return isMeant && !isThere ? word : undefined;
 }
 
 function unboundIn({ words, names, start, isTold }: { readonly words: readonly string[]; readonly names: readonly string[]; readonly start: number; readonly isTold: boolean }): string | undefined {

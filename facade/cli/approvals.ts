@@ -23,6 +23,8 @@ import { inRows } from './rows.ts';
 
 /** Digits of the binding that a yes without a question must name. */
 const MIN_HASH = 12;
+/** For somebody whose own call it is. */
+const OWN = 'Approve it at a terminal, or let another owner do it with --as.';
 
 /** Prints what waits and what was decided. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
 export async function runApprovalList(options: ApprovalOptions, io: Io): Promise<number> {
@@ -127,9 +129,9 @@ async function isMeant({ options, item, by }: { readonly options: VerdictOptions
   const isOwn = by === item.binding.principal.id;
   if (options.yes === undefined) {
     if (isInteractive(io)) return askYes(io, `Approve this ${options.for ?? 'call'}?`);
-    throw new TollgateError('USAGE', { detail: 'Nobody can be asked here, so nothing was decided.', next: isOwn ? 'Approve it at a terminal.' : `Say what you approve: --yes ${item.hash.slice(0, MIN_HASH)}` });
+    throw new TollgateError('APPROVAL_REQUIRED', { detail: 'Nobody can be asked here, so nothing was decided.', next: isOwn ? OWN : `Say what you approve: --yes ${item.hash.slice(0, MIN_HASH)}` });
   }
-  if (isOwn && !isInteractive(io)) throw new TollgateError('IDENTITY', { detail: `${by} asks for this call, and approves its own calls at a terminal only.`, next: 'Approve it at a terminal, or let another owner do it with --as.' });
+  if (isOwn && !isInteractive(io)) throw new TollgateError('IDENTITY', { detail: `${by} asks for this call, and approves its own calls at a terminal only.`, next: OWN });
   if (!new RegExp(`^[0-9a-f]{${MIN_HASH},64}$`).test(options.yes) || !item.hash.startsWith(options.yes)) {
     throw new TollgateError('USAGE', { detail: `--yes does not name the binding of ${item.id}.`, next: `Look at it with \`tollgate approvals show ${item.id}\`; --yes takes the first ${MIN_HASH} digits or more of its binding.` });
   }

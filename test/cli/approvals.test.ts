@@ -173,7 +173,7 @@ describe('approvals approve', () => {
 
   it('without a terminal needs the hash of what was shown, twelve digits at least', async () => {
     const { id, hash } = await ask();
-    expect(await run('approve', id)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`--yes ${hash.slice(0, 12)}`) });
+    expect(await run('approve', id)).toMatchObject({ code: EXIT.approval, err: expect.stringContaining(`--yes ${hash.slice(0, 12)}`) });
     for (const yes of [hash.slice(0, 11), 'f'.repeat(12), id, 'yes', `${hash}0`]) expect(await run('approve', id, '--yes', yes)).toMatchObject({ code: EXIT.usage });
     expect(await run('approve', id, '--yes', hash.slice(0, 12))).toMatchObject({ code: EXIT.ok });
     expect(await run('approve', id, '--yes', hash)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`${id} is approved already.`) });
@@ -182,7 +182,7 @@ describe('approvals approve', () => {
   it('by the one who asks is for a terminal only: an agent that can start commands approves nothing of its own', async () => {
     const { id, hash } = await ask();
     expect(await run('approve', id, '--yes', hash, '--as', 'agent')).toMatchObject({ code: EXIT.auth, err: expect.stringContaining('approves its own calls at a terminal only') });
-    expect(await run('approve', id, '--as', 'agent')).toMatchObject({ code: EXIT.usage, err: expect.not.stringContaining('--yes') });
+    expect(await run('approve', id, '--as', 'agent')).toMatchObject({ code: EXIT.approval, err: expect.stringMatching(/Approve it at a terminal, or let another owner do it with --as\.$(?![^]*--yes)/m) });
     expect((await desk.open()).item.id).toBe(id);
     expect(await atTerminal(['approve', id, '--as', 'agent'], 'y')).toMatchObject({ code: EXIT.ok });
   });

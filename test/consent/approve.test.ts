@@ -65,6 +65,8 @@ describe('approve without a terminal', () => {
     expect(out).toContain('runs in a sandbox\n           writes no files');
     expect(err).toMatch(/tollgate approve one --yes [0-9a-f]{64}\n$/);
     expect((await look()).start.approved).toBe(false);
+    project.write('tollgate.yaml', yaml('x').replace('server.mjs', 'gone.mjs'));
+    expect((await look()).start.remarks).toEqual(['"gone.mjs" is not there, so it cannot start: install its package anew, or correct args in its entry']);
     expect(await records()).toEqual([]);
     // Nothing was appended, so no chain was begun.
     expect((await cli(project, ['audit', 'verify'])).out).toBe('no record to verify\n');

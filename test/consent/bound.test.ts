@@ -112,6 +112,21 @@ describe('what is not bound is said', () => {
   });
 });
 
+describe('a script that is not there', () => {
+  it('is said to be that, where it surely is what would run', async () => {
+    expect(await look('node', ['nowhere.js', 'x'])).toMatchObject({ gone: 'nowhere.js', scripts: [] });
+    expect((await look('node', ['nowhere.js'])).unbound).toBe(undefined);
+    expect((await look('bash', ['./nowhere.sh'])).gone).toBe('./nowhere.sh');
+    // Each may run something else.
+    for (const line of ['bash nowhere.sh', 'node -e 1 nowhere.js', 'npx nowhere.js', 'node nowhere']) {
+      const [command = '', ...args] = line.split(' ');
+      expect([line, await look(command, args)]).toEqual([line, expect.objectContaining({ unbound: command })]);
+    }
+    put('server.js');
+    expect(await look('node', ['server.js', 'nowhere.js'])).not.toHaveProperty('gone');
+  });
+});
+
 describe('data', () => {
   const box = (...allowWrite: string[]): Partial<Parameters<Inspect>[0]> => ({ isolation: 'sandbox', sandbox: { filesystem: { allowRead: [], allowWrite, denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 1, processes: 1, fileMb: 1 } } });
 
