@@ -18,7 +18,9 @@ export interface ConnectionEvents {
 
 /** One process or one remote session; used once. */
 export interface Connection extends Link {
-  /** Opens the way. Throws INIT_FAILED or SERVER_UNAVAILABLE. */
+  /** Whether it has written to its log so far. Absent where there is none. */
+  readonly wrote?: boolean;
+  /** Opens the way. Throws INIT_FAILED, SERVER_UNAVAILABLE, SANDBOX_UNAVAILABLE, SECRET_MISSING and VAULT_FAILED. */
   start(events: ConnectionEvents): Promise<void>;
   /** Called with the negotiated revision, for transports that must repeat it. */
   useProtocolVersion(version: string): void;

@@ -1,10 +1,10 @@
 /** Owns the judgement of how a server is; refuses to call one healthy that breaks the protocol or keeps ending. */
-import type { TollgateError } from '../catalogs/errors.ts';
+import { MENDABLE, type TollgateError } from '../catalogs/errors.ts';
 import { refusedState, type Health } from './port.ts';
 
 /** What is known of a server at one moment. */
 export interface ServerFacts {
-  /** Why it may not start at all: not approved, killed, or disabled after too many crashes. */
+  /** Why it may not start at all: not approved, killed, disabled after too many crashes, or something that a person must mend. */
   readonly refusal: TollgateError | undefined;
   readonly connected: boolean;
   readonly restarts: number;
@@ -21,7 +21,7 @@ const TOLERATED_BAD = 10;
 /** The state with its reason, the graver first. */
 export function judgeHealth({ refusal, connected, restarts, badLines, loss, reconnecting }: ServerFacts): Health {
   const facts = { restarts, badLines };
-  if (refusal !== undefined) return { state: refusedState(refusal), reason: `${refusal.message} ${refusal.next}`, ...facts };
+  if (refusal !== undefined) return { state: MENDABLE.has(refusal.code) ? 'unavailable' : refusedState(refusal), reason: `${refusal.message} ${refusal.next}`, ...facts };
   if (!connected) return loss === undefined ? { state: 'idle', ...facts } : { state: reconnecting ? 'degraded' : 'unavailable', reason: loss, ...facts };
   if (badLines >= TOLERATED_BAD) return { state: 'degraded', reason: `It broke the protocol ${badLines} times.`, ...facts };
   return { state: 'healthy', ...facts };

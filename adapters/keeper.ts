@@ -1,9 +1,10 @@
 /** Owns when a server is started: on demand, and by itself where it is kept; refuses starts that are not due or not allowed. */
-import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
+import { asTollgateError, MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import { abortable } from './abortable.ts';
 import { Connector } from './connector.ts';
 import type { ConnectorParts } from './connector.ts';
 import type { Happening } from './events.ts';
+import { unstarted } from './port.ts';
 import { Restarts } from './restarts.ts';
 import type { Regime } from './restarts.ts';
 import type { CancelSignal } from './rpc/cancel.ts';
@@ -52,6 +53,11 @@ export class Keeper {
         parts.tell({ event: 'stopped' }, id);
       },
       onLost: (id, { why, wasReady, ...how }) => {
+        // Nothing of it ran: what a person must mend is no loss of the server, and its next use tries again.
+        if (how.error !== undefined && MENDABLE.has(how.error.code)) {
+          this.denied = how.error;
+          return parts.tell({ event: 'start.failed', code: how.error.code }, id);
+        }
         const outlook = this.restarts.noteLoss({ why, regime: this.regime(), now: performance.now() });
         const tidings = tidingsOf(outlook, { isProcess: this.isProcess, wasReady, tries: this.restarts.failedTries, ...how });
         for (const happening of tidings) parts.tell(happening, id);
@@ -93,7 +99,7 @@ export class Keeper {
       return await this.connected(signal);
     } catch (thrown) {
       const error = asTollgateError(thrown);
-      throw error.code === 'INIT_FAILED' ? new TollgateError('SERVER_UNAVAILABLE', { detail: error.message, cause: error }) : error;
+      throw error.code === 'INIT_FAILED' ? unstarted(error) : error;
     }
   }
 
@@ -121,20 +127,24 @@ export class Keeper {
     return this.connector.kill(why);
   }
 
-  /** Starts it without anybody who waits; a failure is told as an event, and tried again where the server is kept. */
-  async bring(): Promise<void> {
-    const refusal = this.forbidden ?? startRefusal(this.parts.settings);
-    if (this.connector.current !== undefined || refusal !== undefined) return;
+  /** Starts it without anybody who waits, and answers why it did not start; a failure is told as an event too, and tried again where the server is kept. */
+  async bring(): Promise<TollgateError | undefined> {
+    if (this.connector.current !== undefined || this.forbidden !== undefined) return undefined;
+    const refusal = startRefusal(this.parts.settings);
+    if (refusal !== undefined) return refusal;
     this.returning = this.restarts.reason !== undefined;
     try {
       await this.begin();
       this.returning = false;
       this.parts.onBack();
-    } catch {
+      return undefined;
+    } catch (thrown) {
       this.returning = false;
+      const error = asTollgateError(thrown);
       // A loss has set its own time; this was no loss, but a start that found no place.
       const isDue = this.timer === undefined && this.restarts.refusal(performance.now()) === undefined;
-      if (isDue && this.regime() !== 'on-call') this.schedule(BUSY_RETRY_MS);
+      if (isDue && this.regime() !== 'on-call' && !MENDABLE.has(error.code)) this.schedule(BUSY_RETRY_MS);
+      return error;
     }
   }
 

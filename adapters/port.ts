@@ -2,7 +2,7 @@
 import type { CancelSignal } from './rpc/cancel.ts';
 import type { Lifetime } from './settings.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
-import type { ErrorCode, TollgateError } from '../catalogs/errors.ts';
+import { MENDABLE, TollgateError, type ErrorCode } from '../catalogs/errors.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
 export type { OnEvent, ServerEvent } from './events.ts';
@@ -93,6 +93,12 @@ export type HealthState = 'idle' | 'healthy' | 'degraded' | 'unavailable' | 'not
 export function refusedState({ data }: Pick<TollgateError, 'data'>): HealthState {
   if (data['killed'] === true) return 'killed';
   return data['consent'] === 'lacking' ? 'not approved' : 'disabled';
+}
+
+/** What a caller is told of a start that failed: that the server is not there, or what a person must mend; in the words of the failure. */
+export function unstarted(error: TollgateError): TollgateError {
+  const { code, message, next } = error;
+  return code === 'SERVER_UNAVAILABLE' || MENDABLE.has(code) ? error : new TollgateError('SERVER_UNAVAILABLE', { detail: message, next, cause: error });
 }
 
 /** What `tollgate servers` and /healthz show. */

@@ -156,7 +156,7 @@ export class UpstreamServer implements ServerAdapter {
 
   /** Starts it without anybody who waits, where its settings say so, and lists its tools. */
   warmUp(): void {
-    if (this.settings.start === 'eager') void this.keeper.bring();
+    if (this.settings.start === 'eager') void this.keeper.bring().then((why) => why !== undefined && this.options.onUnstarted?.(this.name, why));
   }
 
   /** What people decide holds from the next call on, whoever decided it. */

@@ -1,6 +1,6 @@
 /** Owns one MCP session with a server, from its handshake to its end; refuses revisions and results that it cannot vouch for. */
 import { randomUUID } from 'node:crypto';
-import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
+import { asTollgateError, MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
 import type { Connection } from './connection.ts';
 import { UpstreamError } from './port.ts';
@@ -46,7 +46,7 @@ export class UpstreamSession {
     return this.peer.inFlight;
   }
 
-  /** Connects and shakes hands within the time given. Throws INIT_FAILED or SERVER_UNAVAILABLE, and then nothing is left running. */
+  /** Connects and shakes hands within the time given. Throws INIT_FAILED, SERVER_UNAVAILABLE and what a person must mend first, and then nothing is left running. */
   async open(timeoutMs: number): Promise<ServerInfo> {
     let timer: NodeJS.Timeout | undefined;
     const expired = new Promise<never>((_resolve, reject) => {
@@ -152,13 +152,20 @@ export class UpstreamSession {
   private asInitFailure(thrown: unknown): TollgateError {
     if (thrown instanceof UpstreamError) return this.initFailed(`refused the handshake with error ${thrown.rpc.code}`, thrown);
     const error = asTollgateError(thrown);
-    if (error.code === 'INIT_FAILED' || error.code === 'SERVER_UNAVAILABLE') return error;
+    if (error.code === 'INIT_FAILED' || error.code === 'SERVER_UNAVAILABLE' || MENDABLE.has(error.code)) return error;
     if (error.code === 'INTERNAL') return this.initFailed('could not be started', thrown);
-    return new TollgateError('INIT_FAILED', { detail: error.message, cause: error });
+    return new TollgateError('INIT_FAILED', { detail: error.message, ...this.advice(), cause: error });
   }
 
   private initFailed(why: string, cause?: unknown): TollgateError {
-    return new TollgateError('INIT_FAILED', { detail: `Server "${this.name}" ${why}.`, cause });
+    return new TollgateError('INIT_FAILED', { detail: `Server "${this.name}" ${why}.`, ...this.advice(), cause });
+  }
+
+  /** Its log is named where something stands in it. */
+  private advice(): { readonly next?: string } {
+    const { wrote } = this.connection;
+    if (wrote === undefined) return {};
+    return { next: wrote ? `Read its log: \`tollgate servers --log ${this.name}\`.` : `It has written nothing to its log. Check its command, args and env under servers.${this.name}; \`tollgate doctor\` looks for what is missing.` };
   }
 
   private crashed(why: string): TollgateError {

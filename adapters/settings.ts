@@ -114,6 +114,8 @@ export interface AdapterOptions {
   /** One line of a server's stderr, for its log only: it may hold anything. At most 8 KiB a line and 200 lines a second. */
   readonly onStderr: (name: string, line: string) => void;
   readonly onEvent?: OnEvent;
+  /** A server that was to start with the facade did not, and why: for the person who started it. */
+  readonly onUnstarted?: (name: string, why: TollgateError) => void;
   /** Why this server may not run now (kill switch, consent that was taken back), asked before each start and each call. */
   readonly halted?: (name: string) => Promise<TollgateError | undefined>;
   /** Why exactly these settings may not start: asked before anything is done for a start, directly before its program runs, and once more when it does, with the very object that is started. */
@@ -144,7 +146,7 @@ const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
 
 function fetchRefusal({ name, transport, isolation, command = '', sandbox }: ServerSettings): TollgateError | undefined {
   const program = command.slice(command.lastIndexOf('/') + 1);
-  if (transport !== 'stdio' || isolation !== 'sandbox' || !FETCHERS.test(program) || (sandbox?.network.allowedDomains.length ?? 0) > 0) return undefined;
+  if (transport !== 'stdio' || (isolation ?? 'sandbox') !== 'sandbox' || !FETCHERS.test(program) || (sandbox?.network.allowedDomains.length ?? 0) > 0) return undefined;
   return new TollgateError('SERVER_UNAVAILABLE', {
     detail: `Server "${name}" is not started: ${program} fetches its package when it starts, and its sandbox has no network.`,
     next: `Install the package, and write its own program under servers.${name} (command: node, args: [path of its file]); or name the domains that it needs under sandbox.network.`,

@@ -26,6 +26,7 @@ export class StdioConnection implements Connection {
   private readonly outbox: string[] = [];
   private closing: Promise<void> | undefined;
   private ended = false;
+  wrote = false;
 
   constructor(settings: ServerSettings, options: AdapterOptions) {
     this.settings = settings;
@@ -116,7 +117,10 @@ export class StdioConnection implements Connection {
     const reader = messageReader(events);
     child.stdout.on('data', (chunk: Buffer) => reader.push(chunk));
     child.stdout.on('end', () => reader.end());
-    const log = limitRate((line) => this.options.onStderr(this.settings.name, line));
+    const log = limitRate((line) => {
+      this.wrote = true;
+      this.options.onStderr(this.settings.name, line);
+    });
     const errors = new LineReader({ maxBytes: STDERR_LINE_BYTES, onLine: (line) => log(line.toString('utf8')), onBad: (reason) => log(`(${reason})`) });
     child.stderr.on('data', (chunk: Buffer) => errors.push(chunk));
     child.stderr.on('end', () => errors.end());

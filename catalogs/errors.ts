@@ -65,12 +65,12 @@ export const ERRORS = {
   HTTP_SESSIONS_FULL: retryable(rpc(-32007, 'There are too many sessions.', 'Close a session, or raise listen.maxSessions.')),
   HTTP_METHOD: rpc(-32600, 'This HTTP method or content type is not served here.', 'POST application/json, and accept application/json and text/event-stream.'),
   SHUTTING_DOWN: retryable(rpc(-32008, 'Tollgate is stopping.', 'Connect again later.')),
-  SANDBOX_UNAVAILABLE: retryable(result('The server cannot be isolated as it is asked to be, so it is not started.', 'Run `tollgate doctor`: it names what is missing and the command that installs it.')),
+  SANDBOX_UNAVAILABLE: result('The server cannot be isolated as it is asked to be, so it is not started.', 'Run `tollgate doctor`: it names what is missing and the command that installs it.'),
   SECRET_MISSING: result('A secret that the server needs is not in the vault.', 'Store it with `tollgate secret set NAME`, then call again.'),
-  VAULT_FAILED: local('The vault of secrets cannot be used.', 'Mend what is named; a lost key cannot be replaced, set the secrets again.'),
+  VAULT_FAILED: result('The vault of secrets cannot be used.', 'Mend what is named; a lost key cannot be replaced, set the secrets again.'),
   LOGIN_FAILED: local('The sign-in to the server did not succeed.', 'Run `tollgate login NAME` again; docs/secrets.md says what it needs.'),
   INSTALL_FAILED: local('The package of a server was not installed.', 'Mend what is named, and connect again; nothing was left behind.'),
-  INIT_FAILED: local('A server could not be initialised.', 'Read its log: `tollgate servers --log NAME`.'),
+  INIT_FAILED: local('A server could not be initialised.', 'Check its entry in tollgate.yaml; `tollgate doctor` looks for what is missing.'),
   CONFIG_INVALID: local('The configuration is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   POLICY_INVALID: local('A policy is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   OPA_MISSING: local('Rego of your own needs `opa`, and none was found.', 'Install opa (the four ways are in docs/policies.md) or ship a built bundle.'),
@@ -81,6 +81,9 @@ export const ERRORS = {
 
 /** A code of the table. */
 export type ErrorCode = keyof typeof ERRORS;
+
+/** What a person must mend before a server can start. It reaches whoever asks in its own words, and is no failure of the server. */
+export const MENDABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['SANDBOX_UNAVAILABLE', 'SECRET_MISSING', 'VAULT_FAILED']);
 
 /** What a refusal may carry beside its code. `detail` and `next` are public: never a secret, a host path or an argument's value. */
 export interface Refusal {

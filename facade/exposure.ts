@@ -1,5 +1,5 @@
 /** Owns the name table of a principal: what the last list decision lets it see, under which names; list and resolve both read it. */
-import { PRIMITIVES, type Primitive } from '../adapters/port.ts';
+import { PRIMITIVES, unstarted, type Primitive } from '../adapters/port.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { exposedNames, findExposed, shownName, type NameCollision } from '../catalogs/names.ts';
 import { normalise } from '../catalogs/primitives/arguments.ts';
@@ -8,6 +8,7 @@ import { withoutPinned } from '../catalogs/projection/project.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
 import type { ListDecision, Policy, Principal } from '../policies/port.ts';
+import { absenceOf } from './absence.ts';
 import type { ArgsShape } from './args.ts';
 import { graver, isPending, lastOf, named, withoutOurs, type Candidate, type Shown } from './candidates.ts';
 import { Catalog, type Served } from './catalog.ts';
@@ -78,7 +79,7 @@ export class Exposures {
   /**
    * Stage 2: the exposed tool of a name, from what is known. A slow or dead server does not hold up the tools of others:
    * servers are asked only when the name is not known yet, or when the tool's own server has changed its list or is not
-   * running. Throws UNKNOWN_TOOL, POLICY_FAILED, and SERVER_UNAVAILABLE for a tool that this principal knows.
+   * running. Throws UNKNOWN_TOOL, POLICY_FAILED, and why its server is not there for a tool that this principal knows, or could know.
    */
   async resolve(principal: Principal, name: string, from?: From): Promise<{ table: Table; exposed: Exposed }> {
     const view = await this.#view(principal, from);
@@ -91,9 +92,9 @@ export class Exposures {
     else await this.#catalog.refresh(this.#startable([found.server.name], view), 'wake');
     const next = await this.#tableNow(principal, view);
     const exposed = findExposed(next.byName, name)?.value;
-    if (exposed === undefined) throw new TollgateError('UNKNOWN_TOOL');
+    if (exposed === undefined) throw absenceOf(name, { problems: this.#catalog.problems, entries: (server) => this.#catalog.entries(server) }, this.#serversOf(principal));
     const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
-    if (problem !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: problem.message, next: problem.next });
+    if (problem !== undefined) throw unstarted(problem);
     return { table: next, exposed: approvedOnly(exposed) };
   }
 

@@ -1,6 +1,6 @@
 /** Owns what one call may take and how it goes to its server; refuses to widen what the configuration allows. */
 import { UpstreamError, type Answer } from '../adapters/port.ts';
-import { TollgateError } from '../catalogs/errors.ts';
+import { MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import type { Obligations } from '../policies/port.ts';
 import type { Budgets, Lease } from './budget.ts';
 import type { Deps } from './call.ts';
@@ -78,7 +78,7 @@ export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call
 }
 
 /** Refusals of an adapter that say that nothing was sent. */
-const NOT_SENT: ReadonlySet<string> = new Set(['SERVER_UNAVAILABLE', 'SWITCHED_OFF', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL', 'BUDGET_EXCEEDED']);
+const NOT_SENT: ReadonlySet<string> = new Set([...MENDABLE, 'SERVER_UNAVAILABLE', 'SWITCHED_OFF', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL', 'BUDGET_EXCEEDED']);
 
 function withoutOurs(meta: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   return Object.fromEntries(Object.entries(meta).filter(([key]) => !key.startsWith('tollgate/')));

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { HOME } from './jail.ts';
 import type { Jail } from './jail.ts';
-import { startJailed } from './start.ts';
+import { lastLine, startJailed } from './start.ts';
 
 /** One property of the sandbox, and whether it holds here. */
 export interface Proof {
@@ -84,14 +84,14 @@ async function look(workspace: string, words: readonly string[]): Promise<Readon
   const limits = { memoryMb: 256, processes: 64, fileMb: 16 };
   const jail: Jail = { command: process.execPath, args: ['-e', PROBE, ...words], env: {}, cwd: HOME, workspace, read: [], write: [], hidden: [], limits, input: false };
   const { child } = await startJailed(jail);
-  const said: Buffer[] = [];
+  const [said, failed]: [Buffer[], Buffer[]] = [[], []];
   child.stdout.on('data', (chunk: Buffer) => said.push(chunk));
-  child.stderr.resume();
+  child.stderr.on('data', (chunk: Buffer) => failed.push(chunk));
   await new Promise((resolve) => child.once('close', resolve));
   try {
     return JSON.parse(Buffer.concat(said).toString('utf8')) as Record<string, unknown>;
   } catch (cause) {
-    throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'The probe of the sandbox did not answer.', next: 'Run `tollgate doctor`.', cause });
+    throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `The probe of the sandbox did not answer: ${lastLine(Buffer.concat(failed).toString('utf8').trim())}`, next: 'Run `tollgate doctor`.', cause });
   }
 }
 

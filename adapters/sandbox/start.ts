@@ -5,7 +5,7 @@ import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { signalGroup } from '../process-group.ts';
-import { commandOf, FDS, madeFiles, optionsOf, planJail, unite } from './bubblewrap.ts';
+import { commandOf, FDS, madeFiles, optionsOf, planJail, unite, type Mount } from './bubblewrap.ts';
 import { coverPlan } from './covers.ts';
 import { asJudged } from './given.ts';
 import { chooseIdentity } from './identity.ts';
@@ -13,8 +13,9 @@ import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
 import { compileFilter } from './seccomp.ts';
 import { throughLinks } from './links.ts';
+import { isOfSystem } from './programs.ts';
 import { stagePlan } from './stage.ts';
-import { findTools, namespaceFix } from './tools.ts';
+import { findTools, namespaceFix, type Tools } from './tools.ts';
 import { descendantsOf, signalOne } from './tree.ts';
 
 /** Setting up takes about 10 ms; a machine that needs this long has other troubles. */
@@ -29,7 +30,7 @@ export async function startJailed(jail: Jail): Promise<Jailed> {
   const identity = chooseIdentity(jail.workspace);
   const first = planJail(jail);
   if (first === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
-  const plan = await coverPlan({ ...first, mounts: unite(throughLinks(first.mounts)) }, jail);
+  const plan = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...mountsOf(tools)])) }, jail);
   const staged = stagePlan(plan, identity);
   const [command = '', ...args] = [...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
   const child = withoutForeign([jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)], (stdio) =>
@@ -48,6 +49,11 @@ export async function startJailed(jail: Jail): Promise<Jailed> {
       signalGroup(child, 'SIGKILL');
     },
   };
+}
+
+/** What runs inside, where it does not lie with the programs of the system. */
+function mountsOf({ prlimit, socat }: Tools): readonly Mount[] {
+  return [prlimit, socat].filter((file) => file !== undefined).filter((file) => !isOfSystem(file)).map((file) => ({ from: file, to: file, writable: false }));
 }
 
 function feed(child: ChildProcess, contents: ReadonlyMap<number, string | Buffer>): void {
@@ -108,7 +114,7 @@ async function saidBy(child: ChildProcess): Promise<string> {
 /** The reasons that are known, each with what mends it. The words of bubblewrap hold paths of the host, so they stay whole in the cause. */
 function refused(said: string, { uid }: Identity): TollgateError {
   const cause = new Error(said);
-  if (/source path|Can't (?:find|get type|open)|Permission denied/.test(said) && !/namespace|uid map/.test(said)) {
+  if (/source path|Can't (?:find|get type|open)|Permission denied|EACCES/.test(said) && !/namespace|uid map/.test(said)) {
     return new TollgateError('SANDBOX_UNAVAILABLE', {
       detail: `A folder that the sandbox needs cannot be reached by user ${uid}, as whom the program runs.`,
       next: 'Let that user pass: `chmod o+x` on the folders above the program, the workspace and what `filesystem` names; `tollgate doctor` names them.', cause,
@@ -123,7 +129,7 @@ function refused(said: string, { uid }: Identity): TollgateError {
 }
 
 /** In plain letters; only places that every sandbox has are named. */
-function lastLine(said: string): string {
+export function lastLine(said: string): string {
   const line = said.split('\n').at(-1) ?? '';
   return JSON.stringify(line.replace(/\/[^\s:'"]*/g, (place) => (/^\/(?:newroot\/|oldroot\/)?(?:proc|sys|dev|usr)\b[\w/.-]*$/.test(place) ? place : '(a path)')).replace(/[^\x20-\x7e]/g, '?').slice(0, 200));
 }

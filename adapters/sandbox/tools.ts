@@ -1,5 +1,6 @@
 /** Owns the programs of the system that a sandbox is made with; refuses to go on without one, and says how it is installed. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, realpathSync } from 'node:fs';
+import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { findProgram } from './programs.ts';
 
@@ -23,7 +24,7 @@ const NAMESPACES: readonly (readonly [file: string, forbidden: string, fix: stri
 /** Finds what a sandbox needs. Throws SANDBOX_UNAVAILABLE that names the missing program and its command of installation. */
 export function findTools(bridged: boolean): Tools {
   if (process.platform !== 'linux') throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `There is no sandbox for ${process.platform}.`, next: elsewhere() });
-  const socat = findProgram('socat', '/');
+  const socat = fileOf('socat');
   const tools = { bwrap: need('bwrap'), prlimit: need('prlimit') };
   if (bridged && socat === undefined) throw missing('socat');
   return socat === undefined ? tools : { ...tools, socat };
@@ -35,9 +36,17 @@ export function namespaceFix(): string | undefined {
 }
 
 function need(name: keyof Tools): string {
-  const found = findProgram(name, '/');
+  const found = fileOf(name);
   if (found === undefined) throw missing(name);
   return found;
+}
+
+/** Behind links: their folder may be closed to whom the sandbox runs as. A program that does as it is named keeps its name. */
+function fileOf(name: keyof Tools): string | undefined {
+  const found = findProgram(name, '/');
+  if (found === undefined) return undefined;
+  const real = realpathSync(found);
+  return path.basename(real) === name ? real : found;
 }
 
 function missing(name: keyof Tools): TollgateError {

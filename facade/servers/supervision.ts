@@ -26,6 +26,7 @@ export interface Supervised {
 export interface SupervisorOptions {
   readonly onStderr: (server: string, line: string) => void;
   readonly onEvent: OnEvent;
+  readonly onUnstarted: (server: string, why: TollgateError) => void;
   readonly halted: (server: string) => Promise<TollgateError | undefined>;
   readonly consent: (settings: StartSettings) => Promise<TollgateError | undefined>;
   readonly admits: Consents['refuseTool'];
@@ -64,6 +65,8 @@ export class Supervision {
         this.#shared.log.debug({ server }, line);
       },
       onEvent: this.#onEvent,
+      // Who has stopped it knows.
+      onUnstarted: (server, why) => (why.data['killed'] === true ? undefined : this.#shared.tell(`server ${server} was not started: ${why.message} ${why.next}`)),
       halted: async (server) => (await this.killSwitch.refusalOf(server)) ?? this.#consents.refusalOf(server),
       consent: (settings) => this.#consents.refuseStart(settings),
       admits: (server, tool, list) => this.#consents.refuseTool(server, tool, list),

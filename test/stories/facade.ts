@@ -44,6 +44,8 @@ export interface StartOptions {
   readonly env?: Record<string, string>;
   /** Default: a new one, removed at the end. */
   readonly folder?: string;
+  /** Told of what the facade says to the person who started it. */
+  readonly onLog?: (line: string) => void;
   /** Servers that somebody has approved; default: all. */
   readonly approved?: readonly string[];
 }
@@ -58,7 +60,7 @@ export async function startFacade(config: string, options: StartOptions = {}): P
   }
   const loaded = load(path.join(folder, 'tollgate.yaml'), { ...process.env, ...options.env });
   await approveAll(loaded, options.approved);
-  const assembled = await assemble(loaded, {});
+  const assembled = await assemble(loaded, options.onLog === undefined ? {} : { onLog: options.onLog });
   const { gateway } = assembled;
   return {
     folder,
