@@ -1,5 +1,6 @@
 /** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
 import { CAPABILITIES, isNamed } from '../../catalogs/capabilities.ts';
+import type { TollgateError } from '../../catalogs/errors.ts';
 import { refusedState } from '../../adapters/port.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
@@ -20,7 +21,7 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
   return askFacade({ config, options, io, assemble }, async ({ deps, catalog, serversOf }) => {
     const view = await deps.exposures.tableFor(principal);
     const rows = view.listed.map((one) => ({ name: one.name, server: one.server.name, tool: one.entry?.tool.name ?? one.primitive ?? '', bytes: Buffer.byteLength(one.text) }));
-    const missing = serversOf(principal).flatMap((name) => reasonOf(catalog, name).map((reason) => ({ name, reason })));
+    const missing = serversOf(principal).flatMap((name) => reasonOf(catalog.problems.get(name)).map((reason) => ({ name, reason })));
     const data = options.json === true
       ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions, missing })}\n`
       : table(io, ['NAME', 'SERVER', 'TOOL', 'BYTES'], rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)]));
@@ -54,10 +55,12 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
     const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
       const entries = catalog.entries(name);
       const hostile = entries.filter((entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined);
-      const { word = 'not needed', pending = 0 } = summaries.get(name) ?? {};
-      const problem = catalog.problems.get(name);
+      const { word = 'not needed', pending = 0, refusal } = summaries.get(name) ?? {};
+      const seen = catalog.problems.get(name);
+      // Only a start looks at the files, and nothing starts whose tools nobody has approved.
+      const problem = seen?.data['consent'] === 'lacking' ? (refusal ?? seen) : seen;
       const state = problem?.data['consent'] === undefined ? adapter.health().state : refusedState(problem);
-      return { name, consent: word, state, tools: entries.length, pending, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: reasonOf(catalog, name).join(''), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
+      return { name, consent: word, state, tools: entries.length, pending, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: reasonOf(problem).join(''), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
     });
     const code = rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
     const requests = await requestsOf(config);
@@ -79,8 +82,7 @@ async function requestsOf({ state: folder, servers }: Config): Promise<readonly 
 }
 
 /** Why the tools of a server are missing, and what to do; none when they are there. */
-function reasonOf({ problems }: Assembled['catalog'], name: string): readonly string[] {
-  const problem = problems.get(name);
+function reasonOf(problem: TollgateError | undefined): readonly string[] {
   return problem === undefined ? [] : [`${problem.message} ${problem.next}`];
 }
 

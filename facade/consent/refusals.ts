@@ -8,9 +8,9 @@ export function unapproved(server: string): TollgateError {
   return refusal(`Server "${server}" is not started, because nobody has approved it as it would run.`, `The owner looks at it and approves it with \`tollgate approve ${server}\`.`);
 }
 
-/** It may start, for a look at its tools alone. */
+/** Its start was agreed to, for a look at its tools alone. */
 export function toolsUnapproved(server: string): TollgateError {
-  return refusal(`Server "${server}" is not used: it may start, but nobody has approved its tools.`, `The owner looks at them and approves them with \`tollgate approve ${server}\`.`);
+  return refusal(`Server "${server}" is not used: nobody has approved its tools.`, `The owner looks at them and approves them with \`tollgate approve ${server}\`.`);
 }
 
 /** Names of fields only: values may be secrets, and the text of a field may be anything. */

@@ -1,8 +1,10 @@
 /** Owns the one vocabulary in which consent to a server is told, to its owner and to models; refuses to call approved what has changed since. */
+import type { TollgateError } from '../../catalogs/errors.ts';
 import { SHIPPED } from '../../catalogs/shipped.ts';
 import { WORKSPACE } from '../config/names.ts';
 import type { Consents, ConsentStatus } from './consents.ts';
 import { differences, type StartSettings } from './facts.ts';
+import { changedRefusal } from './refusals.ts';
 
 /** Where a server stands with its owner. `changed`: what it starts, or a tool of it, is not what was approved. */
 export type ConsentWord = ConsentStatus['state'] | 'changed' | 'not needed';
@@ -14,6 +16,8 @@ export interface ConsentSummary {
   readonly disabled: boolean;
   /** Tools that changed, came or went since they were approved: they wait for the owner. */
   readonly pending: number;
+  /** Why it does not start as its files and settings are now; absent where they were not looked at. */
+  readonly refusal?: TollgateError;
 }
 
 /** What runs in this process is Tollgate itself, and nobody is asked about it. With `settings` its files are looked at. Throws STATE_FAILED. */
@@ -22,6 +26,7 @@ export async function consentSummary(server: string, consents: Pick<Consents, 's
   const { state, consent, disabled } = await consents.statusOf(server);
   const item = await consents.tools.pending(server);
   const pending = item === undefined ? 0 : item.changed.length + item.added.length + item.removed.length;
-  const hasChanged = pending > 0 || (settings !== undefined && consent !== undefined && differences(consent.facts, await consents.factsOf(settings)).length > 0);
-  return { word: consent !== undefined && hasChanged ? 'changed' : state, disabled: disabled !== undefined, pending };
+  const fields = settings === undefined || consent === undefined ? [] : differences(consent.facts, await consents.factsOf(settings));
+  const hasChanged = consent !== undefined && (pending > 0 || fields.length > 0);
+  return { word: hasChanged ? 'changed' : state, disabled: disabled !== undefined, pending, ...(fields.length > 0 && { refusal: changedRefusal(server, fields) }) };
 }

@@ -120,6 +120,10 @@ describe('approve without a terminal', () => {
     const { start: { hash } } = await look();
     await yes(hash);
     const { tools } = await look();
+    // Its start is agreed to and no more, when the script becomes another one.
+    project.write('server.mjs', `${SERVER}// more`);
+    const started = await cli(project, ['servers']);
+    expect([started.out, started.err]).toEqual([expect.stringMatching(/^one +changed +not approved /m), expect.stringContaining('scripts[0].sha256 differs from what was approved')]);
     expect(tools!.tools.map(({ name, state }) => [name, state])).toEqual([['find', 'changed'], ['send', 'same']]);
     expect(tools!.tools[0]?.changes).toEqual([{ field: 'description', old: ['Finds notes.'], new: ['Finds notes, and sends them on.'] }]);
   });

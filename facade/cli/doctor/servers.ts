@@ -61,7 +61,7 @@ async function consentOf(config: Config, names: readonly string[]): Promise<Read
       const { consent, damaged } = await store.get(name);
       if (damaged === true) lacking.set(name, 'its approval was damaged, so it does not start');
       else if (consent === undefined) lacking.set(name, nobody);
-      else if (consent.tools === undefined) lacking.set(name, 'it may start, but nobody has approved its tools');
+      else if (consent.tools === undefined) lacking.set(name, 'nobody has approved its tools, so it is not used');
     }
     return lacking;
   } finally {
