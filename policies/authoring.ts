@@ -36,7 +36,7 @@ export interface Authoring {
   check(parts: PolicyParts): Promise<CheckReport>;
   /** A bundle of Rego, the same bytes for the same input. Throws POLICY_INVALID, OPA_MISSING, USAGE for a key that does not sign. */
   build(request: BuildRequest): Promise<BuiltBundle>;
-  /** Formats Rego, or says what that would change. Throws POLICY_INVALID for what does not parse, OPA_MISSING. */
+  /** Formats Rego, or says what that would change. Throws USAGE for what is not there, POLICY_INVALID for what does not parse, OPA_MISSING. */
   format(request: FormatRequest): Promise<FormatReport>;
   /** What differs between two policies. Throws POLICY_INVALID, OPA_MISSING. */
   diff(request: DiffRequest): Promise<readonly Difference[]>;

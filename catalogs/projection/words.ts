@@ -33,7 +33,8 @@ function fromTo(node: Schema, [low, high]: readonly [string, string], unit: stri
 }
 
 function textWords(node: Schema): readonly string[] {
-  return ['format', 'pattern'].filter((key) => typeof node[key] === 'string').map((key) => `${key}: ${String(node[key])}`);
+  // A blank at the end would be lost in prose, and the pattern would say more than it does.
+  return ['format', 'pattern'].filter((key) => typeof node[key] === 'string').map((key) => `${key}: ${String(node[key]).replace(/(?<!\\) $/, '[ ]')}`);
 }
 
 function boundWords(node: Schema): readonly string[] {

@@ -16,18 +16,25 @@ const EXAMPLE_SERVER = `
 #   default: {servers: [${EXAMPLE}]}
 `;
 
+/** What a new tollgate.yaml is made from. Without `schema` the editor is told of none. `policies` are relative to it. */
+export interface ProjectParts {
+  readonly schema?: string;
+  readonly found?: readonly FoundFile[];
+  readonly policies?: readonly string[];
+}
+
 /** The file, with what was found included and a profile that reaches it ready to be uncommented. */
-export function projectFile(schema: string, found: readonly FoundFile[]): string {
+export function projectFile({ schema, found = [], policies = ['policies/rules.yaml'] }: ProjectParts): string {
   const included = found.filter(({ servers }) => servers.length > 0);
   const names = [...new Set(included.flatMap(({ servers }) => servers.filter(({ unusable }) => unusable === undefined).map(({ name }) => name)))];
   return [
-    `# yaml-language-server: $schema=${schema}\n`,
+    schema === undefined ? '' : `# yaml-language-server: $schema=${schema}\n`,
     '# What stands behind Tollgate, who may use it, and within which limits. `tollgate check` reads it.\n',
     'version: 1\n',
     '\n# The folder that read, write, edit and bash work in.\nworkspace: .\n',
     includes(included),
     names.length === 0 ? EXAMPLE_SERVER : profiles(names),
-    '\npolicies:\n  - policies/rules.yaml\n',
+    `\npolicies:\n${policies.map((source) => `  - ${stringify(source).trim()}\n`).join('')}`,
     '\nexpose:\n  primitives: workspace\n',
     names.length === 0 ? `  # tools: [${EXAMPLE}.*]\n` : '',
     '\n# budgets:\n#   - {id: calls-per-run, scope: run, calls: 200}\n',

@@ -55,15 +55,17 @@ function nextOf(found: readonly FoundFile[]): readonly (readonly string[])[] {
 
 /**
  * Writes tollgate.yaml, policies/rules.yaml with its suite and, where the package is not installed in the project, the schemas for the editor.
- * Data goes to stdout with `json`, talk to stderr. Resolves to the exit code. Throws USAGE when a file exists and `force` is
- * not given, or the folder cannot be a workspace.
+ * Data goes to stdout with `json`, talk to stderr. Resolves to the exit code. Rules that are there stay, unless a starter is named.
+ * Throws USAGE when another file exists and `force` is not given, or the folder cannot be a workspace.
  */
 export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' | 'env' | 'home' | 'cwd' | 'self'>, platform: NodeJS.Platform = process.platform): number {
   const file = path.resolve(io.cwd, options.config);
   const folder = realPath(path.dirname(file));
   const fault = workspaceFault(folder, io.home);
   if (fault !== undefined) throw new TollgateError('USAGE', { detail: `This folder cannot be a project: ${fault}.`, next: 'Change to the folder of your project and call tollgate init again.' });
-  const files = plannedFiles(file, folder, options.starter ?? 'workspace');
+  const planned = plannedFiles(file, folder, options.starter ?? 'workspace');
+  const kept = keptFiles(options, folder, planned);
+  const files = planned.filter(({ path: target }) => !kept.includes(target));
   const existing = files.filter(({ path: target }) => occupied(target));
   if (existing.length > 0 && options.force !== true) {
     const names = existing.map(({ path: target }) => path.relative(folder, target)).join(', ');
@@ -76,9 +78,17 @@ export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' |
   const { warnings } = loadConfig(file, { env: io.env, home: io.home });
   const next = nextOf(found).map((words) => commandLine([...io.self, ...words, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]));
   const written = files.map(({ path: target }) => path.relative(folder, target));
-  if (options.json === true) io.stdout(`${JSON.stringify({ written, found: found.map(asData), warnings, next })}\n`);
-  else io.stderr(report({ written, found, next, warnings: [formatProblems(warnings), ...ownerObstacle(folder).map((line) => `neither servers nor bash can start in a sandbox: ${line}`)].filter((line) => line !== '').join('\n') }));
+  const left = kept.filter(occupied).map((target) => path.relative(folder, target));
+  if (options.json === true) io.stdout(`${JSON.stringify({ written, kept: left, found: found.map(asData), warnings, next })}\n`);
+  else io.stderr(report({ written, left, found, next, warnings: [formatProblems(warnings), ...ownerObstacle(folder).map((line) => `neither servers nor bash can start in a sandbox: ${line}`)].filter((line) => line !== '').join('\n') }));
   return EXIT.ok;
+}
+
+/** Rules that are there stay, with what lies beside them: cases of a starter would fail on rules of somebody else. */
+function keptFiles({ force, starter }: InitOptions, folder: string, planned: readonly PlannedFile[]): readonly string[] {
+  if (force === true || starter !== undefined || !occupied(path.join(folder, 'policies', 'rules.yaml'))) return [];
+  const beside = planned.map(({ path: target }) => target).filter((target) => path.dirname(target) === path.join(folder, 'policies'));
+  return beside.filter((target) => occupied(target) || path.basename(target) === 'rules_suite.yaml');
 }
 
 interface PlannedFile {
@@ -95,7 +105,7 @@ function plannedFiles(file: string, folder: string, starter: Starter): readonly 
     return { path: path.join(folder, 'policies', name), text: () => readFileSync(new URL(name.replace('rules', starter), STARTER_FOLDER), 'utf8').replace(/(?<=\$schema=)\S+/, own) };
   };
   const files: PlannedFile[] = [
-    { path: file, text: (found) => projectFile(schema, found) },
+    { path: file, text: (found) => projectFile({ schema, found }) },
     started('rules.yaml', 'rules'),
     started('rules_suite.yaml', 'suite'),
   ];
@@ -132,16 +142,18 @@ function asData({ client, path: shown, servers, unread }: FoundFile): unknown {
 
 interface Report {
   readonly written: readonly string[];
+  readonly left: readonly string[];
   readonly found: readonly FoundFile[];
   readonly next: readonly string[];
   readonly warnings: string;
 }
 
-function report({ written, found, next, warnings }: Report): string {
+function report({ written, left, found, next, warnings }: Report): string {
   const clients = found.map(({ client, path: shown, servers, unread }) => `  ${client} (${shown}): ${unread ?? servers.map(({ name, env }) => name + variables(Object.keys(env))).join(', ')}\n`);
   return [
     clients.length === 0 ? 'No client files were found; the workspace alone serves read, write, edit and bash.\n' : `Found:\n${clients.join('')}`,
     `Wrote ${written.join(', ')}.\n`,
+    left.length === 0 ? '' : `Left as they are: ${left.join(', ')}.\n`,
     warnings === '' ? '' : `Worth knowing:\n${warnings.replace(/^/gm, '  ')}\n`,
     `Next:\n${next.map((command) => `  ${command}\n`).join('')}`,
   ].join('');

@@ -83,8 +83,8 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     program.command(usage).description(about).option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON').option('--opa <path>', 'the opa program, for Rego of your own');
   program.commandsGroup('Begin:');
   add('init', 'write a tollgate.yaml from the client files found here').option('--force', 'replace existing files')
-    .addOption(new Option('--starter <name>', 'the rules to begin with').choices(STARTERS).default('workspace'))
-    .action(async (options: CommonOptions & { force?: true; starter: Starter }) => done(await (await import('./init.ts')).runInit(options, io)));
+    .addOption(new Option('--starter <name>', 'the rules to begin with; default workspace').choices(STARTERS))
+    .action(async (options: CommonOptions & { force?: true; starter?: Starter }) => done(await (await import('./init.ts')).runInit(options, io)));
   add('doctor', 'look at what this machine and its clients have, and prove the isolation').option('--fix', 'mend what Tollgate can mend by itself')
     .action(async (options: CommonOptions & { fix?: true }) => done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)));
   addConnect({ program, io, wiring, done });

@@ -54,7 +54,7 @@ function placeFile(entry: WrittenPolicy & { readonly path: string }, at: Path, {
   const remote = (['poll', 'token', 'verify'] as const).find((key) => entry[key] !== undefined);
   if (remote !== undefined) report.refuseKey([...at.slice(0, -1), remote], `${remote} is for a policy with a url; remove it`);
   if (found === undefined) report.refuse(at, 'the policy does not exist: its rules would be missing in silence; correct the path, or remove it');
-  else if (kind === undefined) report.refuse(at, 'the policy is none of: a .yaml file of rules, a .rego file, a folder of Rego, a .tar.gz bundle; correct the path');
+  else if (kind === undefined) report.refuse(at, 'the policy is none of: a .yaml file of rules, a .rego file, a folder of Rego, a .tar.gz or .tgz bundle; correct the path');
   else return { path: absolute, kind, ...modesOf(entry) };
   return undefined;
 }
@@ -104,7 +104,8 @@ function rawToken(raw: unknown, at: Path): string {
   return typeof entry?.token === 'string' ? entry.token : '';
 }
 
-function policyKind(name: string, found: 'file' | 'folder' | undefined): PolicySource['kind'] | undefined {
+/** What a file or folder is as a source of policy, by its name; undefined for what is none. */
+export function policyKind(name: string, found: 'file' | 'folder' | undefined): PolicySource['kind'] | undefined {
   if (found === 'folder') return 'rego';
   if (/\.ya?ml$/.test(name)) return 'yaml';
   if (/\.rego$/.test(name)) return 'rego';

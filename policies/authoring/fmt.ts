@@ -27,7 +27,7 @@ export interface FormatReport {
   readonly diffs: readonly { readonly file: string; readonly lines: readonly DiffLine[] }[];
 }
 
-/** Formats Rego, tests too. Throws POLICY_INVALID for what does not parse, OPA_MISSING when there is Rego and no opa. */
+/** Formats Rego, tests too. Throws USAGE for what is not there, POLICY_INVALID for what does not parse, OPA_MISSING when there is Rego and no opa. */
 export async function formatRego({ paths, how, opa: option }: FormatRequest): Promise<FormatReport> {
   const found = (await Promise.all(paths.map(listFiles))).flat();
   const rego = [...new Set(found.filter((file) => file.endsWith('.rego')))].sort();
@@ -47,7 +47,7 @@ export async function formatRego({ paths, how, opa: option }: FormatRequest): Pr
 
 async function listFiles(start: string): Promise<readonly string[]> {
   const top = await stat(start).catch(() => undefined);
-  if (top === undefined) throw new TollgateError('POLICY_INVALID', { detail: `There is no policy at ${path.basename(start)}.` });
+  if (top === undefined) throw new TollgateError('USAGE', { detail: `${path.basename(start)} is not there.`, next: 'Name files or folders of Rego.' });
   if (!top.isDirectory()) return [start];
   const entries = (await readdir(start, { withFileTypes: true })).filter(({ name }) => !name.startsWith('.') && name !== 'node_modules');
   return (await Promise.all(entries.map(async (entry) => (entry.isDirectory() ? listFiles(path.join(start, entry.name)) : [path.join(start, entry.name)])))).flat();

@@ -134,11 +134,21 @@ describe('refuses', () => {
   it('to overwrite anything, writing nothing at all; --force replaces', () => {
     withProject((project) => {
       project.write('policies/rules.yaml', 'mine');
-      expect(() => init(project)).toThrowError(expect.objectContaining({ code: 'USAGE', message: 'There is already: policies/rules.yaml. Nothing was written.' }) as Error);
+      expect(() => init(project, { starter: 'strict' })).toThrowError(expect.objectContaining({ code: 'USAGE', message: 'There is already: policies/rules.yaml. Nothing was written.' }) as Error);
       expect(existsSync(project.file)).toBe(false);
       expect(read(project, 'policies/rules.yaml')).toBe('mine');
       expect(init(project, { force: true }).exit).toBe(0);
       expect(read(project, 'policies/rules.yaml')).toContain('rules:');
+    });
+  });
+
+  it('to replace rules that are there: they are named, and no cases of a starter are put beside them', () => {
+    withProject((project) => {
+      project.write('policies/rules.yaml', 'rules: [{id: a, outcome: deny, when: {}}]\n');
+      project.write('policies/suite.schema.json', '{}');
+      expect(init(project).err).toContain('Wrote tollgate.yaml, policies/tollgate.schema.json, policies/rules.schema.json.\nLeft as they are: policies/rules.yaml, policies/suite.schema.json.\n');
+      expect(loadConfig(project.file, { env: {}, home: project.home }).policies).toMatchObject([{ path: path.join(project.folder, 'policies/rules.yaml') }]);
+      expect(existsSync(path.join(project.folder, 'policies/rules_suite.yaml'))).toBe(false);
     });
   });
 

@@ -1,11 +1,12 @@
 /** Owns `policy build`: which Rego becomes a bundle, where it is written, and with which key it is signed; no key ever stands on the command line. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors.ts';
 import type { BuildRequest } from '../../../policies/authoring.ts';
 import { EXIT, type Io } from '../io.ts';
 import { plural } from '../print.ts';
 import type { Wiring } from '../program.ts';
+import { writeAsked } from '../written-file.ts';
 import { partsOf, type PathOptions } from './written.ts';
 
 interface BuildOptions extends PathOptions {
@@ -15,7 +16,7 @@ interface BuildOptions extends PathOptions {
   readonly signingAlg: 'RS256' | 'ES256' | 'HS256';
 }
 
-/** Writes the bundle whole or not at all. Throws USAGE where there is no Rego or no key, and what `Authoring.build` throws. */
+/** Writes the bundle whole or not at all. Throws USAGE where there is no Rego, no key, or no place for it, and what `Authoring.build` throws. */
 export async function runPolicyBuild(options: BuildOptions, io: Io, { authoring }: Pick<Wiring, 'authoring'>): Promise<number> {
   const parts = partsOf(options, io);
   const rego = parts.sources.filter(({ kind }) => kind === 'rego');
@@ -28,7 +29,7 @@ export async function runPolicyBuild(options: BuildOptions, io: Io, { authoring 
     ...(options.signingKey === undefined ? {} : { signing: { algorithm: options.signingAlg, key: readKey(options, io) } }),
   };
   const { bytes, ...built } = await authoring.build(request);
-  writeFileSync(path.resolve(io.cwd, options.output), bytes);
+  writeAsked({ file: path.resolve(io.cwd, options.output), shown: options.output, content: bytes });
   if (options.json === true) io.stdout(`${JSON.stringify({ file: options.output, bytes: bytes.byteLength, ...built })}\n`);
   else io.stdout(`${options.output}: ${plural(built.rules, 'rule')} of ${built.packages.map((name) => `policy.${name}`).join(', ') || 'no package'}, revision ${built.revision.slice(0, 12)}${built.signed ? ', signed' : ''}\n`);
   return EXIT.ok;

@@ -7,7 +7,7 @@ import { loadConfig } from '../../config/load.ts';
 import { EXIT, type Io } from '../io.ts';
 import { table, type Cell, type Colour } from '../print.ts';
 import type { Wiring } from '../program.ts';
-import { isConfiguration, sourcesIn } from './against.ts';
+import { isConfiguration, sourcesAt } from './against.ts';
 
 interface DiffOptions {
   /** Relative to the current folder. */
@@ -35,7 +35,7 @@ function row({ kind, change, name, file, line, detail }: Difference): readonly C
 
 function readSide(shown: string, io: Io): DiffSide {
   const file = path.resolve(io.cwd, shown);
-  if (!isConfiguration(file, shown)) return { sources: sourcesIn(file).map(({ kind, at }) => ({ kind, path: at, shown: nameIn(file, at, kind) })) };
+  if (!isConfiguration(file, shown)) return { sources: sourcesAt(file, shown).map(({ kind, at }) => ({ kind, path: at, shown: nameIn(file, at, kind) })) };
   const config = loadConfig(file, { env: io.env, home: io.home });
   // As it is written, so that defaults are no differences, and variables are not filled in.
   const { value } = readYaml(shown, readFileSync(file, 'utf8'));

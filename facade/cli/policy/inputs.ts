@@ -1,8 +1,6 @@
 /** Owns `tollgate policy inputs`: recorded calls as fixtures for tests, without secrets; leaves out what would be decided otherwise without them. */
-import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { stringify } from 'yaml';
-import { TollgateError } from '../../../catalogs/errors.ts';
 import type { Authoring } from '../../../policies/authoring.ts';
 import type { CallInput } from '../../../policies/port.ts';
 import { policyParts } from '../../policy-parts.ts';
@@ -13,6 +11,7 @@ import { EXIT, type Io } from '../io.ts';
 import { readConfig, type CommonOptions } from '../open.ts';
 import { json, plural } from '../print.ts';
 import type { Wiring } from '../program.ts';
+import { writeAsked } from '../written-file.ts';
 import { noTraffic, readTraffic } from './recorded.ts';
 
 /** `sample`: how many; `out`: a folder for files, else the suite is printed. */
@@ -48,7 +47,7 @@ export async function runInputs(options: InputsOptions, io: Io, { authoring }: W
   if (fixtures.length < cleaned.length) io.stderr(`${plural(cleaned.length - fixtures.length, 'call')} left out: without the secret in it the decision would be another.\n`);
   const suite = { cases: fixtures.map(caseOf) };
   if (options.out === undefined) io.stdout(options.json === true ? json(suite) : suiteText(suite));
-  else await writeAll(path.resolve(io.cwd, options.out), { fixtures, suite, authoring });
+  else await writeAll(path.resolve(io.cwd, options.out), { out: options.out, fixtures, suite, authoring });
   if (options.out !== undefined) io.stderr(`${plural(fixtures.length, 'case')} in ${options.out}: recorded_suite.yaml, and inputs/ for opa.\n`);
   return EXIT.ok;
 }
@@ -101,13 +100,9 @@ function suiteText(suite: unknown): string {
   return `# ${SCHEMA}\n${stringify(suite, { lineWidth: 0 })}`;
 }
 
-async function writeAll(folder: string, made: { readonly fixtures: readonly Fixture[]; readonly suite: unknown; readonly authoring: Authoring }): Promise<void> {
+async function writeAll(folder: string, made: { readonly out: string; readonly fixtures: readonly Fixture[]; readonly suite: unknown; readonly authoring: Authoring }): Promise<void> {
   const documents = await Promise.all(made.fixtures.map(async ({ recording, input }) => [`${recording.id}.json`, await made.authoring.inputText(input)] as const));
-  try {
-    mkdirSync(path.join(folder, 'inputs'), { recursive: true });
-    writeFileSync(path.join(folder, 'recorded_suite.yaml'), suiteText(made.suite));
-    for (const [name, text] of documents) writeFileSync(path.join(folder, 'inputs', name), `${JSON.stringify(JSON.parse(text), null, 2)}\n`);
-  } catch (cause) {
-    throw new TollgateError('USAGE', { detail: 'The folder of --out cannot be written.', next: 'Name another folder.', cause });
-  }
+  const write = (name: string, content: string): boolean => writeAsked({ file: path.join(folder, name), shown: path.join(made.out, name), content });
+  write('recorded_suite.yaml', suiteText(made.suite));
+  for (const [name, text] of documents) write(path.join('inputs', name), `${JSON.stringify(JSON.parse(text), null, 2)}\n`);
 }

@@ -42,11 +42,14 @@ export function explanationText(io: Pick<CliIo, 'isTTY'>, call: ShownCall, why: 
   return `${[head, ...lines.map(printable)].join('\n')}\n`;
 }
 
+/** Codes that say no more than the outcome. */
+const SAID: ReadonlySet<string> = new Set(['DENIED', 'APPROVAL_REQUIRED']);
+
 /** A decision of which only the audit knows. */
 export function auditText(record: Found['record'], rules: readonly { readonly id: string; readonly file?: string; readonly line?: number; readonly reads: readonly string[] }[]): string {
   const call = record as { readonly outcome?: string; readonly code?: string; readonly exposed?: string; readonly ts: string; readonly principal?: { readonly id: string } };
   const lines = [
-    `${(call.outcome ?? '').toUpperCase()}${call.code === undefined ? '' : ` ${call.code}`}  ${call.exposed ?? ''}  (${[call.principal?.id, call.ts].filter(Boolean).join(', ')})`,
+    `${(call.outcome ?? '').toUpperCase()}${call.code === undefined || SAID.has(call.code) ? '' : ` ${call.code}`}  ${call.exposed ?? ''}  (${[call.principal?.id, call.ts].filter(Boolean).join(', ')})`,
     ...rules.map(({ id, file, line, reads }) => `  ${id}${file === undefined ? '' : `  ${file}:${line ?? 1}`}${reads.length === 0 ? '' : `  reads ${reads.join(', ')}`}`),
     ...(rules.length === 0 ? ['  No rule decided this: the call ended before or after the policy.'] : []),
   ];

@@ -1,15 +1,13 @@
 /** Owns which policy a command about written files means: that of a configuration, or the files that were named. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { TollgateError } from '../../../catalogs/errors.ts';
 import type { PolicyParts } from '../../../policies/authoring.ts';
 import type { PolicySource } from '../../config/config.ts';
 import { readYaml } from '../../config/document.ts';
 import { controlRule, policyParts } from '../../policy-parts.ts';
 import type { Io } from '../io.ts';
 import { readConfig, type CommonOptions } from '../open.ts';
-import { printable } from '../print.ts';
-import { sourcesIn } from './against.ts';
+import { sourcesAt } from './against.ts';
 
 /** Options of commands that take paths. */
 export interface PathOptions extends CommonOptions {
@@ -25,11 +23,7 @@ export type WrittenParts = PolicyParts & { readonly ownRules: number };
  * a folder of policies can stand for itself. Throws CONFIG_INVALID, USAGE.
  */
 export function partsOf(options: PathOptions, io: Io): WrittenParts {
-  const named = options.paths.flatMap((shown): readonly PolicySource[] => {
-    const sources = existsSync(path.resolve(io.cwd, shown)) ? sourcesIn(path.resolve(io.cwd, shown)) : [];
-    if (sources.length === 0) throw new TollgateError('USAGE', { detail: `There is no policy at ${printable(shown)}.`, next: 'Name files of rules, or files and folders of Rego.' });
-    return sources.map(({ kind, at }) => ({ path: at, kind, mode: 'enforce' }));
-  });
+  const named = options.paths.flatMap((shown): readonly PolicySource[] => sourcesAt(path.resolve(io.cwd, shown), shown).map(({ kind, at }) => ({ path: at, kind, mode: 'enforce' })));
   const opa = options.opa === undefined ? {} : { opa: options.opa };
   if (named.length > 0 && named.every(({ kind }) => kind !== 'yaml') && !existsSync(path.resolve(io.cwd, options.config))) {
     const settings = { servers: [], profiles: [], budgets: [], caps: {}, schemaProfile: 'portable' };

@@ -114,7 +114,8 @@ describe('policy check', () => {
     const bare = new Project();
     bare.write('a.rego', `package policy.a\n\n${ID}deny contains "x" if input.run\n`);
     expect(await cli(bare, ['policy', 'check', 'a.rego'])).toMatchObject({ code: 0, out: 'ok: 0 YAML rules, 1 rule in 1 file of Rego\n' });
-    expect(await cli(bare, ['policy', 'check', 'nothing'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('There is no policy at nothing.') as string });
+    expect(await cli(bare, ['policy', 'check', 'nothing'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('USAGE: nothing is not there.') as string });
+    expect(await cli(new Project(), ['policy', 'check', '.'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('USAGE: This folder holds neither rules, nor Rego, nor a bundle.') as string });
   });
 
   it('finds what only shows when all is put together', async () => {

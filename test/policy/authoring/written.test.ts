@@ -171,7 +171,7 @@ describe('policy fmt', () => {
     expect(broken.err).not.toContain(made.folder);
     expect(await cli(made, ['policy', 'fmt', '--check', '--diff'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('exclude one another') as string });
     expect(await cli(made, ['policy', 'fmt', 'rules.yaml', '--opa', '/nowhere/opa'])).toMatchObject({ code: 0, err: '0 files of Rego, all formatted; 1 file of YAML left as written\n' });
-    expect(await cli(made, ['policy', 'fmt', 'none'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('There is no policy at none.') as string });
+    expect(await cli(made, ['policy', 'fmt', 'none'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('USAGE: none is not there.') as string });
   });
 
   it('shows the shortest difference', () => {
@@ -191,9 +191,8 @@ describe('policy init', () => {
   it('writes a folder that is checked, formatted and tested as it stands', async () => {
     const made = new Project();
     const { out } = await cli(made, ['policy', 'init', '--json']);
-    const { written, policies } = dataOf<{ written: readonly string[]; policies: readonly string[] }>(out);
-    expect(written).toEqual(expect.arrayContaining(['policies/rules.yaml', 'policies/rules_suite.yaml', 'policies/git/git.rego', 'policies/git/git_test.rego', 'policies/git/git_suite.yaml', 'policies/capabilities.json', 'policies/.regal/config.yaml', 'policies/schemas/input.json', 'policies/schemas/rules.json']));
-    made.write('tollgate.yaml', `policies: [${policies.join(', ')}]\nprincipals: [{id: mia}]\nexpose: {primitives: workspace}\n`);
+    const { written } = dataOf<{ written: readonly string[] }>(out);
+    expect(written).toEqual(expect.arrayContaining(['policies/rules.yaml', 'policies/rules_suite.yaml', 'policies/git/git.rego', 'policies/git/git_test.rego', 'policies/git/git_suite.yaml', 'policies/capabilities.json', 'policies/.regal/config.yaml', 'policies/schemas/input.json', 'policies/schemas/rules.json', 'tollgate.yaml']));
     expect(await cli(made, ['policy', 'check'])).toMatchObject({ code: 0, out: 'ok: 3 YAML rules, 2 rules in 2 files of Rego\n' });
     expect(await cli(made, ['policy', 'fmt', '--check'])).toMatchObject({ code: 0 });
     expect(await cli(made, ['policy', 'test'])).toMatchObject({ code: 0, out: expect.stringContaining('8 passed, 0 failed') as string });
@@ -205,11 +204,30 @@ describe('policy init', () => {
     symlinkSync(path.join(made.folder, 'elsewhere'), path.join(made.folder, 'policies', 'capabilities.json'));
     const { err } = await cli(made, ['policy', 'init']);
     expect(err).toContain('Left as they are: policies/rules.yaml, policies/capabilities.json.');
-    expect(err).toContain('policies: [policies/rules.yaml, policies/git]');
+    expect(readFileSync(made.file, 'utf8')).toContain('\npolicies:\n  - policies/rules.yaml\n  - policies/git\n');
     expect(readFileSync(path.join(made.folder, 'policies/rules.yaml'), 'utf8')).toBe('rules: []\n');
     expect(existsSync(path.join(made.folder, 'elsewhere'))).toBe(false);
     expect(existsSync(path.join(made.folder, 'policies/rules_suite.yaml'))).toBe(false);
     expect((await cli(made, ['policy', 'init'])).err).toMatch(/^Wrote 0 files\./);
+  });
+
+  it('names itself in a tollgate.yaml without rules, and leaves one with rules to a person: more that allow would open what works', async () => {
+    const made = new Project();
+    made.write('tollgate.yaml', '# mine\nexpose: {primitives: workspace}\n');
+    expect((await cli(made, ['policy', 'init', '--no-rego'])).err).toContain('Added to tollgate.yaml:\n  policies: [policies/rules.yaml]\nNext:\n  tollgate policy check\n');
+    expect(readFileSync(made.file, 'utf8')).toBe('# mine\nexpose: {primitives: workspace}\n\npolicies:\n  - policies/rules.yaml\n');
+    const before = 'rules: [{id: none, outcome: deny, when: {}}]\n';
+    made.write('tollgate.yaml', before);
+    expect((await cli(made, ['policy', 'init', 'more', '--no-rego'])).err).toContain('tollgate.yaml names rules already. To use the new ones too:\n  policies: [more/rules.yaml]\nNext:\n  tollgate policy check more/rules.yaml\n');
+    expect(readFileSync(made.file, 'utf8')).toBe(before);
+    made.write('tollgate.yaml', 'policies: [{path: ./more/rules.yaml, mode: shadow}]\n');
+    expect((await cli(made, ['policy', 'init', 'more', '--no-rego', '--json'])).out).toContain('"config":"there"');
+  });
+
+  it.each([['tollgate.yaml', 'a file stands in the way'], ['/proc/xx', 'no folder can be made there']])('says at once that nothing can be written below %s', async (folder, why) => {
+    const made = new Project();
+    made.write('tollgate.yaml', 'rules: []\n');
+    expect(await cli(made, ['policy', 'init', folder, '--no-rego'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`${folder}/rules.yaml cannot be written: ${why}.`) as string });
   });
 
   it('is YAML only where no opa is found, or when asked so', async () => {
@@ -232,9 +250,13 @@ describe('policy diff', () => {
     return out.trim().split('\n').slice(1).map((line) => line.replace(/ {2,}/g, ' | '));
   };
 
-  it('finds a bundle and its sources the same', async () => {
-    const made = project();
+  it('finds a bundle and its sources the same, and refuses what holds no policy', async () => {
+    const made = project({ 'notes.txt': 'x', 'notes/a.md': 'x' });
     await cli(made, ['policy', 'build']);
+    await cli(made, ['policy', 'build', '-o', 'bundle.tgz']);
+    expect(await cli(made, ['policy', 'diff', 'bundle.tgz', 'bundle.tar.gz'])).toMatchObject({ code: 0, err: 'Both say the same.\n' });
+    for (const nothing of ['notes.txt', 'notes']) expect(await cli(made, ['policy', 'diff', 'bundle.tgz', nothing])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`${nothing} holds neither rules, nor Rego, nor a bundle.`) as string });
+    expect(await cli(made, ['policy', 'build', '-o', '/proc/xx/y.tar.gz'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('/proc/xx/y.tar.gz cannot be written: no folder can be made there.') as string });
     expect(await cli(made, ['policy', 'diff', 'bundle.tar.gz', 'policies/git'])).toMatchObject({ code: 0, out: '', err: 'Both say the same.\n' });
     expect(await cli(made, ['policy', 'diff', 'policies/git', 'policies/git/git.rego', '--json'])).toMatchObject({ code: 0, out: '{"same":true,"differences":[]}\n' });
   });
