@@ -1,5 +1,5 @@
 /** Owns the look at a server that one consent allows: as closed as it can be; refuses to open more than its owner asked for, and says what that would be. */
-import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
+import { asTollgateError, MENDABLE, TollgateError } from '../../catalogs/errors.ts';
 import { UpstreamError, type Looked, type ServerSettings } from '../../adapters/port.ts';
 import type { ServerConfig } from '../config/config.ts';
 import { withWord } from '../config/filled.ts';
@@ -73,7 +73,10 @@ function holdsSecret(name: string, value: string): boolean {
 function adviceFor(server: ServerConfig, openness: Openness, error: TollgateError): string | undefined {
   // It was stopped, and fails at nothing that it could be given.
   if (error.data['killed'] === true) return undefined;
-  if (hasNoSandbox(error)) return (server.isolation ?? 'sandbox') === 'sandbox' ? undefined : `Mend that, or look at it as it is configured (${server.isolation ?? ''}): tollgate approve ${server.name} --own-isolation`;
+  const { isolation = 'sandbox' } = server;
+  // What a person must mend is said already: to give the look more would not help, but for a server that asks for no sandbox.
+  if (error.code === 'SANDBOX_UNAVAILABLE' && isolation !== 'sandbox' && openness.ownIsolation !== true) return `${error.next} Or look at it as it is configured (${isolation}): tollgate approve ${server.name} --own-isolation`;
+  if (MENDABLE.has(error.code)) return undefined;
   const { secrets, domains } = withheld(server);
   const isProgram = server.transport === 'stdio';
   const fetches = isProgram && FETCHERS.test((server.command ?? '').split('/').at(-1) ?? '');
@@ -85,15 +88,10 @@ function adviceFor(server: ServerConfig, openness: Openness, error: TollgateErro
   if (flags.length === 0) return undefined;
   const without = [...(flags.includes('--with-secrets') ? ['secrets'] : []), ...(flags.includes('--with-network') ? ['network'] : []), ...(flags.includes('--own-isolation') ? [`its isolation (${server.isolation ?? 'sandbox'})`] : [])];
   const why = fetches ? 'It fetches its package when it starts. ' : '';
-  return `${why}It was looked at without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
+  return `${error.code === 'INIT_FAILED' ? `${error.next} ` : ''}${why}It was looked at without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
 }
 
 /** A server's own words may hold a secret that it was given. */
 function refusedList(name: string, { message }: UpstreamError, { withSecrets }: Openness): TollgateError {
   return new TollgateError('INIT_FAILED', { detail: `Server "${name}" answers with an error where it should list${withSecrets === true ? '.' : `: ${JSON.stringify(message.slice(0, 200))}`}` });
-}
-
-/** A start that fails is INIT_FAILED, whatever it fails at. */
-function hasNoSandbox(error: TollgateError): boolean {
-  return error.code === 'SANDBOX_UNAVAILABLE' || (error.cause instanceof TollgateError && hasNoSandbox(error.cause));
 }

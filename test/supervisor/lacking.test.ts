@@ -53,7 +53,7 @@ async function open(onLog: (line: string) => void = () => undefined): Promise<Te
 workspace: ./workspace
 state: ./state
 servers: {${Object.entries(SERVERS).map(([name, text]) => `${name}: ${text}`).join(', ')}}
-principals: [{id: alice, stdio: true}]
+principals: [{id: alice, stdio: true, owner: true}]
 profiles: {default: {servers: [${names.join(', ')}], expose: {tools: [${names.map((name) => `"${name}.*"`).join(', ')}]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 `, { folder: project.folder, onLog });
@@ -85,6 +85,9 @@ describe('a server that lacks something which a person must mend', () => {
     const rows = dataOf<{ servers: { name: string; state: string; reason: string }[] }>(out).servers.filter(({ name }) => name in SERVERS);
     expect([code, rows.map(({ name, state }) => `${name} ${state}`)]).toEqual([5, ['jailed unavailable', 'bridged unavailable', 'boxed unavailable', 'keyed unavailable']]);
     expect(rows.map(({ reason }) => reason).join('\n')).toMatch(/apt-get install bubblewrap[^]*apt-get install bubblewrap[^]*apt-get install podman[^]*secret set notes\.key/);
+
+    const looked = await cli(project, ['approve', 'boxed']);
+    expect([looked.code, looked.err]).toEqual([5, expect.stringContaining('SANDBOX_UNAVAILABLE: The program bwrap is not installed.\nInstall it: sudo apt-get install bubblewrap Or look at it as it is configured (container): tollgate approve boxed --own-isolation')]);
   });
 
   it('starts with the next use once it is mended, however often it was tried, and says what is missing next' + verifies('HA-08'), async () => {
