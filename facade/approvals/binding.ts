@@ -75,7 +75,8 @@ export function differences(approved: Binding, asked: Binding): readonly string[
   };
   compare('the policy has changed since', ({ revision }) => revision);
   compare('the definition of the tool has changed since', ({ pin }) => pin);
-  compare('the role, groups, profiles or origin of the caller differ', ({ principal }) => principal);
+  if (approved.principal.id !== asked.principal.id) said.push('it was approved for another caller');
+  else for (const part of ['role', 'groups', 'profiles', 'origin'] as const) compare(`the ${part} of the caller ${part.endsWith('s') ? 'differ' : 'differs'}`, ({ principal }) => principal[part]);
   compare('it speaks to something of another session', ({ session }) => session);
   compare('the verb differs', ({ effect }) => effect.verb);
   compare('arguments differ', ({ args }) => args);

@@ -6,19 +6,22 @@ import { whereDiffers } from './compare.ts';
 import type { Approval, Stored } from './item.ts';
 import type { Request } from './request.ts';
 
-/** An approved call of the same principal and tool, and how this one is another. */
+/** An approved call of the same tool, and how this one is another. */
 export interface Nearest {
   readonly item: Approval;
   readonly differs: readonly string[];
 }
 
-/** The approval that the caller may have meant: the newest of this principal and tool. */
+/** The approval that the caller may have meant: of this tool the one that differs in the fewest parts, of several the newest. */
 export function findNearest({ binding, shown }: Request, all: readonly Stored[]): Nearest | undefined {
-  const near = all.filter(({ item }) => item.state === 'approved' && item.scope === 'call' && item.binding.principal.id === binding.principal.id && item.binding.effect.server === binding.effect.server && item.binding.effect.tool === binding.effect.tool);
-  const item = near.at(-1)?.item;
-  if (item === undefined) return undefined;
-  const differs = differences(item.binding, binding).map((words) => (words === 'arguments differ' ? `${words} ${whereDiffers(item.argsText, shown.argsText)}` : words));
-  return differs.length === 0 ? undefined : { item, differs };
+  const near = all.filter(({ item }) => item.state === 'approved' && item.scope === 'call' && item.binding.effect.server === binding.effect.server && item.binding.effect.tool === binding.effect.tool)
+    .map(({ item }) => ({ item, differs: differences(item.binding, binding) }))
+    // Of another caller's approvals it is told of that for the very same call alone: of others it would learn what somebody else does.
+    .filter(({ item, differs }) => differs.length === 1 || (differs.length > 1 && item.binding.principal.id === binding.principal.id));
+  const [first, ...others] = near.reverse();
+  if (first === undefined) return undefined;
+  const { item, differs } = others.reduce((best, one) => (one.differs.length < best.differs.length ? one : best), first);
+  return { item, differs: differs.map((words) => (words === 'arguments differ' ? `${words} ${whereDiffers(item.argsText, shown.argsText)}` : words)) };
 }
 
 /** The refusal of a call whose request is open. `isOver`: another configuration is in force by now. */

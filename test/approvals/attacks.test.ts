@@ -16,7 +16,7 @@ const RULES = [
   allow('one'), asks('put-asks', ['one.put', 'workspace.write']), asks('fold-asks', ['one.fold', 'one.bind'], { approval: 'group' }), asks('ship-asks', ['one.ship'], { approval: 'server' }),
   asks('long-asks', ['one.ship'], { approval: 'server', when: { tools: ['one.ship'], args: { long: { present: true } } } }), asks('grave-asks', ['one.*'], { when: { args: { grave: { present: true } } } }),
 ];
-const REST = { principals: PRINCIPALS, rules: RULES, profiles: { all: { servers: ['one'], expose: { primitives: 'workspace', tools: ['one.*'] } } } };
+const REST = { principals: PRINCIPALS, rules: RULES, profiles: { all: { servers: ['one'], expose: { primitives: 'workspace', tools: ['one.*'] } }, more: { servers: ['one'] } } };
 
 let facade: RawFacade;
 let desk: Desk;
@@ -41,6 +41,9 @@ async function approved(): Promise<void> {
   expect((await put()).code).toBe('APPROVAL_REQUIRED');
   await desk.approve();
 }
+
+/** As what the configuration knows the caller from now on. */
+const become = (more: object): Promise<void> => reload({ principals: [{ ...PRINCIPALS[0], ...more }, PRINCIPALS[1]] });
 
 /** Whether the approved call itself still goes through: the attack must not have used it up. */
 async function stillStands(): Promise<void> {
@@ -76,9 +79,36 @@ describe('an approved call does not let through', () => {
     await stillStands();
   });
 
-  it('another principal' + verifies('PF-08'), async () => {
+  it('another principal, which is said of the same call alone' + verifies('PF-08'), async () => {
     await approved();
-    expect((await put({ session: facade.open('you') })).code).toBe('APPROVAL_REQUIRED');
+    expect(await put({ session: facade.open('you') })).toMatchObject({ code: 'APPROVAL_REQUIRED', text: expect.stringContaining('it was approved for another caller') });
+    expect(await put({ session: facade.open('you'), text: '{"to":"ann"}' })).toMatchObject({ code: 'APPROVAL_REQUIRED', text: expect.not.stringContaining('does not cover it') });
+    await stillStands();
+  });
+
+  it('the same principal with another role, group, profile or origin, which is said' + verifies('PF-08'), async () => {
+    await approved();
+    for (const [more, differs] of [
+      [{ role: 'other' }, 'the role of the caller differs'], [{ groups: ['other'] }, 'the groups of the caller differ'], [{ profiles: ['all', 'more'] }, 'the profiles of the caller differ'],
+      [{ client: 'other' }, 'the origin of the caller differs'], [{ role: 'other', client: 'other' }, 'the role of the caller differs; the origin of the caller differs'],
+    ] as const) {
+      await become(more);
+      expect(await put()).toMatchObject({ code: 'APPROVAL_REQUIRED', text: expect.stringContaining(`does not cover it: ${differs}.`) });
+    }
+    await become({});
+    await stillStands();
+  });
+
+  it('the nearest of several is named, not the last', async () => {
+    await approved();
+    await become({ role: 'other' });
+    expect((await put({ text: '{"to":"bob","n":8}' })).code).toBe('APPROVAL_REQUIRED');
+    await desk.approve();
+    await become({});
+    const [nearer, last] = await desk.all('approved');
+    const answer = await put({ text: '{"to":"eve","n":7}' });
+    expect(answer.text).toContain(`Approval ${nearer?.item.id} does not cover it: arguments differ at /to.`);
+    expect(answer.text).not.toContain(last?.item.id);
     await stillStands();
   });
 
@@ -111,7 +141,7 @@ describe('an approved call does not let through', () => {
 
   it('the call after the policy was reloaded, which is said', async () => {
     await approved();
-    await reload([...RULES, { id: 'more', outcome: 'deny', when: { args: { to: { equals: 'bob' } } } }]);
+    await reload({ rules: [...RULES, { id: 'more', outcome: 'deny', when: { args: { to: { equals: 'bob' } } } }] });
     const answer = await put();
     expect([answer.code, answer.text]).toEqual(['APPROVAL_REQUIRED', expect.stringContaining('policy has changed since')]);
     expect(sent()).toEqual([]);
@@ -246,11 +276,11 @@ describe('consent fatigue', () => {
   });
 });
 
-async function reload(rules: readonly unknown[]): Promise<void> {
+async function reload(more: object): Promise<void> {
   const file = facade.assembled.config.file;
   const { ONE_KEY: _, ...env } = process.env;
   const now = JSON.parse(readFileSync(file, 'utf8')) as object;
-  writeFileSync(file, JSON.stringify({ ...now, rules }));
+  writeFileSync(file, JSON.stringify({ ...now, ...more }));
   await facade.assembled.reload(() => loadConfig(file, { env: { ...env, ONE_KEY: 'one-key-7654321' }, home: '/home/nobody-at-all' }), false);
 }
 
