@@ -9,7 +9,7 @@ export interface Haltable extends ServerAdapter {
 }
 
 /** `halted` is asked before each call, as by a server (see AdapterOptions). What a backend has beyond a server is not here. */
-export function haltable(inner: ServerAdapter, halted: (name: string) => Promise<TollgateError | undefined>): Haltable {
+export function haltable(inner: ServerAdapter, halted: (name: string) => TollgateError | undefined): Haltable {
   let refusal: TollgateError | undefined;
   const halt = (now: TollgateError | undefined): void => {
     // Ending a session that has ended already throws nothing; the rest is told by the next call.
@@ -25,7 +25,7 @@ export function haltable(inner: ServerAdapter, halted: (name: string) => Promise
     start: (signal) => inner.start(signal),
     listTools: (signal) => inner.listTools(signal),
     call: async (call) => {
-      halt(await halted(inner.name));
+      halt(halted(inner.name));
       if (refusal !== undefined) throw refusal;
       return inner.call(call);
     },

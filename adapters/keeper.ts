@@ -157,7 +157,7 @@ export class Keeper {
 
   private async connect(): Promise<UpstreamSession> {
     const { settings, options, tell, onRenewed } = this.parts;
-    this.denied = (await options.halted?.(settings.name)) ?? startRefusal(settings) ?? (await options.consent?.(settings));
+    this.denied = options.halted?.(settings.name) ?? startRefusal(settings) ?? (await options.consent?.(settings));
     if (this.denied !== undefined) throw this.denied;
     const began = performance.now();
     const session = await this.connector.open(() => this.forbidden, async () => (this.denied = await options.consent?.(settings)));

@@ -60,12 +60,12 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   async wake(signal?: CancelSignal): Promise<void> {
-    if (this.halted !== undefined) await this.heed();
+    if (this.halted !== undefined) this.heed();
     await this.keeper.connected(signal);
   }
 
   async listTools(signal?: CancelSignal): Promise<readonly RawTool[]> {
-    if (this.halted !== undefined) await this.heed();
+    if (this.halted !== undefined) this.heed();
     if (this.tools.list !== undefined) return abortable(this.tools.list, signal);
     const session = await this.keeper.connected(signal);
     // Several callers may have waited for one start: the first lists for all.
@@ -75,10 +75,10 @@ export class UpstreamServer implements ServerAdapter {
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
     this.calls++;
     try {
-      await this.heed();
+      this.heed();
       const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
       if (this.settings.trust === 'internal') refuseUnoffered(call.tool, await this.listTools(call.signal));
-      const refusal = await this.options.admits?.(this.name, call.tool, () => this.listTools(call.signal));
+      const refusal = await this.options.admits?.(this.name, call.tool, () => this.tools.known ?? this.listTools(call.signal));
       if (refusal !== undefined) throw refusal;
       this.usage.noteCall(call.scope);
       return await attempt(call, { server: this.name, session, onEvent: this.options.onEvent, onTimeout: () => void this.probe(session) });
@@ -160,8 +160,8 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   /** What people decide holds from the next call on, whoever decided it. */
-  private async heed(): Promise<void> {
-    const refusal = this.options.halted === undefined ? this.halted : await this.options.halted(this.name);
+  private heed(): void {
+    const refusal = this.options.halted === undefined ? this.halted : this.options.halted(this.name);
     if (refusal === undefined) return this.lift();
     this.halt(refusal);
     throw refusal;

@@ -117,11 +117,11 @@ export interface AdapterOptions {
   /** A server that was to start with the facade did not, and why: for the person who started it. */
   readonly onUnstarted?: (name: string, why: TollgateError) => void;
   /** Why this server may not run now (kill switch, consent that was taken back), asked before each start and each call. */
-  readonly halted?: (name: string) => Promise<TollgateError | undefined>;
+  readonly halted?: (name: string) => TollgateError | undefined;
   /** Why exactly these settings may not start: asked before anything is done for a start, directly before its program runs, and once more when it does, with the very object that is started. */
   readonly consent?: (settings: ServerSettings) => Promise<TollgateError | undefined>;
   /** Why a tool may not be called as the server defines it now, asked before each call; `list` is what it lists now. */
-  readonly admits?: (name: string, tool: string, list: () => Promise<readonly RawTool[]>) => Promise<TollgateError | undefined>;
+  readonly admits?: (name: string, tool: string, list: () => readonly RawTool[] | Promise<readonly RawTool[]>) => Promise<TollgateError | undefined>;
   /** Absent: the cap holds for this process alone. */
   readonly shared?: SharedSlots;
   /** Names the facade's process in the environment of direct servers, so that a later one finds what it left behind. No `/`. */

@@ -9,6 +9,8 @@ export class ToolCache {
   private readonly tell: (news: ListNews) => void;
   private current: Promise<readonly RawTool[]> | undefined;
   private last: readonly RawTool[] | undefined;
+  /** The list, once it has been read. */
+  known: readonly RawTool[] | undefined;
 
   constructor(tell: (news: ListNews) => void) {
     this.tell = tell;
@@ -21,8 +23,12 @@ export class ToolCache {
 
   /** Takes a reading as the list from now on, until it fails or is forgotten. */
   keep(reading: Promise<readonly RawTool[]>): Promise<readonly RawTool[]> {
+    this.forget();
     this.current = reading;
-    reading.then((tools) => this.compare(tools), (thrown: unknown) => {
+    reading.then((tools) => {
+      if (this.current === reading) this.known = tools;
+      this.compare(tools);
+    }, (thrown: unknown) => {
       if (this.current === reading) this.current = undefined;
       this.tell({ event: 'tools.failed', code: asTollgateError(thrown).code });
     });
@@ -31,6 +37,7 @@ export class ToolCache {
 
   forget(): void {
     this.current = undefined;
+    this.known = undefined;
   }
 
   private compare(tools: readonly RawTool[]): void {

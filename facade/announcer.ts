@@ -65,7 +65,7 @@ export class Announcer {
       const changed: OpenSession[] = [];
       for (const session of this.#parts.sessions) {
         if (session.shown === undefined) continue;
-        const { revision } = await this.#parts.generation().deps.standing.view(session.principal, session);
+        const { revision } = this.#parts.generation().deps.standing.view(session.principal, session);
         if (this.#seen.get(session) !== revision) changed.push(session);
         this.#seen.set(session, revision);
       }

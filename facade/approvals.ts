@@ -19,7 +19,7 @@ export interface AskedCall {
   readonly drained?: AbortSignal;
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
   /** Throws when what people decided beforehand refuses the call by now (see Standings). */
-  readonly stands: () => Promise<unknown>;
+  readonly stands: () => unknown;
 }
 
 /** The approvals of calls. */

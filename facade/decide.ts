@@ -42,9 +42,9 @@ export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 
   for (let at = trace.startedAt; ; at = deps.now()) {
     const target = (trace.target = aim(exposed, bound, place));
     const { effect, argsText, args } = target;
-    const standing = await deps.standing.judge({ caller, effect, args });
+    const standing = deps.standing.judge({ caller, effect, args });
     trace.budgets = standing.budgets.map(({ id }) => id);
-    const input = (trace.input = { principal, run, labels: await deps.labels.of(session, run), time: new Date(at).toISOString(), plan: await deps.plans.of(principal, run) });
+    const input = (trace.input = { principal, run, labels: deps.labels.of(session, run), time: new Date(at).toISOString(), plan: await deps.plans.of(principal, run) });
     const decision = (trace.decision = await policy.call({ effect, argsText, ...input }));
     refuse(decision, args);
     if (decision.outcome === 'ask') trace.consent = standing.grant ?? (await deps.approvals.obtain({ caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision, pin: exposed.pin, stands: () => deps.standing.judge({ caller, effect, args }), ...waiting(request) }));

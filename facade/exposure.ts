@@ -69,7 +69,7 @@ export class Exposures {
 
   /** The table for a list: every server of the principal is asked first. Throws POLICY_FAILED, and what stands against a list. */
   async tableFor(principal: Principal, from?: From): Promise<Table> {
-    const view = await this.#view(principal, from);
+    const view = this.#view(principal, from);
     if (view.unlisted !== undefined) throw view.unlisted;
     if (view.off !== undefined) return NOTHING;
     await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let');
@@ -82,7 +82,7 @@ export class Exposures {
    * running. Throws UNKNOWN_TOOL, POLICY_FAILED, and why its server is not there for a tool that this principal knows, or could know.
    */
   async resolve(principal: Principal, name: string, from?: From): Promise<{ table: Table; exposed: Exposed }> {
-    const view = await this.#view(principal, from);
+    const view = this.#view(principal, from);
     if (view.off !== undefined) throw view.off;
     const table = await this.#tableNow(principal, view);
     const found = findExposed(table.byName, name)?.value;

@@ -69,7 +69,7 @@ export class Generation {
     const known = openKnownLists({ config, digest: shared.digest, redactor: shared.redactor, onFault: (err) => shared.log.error({ err }, 'known lists') });
     this.catalog = new Catalog(parts.serve(), {
       onChange: parts.onChange, onListed: judge, known,
-      consent: (names) => shared.consents.admit(names.filter((name) => config.servers.has(name))),
+      consent: async (names) => shared.consents.admit(names.filter((name) => config.servers.has(name))),
       onDrift: (server, drift) => noteDrift(shared, server, drift),
     }, before?.catalog);
     for (const server of this.catalog.servers.keys()) judge(server);
@@ -151,11 +151,11 @@ function approvalsOf(config: Config, { state, audit, digest, redactor, tell, met
     pinOf: ({ server, tool }) => catalog.entries(server).find((entry) => entry.tool.name === tool)?.pin,
     setOf: (server) => digest(JSON.stringify(catalog.entries(server).map(({ tool, pin }) => [tool.name, pin]))),
     refusalOf: async (name, before) => {
-      const killed = await killSwitch.refusalOf(name);
+      const killed = killSwitch.refusalOf(name);
       const server = config.servers.get(name);
       // What ships with Tollgate needs no consent.
       if (killed !== undefined || server === undefined) return killed;
-      return (await consents.refusalOf(name)) ?? (before === 'asking' && isAsleep(name) ? consents.refuseLook(server) : undefined);
+      return consents.refusalOf(name) ?? (before === 'asking' && isAsleep(name) ? consents.refuseLook(server) : undefined);
     },
     onAsked: createNotice(tell, Date.now),
     onWaiting: (change) => metrics.onWaiting(change),

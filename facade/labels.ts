@@ -4,7 +4,7 @@ import type { State } from './state/state.ts';
 
 /** What a running facade needs of labels. Throws STATE_FAILED. */
 export interface RunLabels {
-  of(session: OpenSession, run: string): Promise<readonly string[]>;
+  of(session: OpenSession, run: string): readonly string[];
   /** From now on the run carries these too. To be called before the server is reached: its progress and its errors are its words as well. */
   join(session: OpenSession, run: string, labels: readonly string[]): Promise<void>;
 }
@@ -12,7 +12,7 @@ export interface RunLabels {
 /** Labels of named runs stand in the shared state, one value a label, so that two processes cannot overwrite each other's. */
 export function createLabels(state: State, now: () => number): RunLabels {
   return {
-    of: async (session, run) => (run === session.id ? [...session.labels] : [...(await state.list(spaceOf(run))).keys()]),
+    of: (session, run) => (run === session.id ? [...session.labels] : [...state.list(spaceOf(run)).keys()]),
     join: async (session, run, labels) => {
       for (const label of labels) {
         if (run === session.id) session.labels.add(label);

@@ -35,7 +35,7 @@ export function createPlans(config: Pick<Config, 'profiles'>, state: State, now:
     applies,
     of: async (principal, run) => {
       if (!applies(principal)) return 'none';
-      const known = readPlan(run, await state.get(SPACE, run), now());
+      const known = readPlan(run, state.get(SPACE, run), now());
       if (known?.principal === principal.id) return known.state;
       await writePlan(state, { run, principal: principal.id, state: 'pending', since: now() });
       return 'pending';
@@ -49,7 +49,7 @@ export function createPlans(config: Pick<Config, 'profiles'>, state: State, now:
 /** Every run in plan mode, the newest first. Those that nobody touched for a day are forgotten. */
 export async function listPlans(state: State, now: number): Promise<readonly Plan[]> {
   const plans: Plan[] = [];
-  for (const [run, text] of await state.list(SPACE)) {
+  for (const [run, text] of state.list(SPACE)) {
     const plan = readPlan(run, text, now);
     if (plan === undefined) await state.remove(SPACE, run);
     else plans.push(plan);
@@ -67,7 +67,7 @@ export interface Verdict {
 
 /** Approves the plan of a run, or takes an approval back. Throws USAGE for a run that no call in plan mode was made in. */
 export async function decidePlan(state: State, { run, approve, by, record }: Verdict, now: number): Promise<Plan> {
-  const known = readPlan(run, await state.get(SPACE, run), now);
+  const known = readPlan(run, state.get(SPACE, run), now);
   if (known === undefined) {
     throw new TollgateError('USAGE', { detail: `No run ${JSON.stringify(run.slice(0, 80))} is in plan mode.`, next: '`tollgate plan list` shows the runs; a run is listed from its first call on.' });
   }

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { BudgetObligation, Principal } from '../policies/port.ts';
 import type { Config } from './config/config.ts';
-import type { StandingSource } from './standing.ts';
+import { NOTHING_STANDS, OPEN, type StandingSource } from './standing.ts';
 import type { State } from './state/state.ts';
 
 /** Whom and what a run serves, as in-process servers are told. Never read from arguments or `_meta`. */
@@ -29,10 +29,10 @@ export interface HostRun {
 /** The runs of all processes. Methods throw STATE_FAILED. */
 export interface Runs {
   /** Default: user is the principal, space its `space` of tollgate.yaml or its id, conversation and turn are the run. */
-  scopeOf(principal: Principal, run: string): Promise<RunScope>;
+  scopeOf(principal: Principal, run: string): RunScope;
   open(run: Omit<HostRun, 'name' | 'openedAt'>): Promise<HostRun>;
   /** Whosever it is; undefined for one that never was, or has ended. */
-  find(name: string): Promise<HostRun | undefined>;
+  find(name: string): HostRun | undefined;
   /** Calls that its own budget has left; undefined without one. */
   left(run: HostRun): Promise<number | undefined>;
   end(run: HostRun): Promise<void>;
@@ -52,24 +52,24 @@ export function runKey({ principal, name }: Pick<HostRun, 'principal' | 'name'>)
 
 /** Runs over shared state. `now` in ms since 1970. */
 export function createRuns(config: Pick<Config, 'principals'>, state: State, now: () => number): Runs {
-  const read = async (name: string): Promise<HostRun | undefined> => {
-    const text = FORM.test(name) ? await state.get(SPACE, name) : undefined;
+  const read = (name: string): HostRun | undefined => {
+    const text = FORM.test(name) ? state.get(SPACE, name) : undefined;
     const run = text === undefined ? undefined : (JSON.parse(text) as HostRun);
     return run !== undefined && isAlive(run, now()) ? run : undefined;
   };
-  const owned = async ({ id, origin }: Principal, key: string): Promise<HostRun | undefined> => {
-    const run = await read(nameOf(key));
+  const owned = ({ id, origin }: Principal, key: string): HostRun | undefined => {
+    const run = read(nameOf(key));
     return run !== undefined && runKey(run) === key && run.principal === id && run.origin === origin ? run : undefined;
   };
   return {
-    scopeOf: async (principal, key) => {
+    scopeOf: (principal, key) => {
       const { id } = principal;
-      const run = await owned(principal, key);
+      const run = owned(principal, key);
       const space = config.principals.find((one) => one.id === id)?.space ?? id;
       return { user: id, space, conversation: run?.conversation ?? key, turn: run?.turn ?? key };
     },
     open: async (asked) => {
-      for (const [key, text] of await state.list(SPACE)) if (!isAlive(JSON.parse(text) as HostRun, now())) await state.remove(SPACE, key);
+      for (const [key, text] of state.list(SPACE)) if (!isAlive(JSON.parse(text) as HostRun, now())) await state.remove(SPACE, key);
       const run: HostRun = { ...asked, name: `host_${randomBytes(16).toString('hex')}`, openedAt: now() };
       await state.put(SPACE, run.name, JSON.stringify(run));
       return run;
@@ -87,10 +87,10 @@ export function createRuns(config: Pick<Config, 'principals'>, state: State, now
       await state.endScope('run', runKey(run));
     },
     standing: {
-      view: () => ({ revision: '', hides: () => false }),
-      judge: async ({ caller }) => {
-        if (!FORM.test(nameOf(caller.run))) return {};
-        const run = await owned(caller.principal, caller.run);
+      view: () => OPEN,
+      judge: ({ caller }) => {
+        if (!FORM.test(nameOf(caller.run))) return NOTHING_STANDS;
+        const run = owned(caller.principal, caller.run);
         if (run === undefined) throw new TollgateError('IDENTITY', { detail: 'There is no such run: it has ended, or belongs to somebody else.', next: 'Open a new run.' });
         return { budgets: budgetsOf(run) };
       },

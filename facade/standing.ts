@@ -39,26 +39,31 @@ export interface Standee {
 
 /** One thing that people decide beforehand. Each throws STATE_FAILED when it cannot be known. */
 export interface StandingSource {
-  view(principal: Principal, from?: From): Promise<View> | View;
+  view(principal: Principal, from?: From): View;
   /** Throws the refusal. */
-  judge(call: Standee): Promise<Partial<Standing>> | Partial<Standing>;
+  judge(call: Standee): Partial<Standing>;
 }
 
+/** The usual view, and the usual answer. */
+export const OPEN: View = { revision: '', hides: () => false };
+export const NOTHING_STANDS: Partial<Standing> = {};
+
 /** All sources as one: the first refusal counts, budgets add up, the first grant answers. */
-export function joinStanding(sources: readonly StandingSource[]): { view(principal: Principal, from?: From): Promise<View>; judge(call: Standee): Promise<Standing> } {
+export function joinStanding(sources: readonly StandingSource[]): { view(principal: Principal, from?: From): View; judge(call: Standee): Standing } {
   return {
-    view: async (principal, from) => {
-      const views = await Promise.all(sources.map((source) => source.view(principal, from)));
+    view: (principal, from) => {
+      const views = sources.map((source) => source.view(principal, from));
       const off = views.find((view) => view.off !== undefined)?.off;
       const unlisted = views.find((view) => view.unlisted !== undefined)?.unlisted;
-      const revision = JSON.stringify(views.map((view) => view.revision));
+      // Revisions hold no line ends.
+      const revision = views.map((view) => view.revision).join('\n');
       return {
         revision, hides: (tool) => views.some((view) => view.hides(tool)), withholds: (tool) => views.some((view) => view.withholds?.(tool) === true), mayStart: (server) => views.every((view) => view.mayStart?.(server) !== false),
         ...(off !== undefined && { off }), ...(unlisted !== undefined && { unlisted }),
       };
     },
-    judge: async (call) => {
-      const found = await Promise.all(sources.map((source) => source.judge(call)));
+    judge: (call) => {
+      const found = sources.map((source) => source.judge(call)).filter((one) => one !== NOTHING_STANDS);
       const grant = found.find((one) => one.grant !== undefined)?.grant;
       return { budgets: found.flatMap(({ budgets = [] }) => budgets), ...(grant !== undefined && { grant }) };
     },

@@ -62,7 +62,7 @@ export function openLook(config: Config, parts: Pick<Shared, 'redactor' | 'audit
   const refuse = (): Promise<never> => Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A look is given no secrets.' }));
   const killSwitch = new KillSwitch(parts.state);
   return async (settings, { signal, withSecrets, consent }) => {
-    const refusal = await killSwitch.refusalOf(settings.name);
+    const refusal = killSwitch.refusalOf(settings.name);
     if (refusal !== undefined) throw refusal;
     return lookAt(settings, { host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) }, signal, onStderr: (name, line) => logs.write(name, line), ...(consent !== undefined && { consent }) });
   };

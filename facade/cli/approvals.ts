@@ -56,7 +56,7 @@ export async function runApprove(options: VerdictOptions, io: Io): Promise<numbe
     refuseOver(item);
     if (options.yes === undefined) io.stderr(inRows(io, approvalText(item, { redactor, now, isWhole: true })));
     if (item.state === 'pending' && !(await awaited(state)).has(item.id)) io.stderr('Nobody waits for it any more: its caller has gone, or was told to ask again. It is made only if the same call is repeated.\n');
-    const stopped = await new KillSwitch(state).refusalOf(item.binding.effect.server);
+    const stopped = new KillSwitch(state).refusalOf(item.binding.effect.server);
     if (stopped !== undefined) io.stderr(`It cannot run now: ${stopped.message}\n`);
     if (!(await isMeant({ options, item, by: decider.by }, io))) {
       io.stderr('Nothing was decided.\n');

@@ -65,7 +65,7 @@ export async function runGrantCheck(options: GrantOptions & { readonly origin: s
   return found.code === 'DENIED' ? EXIT.refused : EXIT.approval;
 }
 
-async function withGrants<T>({ config, io }: { readonly config: Config; readonly io: Io }, work: (grants: Grants) => Promise<T>): Promise<T> {
+async function withGrants<T>({ config, io }: { readonly config: Config; readonly io: Io }, work: (grants: Grants) => Promise<T> | T): Promise<T> {
   const state = openState(config.state);
   const audit = auditOnDemand(config.audit);
   const append = (entry: AuditEntry): void => audit.append(signed(entry, io));

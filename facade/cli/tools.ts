@@ -36,7 +36,7 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
 
 /** What people have decided beforehand hides tools: the owner at the terminal is told, an agent never. */
 async function unseen(standing: Standings, { principal, catalog, servers }: { principal: Principal; catalog: Assembled['catalog']; servers: readonly string[] }): Promise<readonly string[]> {
-  const { off, hides } = await standing.view(principal);
+  const { off, hides } = standing.view(principal);
   if (off !== undefined) return [`${off.message} ${off.next}`];
   const hidden = servers.flatMap((server) => catalog.entries(server).filter(({ tool }) => hides({ server, tool: tool.name })).map(({ tool }) => tool.name));
   return [...CAPABILITIES.values()].flatMap((capability) => {

@@ -29,7 +29,7 @@ export async function runTry(options: TryOptions, io: Io, assemble: Assemble): P
     const bound = bindArgs(args, exposed.args);
     const target = aim(exposed, bound, { workspace: deps.workspace, spills: deps.spills, owner: { principal: principal.id, run: 'try' } });
     const session = openSession(principal, 'stdio');
-    const { budgets } = await deps.standing.judge({ caller: { decision: 'try', session, principal, run: 'try', startedAt: deps.now() }, effect: target.effect, args: target.args });
+    const { budgets } = deps.standing.judge({ caller: { decision: 'try', session, principal, run: 'try', startedAt: deps.now() }, effect: target.effect, args: target.args });
     const decision = await deps.policy().call({ principal, run: 'try', effect: target.effect, argsText: target.argsText, labels: [], time: new Date(deps.now()).toISOString() });
     const { outcome, reasons, shadow } = decision;
     const obligations = { ...decision.obligations, budgets: [...decision.obligations.budgets, ...budgets] };

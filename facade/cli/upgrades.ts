@@ -119,7 +119,7 @@ function nameOf({ profile }: Upgrade): string {
   return profile === undefined ? 'every profile' : `profile ${profile}`;
 }
 
-async function withUpgrades<T>({ config, io }: { readonly config: Config; readonly io: Io }, work: (upgrades: Upgrades) => Promise<T>): Promise<T> {
+async function withUpgrades<T>({ config, io }: { readonly config: Config; readonly io: Io }, work: (upgrades: Upgrades) => Promise<T> | T): Promise<T> {
   const state = openState(config.state);
   const audit = auditOnDemand(config.audit);
   const append = (entry: Parameters<AuditLog['append']>[0]): void => audit.append(signed(entry, io));

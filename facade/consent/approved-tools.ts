@@ -36,18 +36,18 @@ export class ApprovedTools {
   }
 
   /** The set with this hash; undefined when what is kept is not that. */
-  async get(server: string, hash: string): Promise<ToolSet | undefined> {
+  get(server: string, hash: string): ToolSet | undefined {
     const known = this.#sets.get(server);
     if (known?.hash === hash) return known.set;
-    const set = readSet(await this.#state.get(SETS, server));
+    const set = readSet(this.#state.get(SETS, server));
     if (set === undefined || setHash(server, set) !== hash) return undefined;
     this.#sets.set(server, { hash, set });
     return set;
   }
 
   /** Names of the set that is kept, unchecked: to tell a person of a mistake, and for nothing else. */
-  async names(server: string): Promise<readonly string[] | undefined> {
-    return readSet(await this.#state.get(SETS, server))?.tools.map(({ name }) => name);
+  names(server: string): readonly string[] | undefined {
+    return readSet(this.#state.get(SETS, server))?.tools.map(({ name }) => name);
   }
 
   async remove(server: string): Promise<void> {
@@ -60,7 +60,7 @@ export class ApprovedTools {
     const { pending, removed } = driftOf(approved, now);
     const named = (what: string): readonly string[] => [...pending].filter(([, why]) => why === what).map(([name]) => name);
     const item = { since: new Date(at).toISOString(), changed: named('changed'), added: named('new'), removed };
-    const before = await this.pending(server);
+    const before = this.pending(server);
     if (pending.size === 0 && removed.length === 0) {
       if (before !== undefined) await this.#state.remove(PENDING, server);
       return undefined;
@@ -73,8 +73,8 @@ export class ApprovedTools {
   }
 
   /** What waits for the owner. */
-  async pending(server: string): Promise<PendingItem | undefined> {
-    const text = await this.#state.get(PENDING, server);
+  pending(server: string): PendingItem | undefined {
+    const text = this.#state.get(PENDING, server);
     return text === undefined ? undefined : (JSON.parse(text) as PendingItem);
   }
 }

@@ -1,7 +1,7 @@
 /** Owns people's consent to servers: who may start, as what, and with which tools; refuses whatever differs from what was shown. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
-import type { State } from '../state/state.ts';
+import type { Awaitable, State } from '../state/state.ts';
 import { createDigestStore } from './digests.ts';
 import { differences, startFacts, startHash, type FactSources, type StartFacts, type StartSettings } from './facts.ts';
 import { ApprovedTools, refuseDrifted } from './approved-tools.ts';
@@ -50,31 +50,30 @@ export class Consents {
     return startFacts(settings, this.sources);
   }
 
-  async statusOf(server: string): Promise<ConsentStatus> {
-    const kept = await this.store.get(server);
-    const disabled = (await this.store.disabled()).get(server);
+  statusOf(server: string): ConsentStatus {
+    const kept = this.store.get(server);
+    const disabled = this.store.disabledBy(server);
     return { state: stateOf(kept), ...(kept.consent !== undefined && { consent: kept.consent }), ...(disabled !== undefined && { disabled }) };
   }
 
   /** Consent to start, and so to one look at its tools. What was agreed to before of its tools is void. */
   async approveStart({ facts, by, at }: StartApproval): Promise<void> {
-    const { consent } = await this.store.get(facts.server);
+    const { consent } = this.store.get(facts.server);
     const formerSet = consent?.tools?.set ?? consent?.formerSet;
     await this.store.put(facts.server, { hash: startHash(facts), facts, by, at, ...(formerSet !== undefined && { formerSet }) });
   }
 
   /** The set of tools that somebody agreed to last; undefined: none, or any. */
-  async lastSet(server: string): Promise<ToolSet | undefined> {
-    const { consent } = await this.store.get(server);
+  lastSet(server: string): ToolSet | undefined {
+    const { consent } = this.store.get(server);
     const hash = consent?.tools?.set ?? consent?.formerSet;
     return hash === undefined ? undefined : this.tools.get(server, hash);
   }
 
   /** Tools of the other approved servers, each with its server: what a definition may try to speak for. */
-  async toolsBeside(server: string): Promise<ReadonlyMap<string, string>> {
-    const others = [...(await this.store.all()).keys()].filter((name) => name !== server);
-    const sets = await Promise.all(others.map(async (name) => (await this.lastSet(name))?.tools.map((tool) => [tool.name, name] as const) ?? []));
-    return new Map(sets.flat());
+  toolsBeside(server: string): ReadonlyMap<string, string> {
+    const others = [...this.store.all().keys()].filter((name) => name !== server);
+    return new Map(others.flatMap((name) => this.lastSet(name)?.tools.map((tool) => [tool.name, name] as const) ?? []));
   }
 
   /** Consent to one set of tools. Throws APPROVAL_REQUIRED where nobody agreed to the start. */
@@ -89,7 +88,7 @@ export class Consents {
 
   /** Takes all consent back: no call reaches it from now on, in any process. True when there was some. */
   async revoke(server: string): Promise<boolean> {
-    const kept = await this.store.get(server);
+    const kept = this.store.get(server);
     await this.store.remove(server);
     await this.tools.remove(server);
     return kept.consent !== undefined || kept.damaged === true;
@@ -105,16 +104,17 @@ export class Consents {
   }
 
   /** Before a call: what stands against the server now, without a look at its files. */
-  async refusalOf(server: string): Promise<TollgateError | undefined> {
-    const refusal = (await this.snapshot([server])).refusalOf(server);
+  refusalOf(server: string): TollgateError | undefined {
+    const act = this.store.disabledBy(server);
+    const refusal = act === undefined ? this.#refusalIn(server, this.store.get(server)) : disabledRefusal(server, act);
     if (refusal !== undefined) this.#started.delete(server);
     return refusal;
   }
 
-  /** What stands against servers now; all that are kept, or those named. */
-  async snapshot(servers?: readonly string[]): Promise<ConsentSnapshot> {
-    const kept = servers === undefined ? await this.store.all() : new Map(await Promise.all(servers.map(async (server) => [server, await this.store.get(server)] as const)));
-    const disabled = await this.store.disabled();
+  /** What stands against servers now. */
+  snapshot(): ConsentSnapshot {
+    const kept = this.store.all();
+    const disabled = this.store.disabled();
     const marks = [...new Set([...kept.keys(), ...disabled.keys()])].map((server) => [server, markOf(kept.get(server) ?? {}, disabled.get(server))] as const);
     return {
       marks: new Map(marks),
@@ -126,16 +126,16 @@ export class Consents {
   }
 
   /** What may be shown of servers. */
-  async admit(servers: readonly string[]): Promise<ReadonlyMap<string, Admission>> {
-    const { refusalOf } = await this.snapshot(servers);
-    return new Map(await Promise.all(servers.map(async (server) => [server, await this.#admissionOf(server, refusalOf(server))] as const)));
+  admit(servers: readonly string[]): ReadonlyMap<string, Admission> {
+    const { refusalOf } = this.snapshot();
+    return new Map(servers.map((server) => [server, this.#admissionOf(server, refusalOf(server))]));
   }
 
   /** Before a call: why this tool may not be called as the server lists it now. `list` is only asked where one set was approved. */
-  async refuseTool(server: string, tool: string, list: () => Promise<readonly RawTool[]>): Promise<TollgateError | undefined> {
-    const set = (await this.store.get(server)).consent?.tools?.set;
+  async refuseTool(server: string, tool: string, list: () => Awaitable<readonly RawTool[]>): Promise<TollgateError | undefined> {
+    const set = (this.store.get(server)).consent?.tools?.set;
     if (set === undefined) return undefined;
-    const approved = await this.tools.get(server, set);
+    const approved = this.tools.get(server, set);
     return approved === undefined ? damagedRefusal(server) : refuseDrifted(tool, { server, approved: approved.tools, now: await list() });
   }
 
@@ -143,8 +143,8 @@ export class Consents {
   async refuseStart(settings: StartSettings): Promise<TollgateError | undefined> {
     const { name } = settings;
     this.#started.delete(name);
-    const refusal = (await this.refusalOf(name)) ?? (await this.refuseLook(settings));
-    const { consent } = await this.store.get(name);
+    const refusal = this.refusalOf(name) ?? (await this.refuseLook(settings));
+    const { consent } = this.store.get(name);
     if (refusal === undefined && consent !== undefined) this.#started.set(name, consent.hash);
     return refusal;
   }
@@ -152,25 +152,25 @@ export class Consents {
   /** Before a look at its tools, or a sign-in: whether exactly this was agreed to. Its files are looked at last, right before they run. */
   async refuseLook(settings: StartSettings): Promise<TollgateError | undefined> {
     const { name } = settings;
-    const { state, consent, disabled } = await this.statusOf(name);
+    const { state, consent, disabled } = this.statusOf(name);
     if (disabled !== undefined) return disabledRefusal(name, disabled);
     if (consent === undefined) return state === 'damaged' ? damagedRefusal(name) : unapproved(name);
     const facts = await this.factsOf(settings);
     return startHash(facts) === consent.hash ? undefined : changedRefusal(name, differences(consent.facts, facts));
   }
 
-  async #admissionOf(server: string, refusal: TollgateError | undefined): Promise<Admission> {
-    const { consent } = await this.store.get(server);
+  #admissionOf(server: string, refusal: TollgateError | undefined): Admission {
+    const { consent } = this.store.get(server);
     if (refusal !== undefined || consent?.tools === undefined) return refused(refusal ?? unapproved(server));
     const { set: hash, hints } = consent.tools;
     const mark = markOf({ consent });
     if (hash === undefined) return { mark, hints };
-    const set = await this.tools.get(server, hash);
+    const set = this.tools.get(server, hash);
     return set === undefined ? refused(damagedRefusal(server)) : { mark, hints, set };
   }
 
   async #add(server: string, tools: ToolConsent): Promise<void> {
-    const { consent } = await this.store.get(server);
+    const { consent } = this.store.get(server);
     if (consent === undefined) throw new TollgateError('APPROVAL_REQUIRED', { detail: `Nobody has approved that server "${server}" starts.`, next: `Run \`tollgate approve ${server}\`.` });
     await this.store.put(server, { ...consent, tools });
   }

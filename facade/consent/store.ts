@@ -56,8 +56,8 @@ export class ConsentStore {
   }
 
   /** Throws STATE_FAILED. */
-  async get(server: string): Promise<Kept> {
-    return this.#open(server, await this.#state.get(SPACE, server));
+  get(server: string): Kept {
+    return this.#open(server, this.#state.get(SPACE, server));
   }
 
   async put(server: string, { seen, ...consent }: Consent): Promise<void> {
@@ -76,14 +76,20 @@ export class ConsentStore {
   }
 
   /** All entries by server. */
-  async all(): Promise<ReadonlyMap<string, Kept>> {
-    const texts = await this.#state.list(SPACE);
+  all(): ReadonlyMap<string, Kept> {
+    const texts = this.#state.list(SPACE);
     return new Map([...texts].map(([server, text]) => [server, this.#open(server, text)]));
   }
 
+  /** Who has taken a server out of use. */
+  disabledBy(server: string): Act | undefined {
+    const text = this.#state.get(DISABLED, server);
+    return text === undefined ? undefined : (JSON.parse(text) as Act);
+  }
+
   /** Who has taken which servers out of use. */
-  async disabled(): Promise<ReadonlyMap<string, Act>> {
-    return new Map([...(await this.#state.list(DISABLED))].map(([server, text]) => [server, JSON.parse(text) as Act]));
+  disabled(): ReadonlyMap<string, Act> {
+    return new Map([...this.#state.list(DISABLED)].map(([server, text]) => [server, JSON.parse(text) as Act]));
   }
 
   async disable(server: string, act: Act): Promise<void> {
@@ -92,7 +98,7 @@ export class ConsentStore {
 
   /** True when it was disabled. */
   async enable(server: string): Promise<boolean> {
-    const was = (await this.#state.get(DISABLED, server)) !== undefined;
+    const was = this.disabledBy(server) !== undefined;
     await this.#state.remove(DISABLED, server);
     return was;
   }

@@ -28,14 +28,13 @@ export class Grants {
   }
 
   /** Those of one origin that count now: asked at each list and call, so that a revocation counts from the next call on. */
-  async of(origin: string): Promise<readonly Grant[]> {
+  of(origin: string): readonly Grant[] {
     const { state, now } = this.#parts;
-    const stamp = await state.stamp();
+    const stamp = state.stamp();
     if (stamp !== this.#stamp || this.#known.size > MAX_KNOWN) this.#known.clear();
     this.#stamp = stamp;
-    const known = this.#known.get(origin) ?? [...(await state.list(SPACE, `${origin} `)).values()].map(parse).filter((grant) => grant.origin === origin);
-    // Another read may have seen a later state meanwhile.
-    if (stamp === this.#stamp) this.#known.set(origin, known);
+    const known = this.#known.get(origin) ?? [...state.list(SPACE, `${origin} `).values()].map(parse).filter((grant) => grant.origin === origin);
+    this.#known.set(origin, known);
     const time = now();
     return known.every((grant) => isInForce(grant, time)) ? known : known.filter((grant) => isInForce(grant, time));
   }
@@ -44,7 +43,7 @@ export class Grants {
   async list(only: { readonly origin?: string; readonly profile?: string } = {}): Promise<readonly Grant[]> {
     const now = this.#parts.now();
     const live: Grant[] = [];
-    for (const grant of await this.#all()) {
+    for (const grant of this.#all()) {
       if (isInForce(grant, now)) live.push(grant);
       else await this.#end(grant, 'expired');
     }
@@ -62,7 +61,7 @@ export class Grants {
 
   /** Throws USAGE for an id that is not known, AUDIT_FAILED: it is revoked all the same. */
   async revoke(id: string, by: string): Promise<Grant> {
-    const grant = ID.test(id) ? (await this.#all()).find((one) => one.id === id) : undefined;
+    const grant = ID.test(id) ? this.#all().find((one) => one.id === id) : undefined;
     if (grant === undefined) throw new TollgateError('USAGE', { detail: 'There is no such grant.', next: '`tollgate grants list` shows those that there are.' });
     await this.#end(grant, 'revoked', by);
     return grant;
@@ -70,13 +69,13 @@ export class Grants {
 
   /** A session or a tab has ended, and what was granted to it (HB-03). How many grants have ended by it. */
   async expire(what: { readonly session: string } | { readonly tab: string; readonly origin?: string }, by?: string): Promise<number> {
-    const ended = (await this.#all()).filter((grant) => ('session' in what ? grant.session === what.session : grant.tab === what.tab && (what.origin ?? grant.origin) === grant.origin));
+    const ended = this.#all().filter((grant) => ('session' in what ? grant.session === what.session : grant.tab === what.tab && (what.origin ?? grant.origin) === grant.origin));
     for (const grant of ended) await this.#end(grant, 'expired', by);
     return ended.length;
   }
 
-  async #all(): Promise<readonly Grant[]> {
-    return [...(await this.#parts.state.list(SPACE)).values()].map(parse);
+  #all(): readonly Grant[] {
+    return [...this.#parts.state.list(SPACE).values()].map(parse);
   }
 
   /** Taken away first: a log that cannot be written must not keep a permission alive. */

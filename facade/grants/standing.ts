@@ -2,27 +2,25 @@
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
-import type { Standee, Standing, StandingSource, View } from '../standing.ts';
+import { NOTHING_STANDS, OPEN, type Standee, type Standing, type StandingSource } from '../standing.ts';
 import { answering, serves, weigh, type Grant, type Question, type Weighed } from './grant.ts';
 
 /** What grants are judged with. `isAsleep`: the next call of this server would start it. */
 export interface GrantStanding {
   readonly profiles: Config['profiles'];
-  readonly grantsOf: (origin: string) => Promise<readonly Grant[]>;
+  readonly grantsOf: (origin: string) => readonly Grant[];
   readonly isAsleep: (server: string) => boolean;
 }
 
 type Scope = 'mcp:tools.list' | 'mcp:tools.call' | 'mcp:server.connect';
 type Tool = NonNullable<Question['tool']>;
 
-const OPEN: View = { revision: '', hides: () => false };
-
 /** Grants as one of the things that people decide beforehand (HB-02). */
 export function grantStanding({ profiles, grantsOf, isAsleep }: GrantStanding): StandingSource {
   const required = (principal: Principal): readonly string[] => principal.profiles.filter((name) => profiles.get(name)?.grants === 'required');
   return {
-    view: async (principal, from) => {
-      const grants = await grantsOf(principal.origin);
+    view: (principal, from) => {
+      const grants = grantsOf(principal.origin);
       const demanding = required(principal);
       if (grants.length === 0 && demanding.length === 0) return OPEN;
       const ask = asker({ grants, profiles: principal.profiles, demanding, from });
@@ -35,11 +33,11 @@ export function grantStanding({ profiles, grantsOf, isAsleep }: GrantStanding): 
         mayStart: (server) => ask('mcp:server.connect', { server, tool: '' }).kind === 'allow',
       };
     },
-    judge: async ({ caller, effect }: Standee): Promise<Partial<Standing>> => {
+    judge: ({ caller, effect }: Standee): Partial<Standing> => {
       const { principal, session } = caller;
-      const grants = await grantsOf(principal.origin);
+      const grants = grantsOf(principal.origin);
       const demanding = required(principal);
-      if (grants.length === 0 && demanding.length === 0) return {};
+      if (grants.length === 0 && demanding.length === 0) return NOTHING_STANDS;
       const ask = asker({ grants, profiles: principal.profiles, demanding, from: session });
       const connecting = ask('mcp:server.connect', effect);
       if (connecting.kind === 'deny' || (connecting.kind !== 'allow' && isAsleep(effect.server))) throw refusal({ weighed: connecting, scope: 'mcp:server.connect', principal, tool: effect });

@@ -166,7 +166,7 @@ function actingAs({ config }: HostParts, principal: Principal, asked: Asked): Pr
 }
 
 async function findRun({ deps }: HostParts, principal: Principal, name: unknown): Promise<HostRun> {
-  const run = await deps.runs.find(String(name));
+  const run = deps.runs.find(String(name));
   const isTheirs = run !== undefined && (principal.owner === true || (run.principal === principal.id && run.origin === principal.origin));
   if (!isTheirs) throw new TollgateError('IDENTITY', { detail: 'There is no such run: it has ended, or belongs to somebody else.', next: 'Open a new run.' });
   return run;

@@ -1,7 +1,7 @@
 /** Owns which servers a session has put aside for itself; refuses to outlive the session, or to touch anybody else's. */
 import type { Principal } from '../../policies/port.ts';
 import type { OpenSession } from '../session.ts';
-import type { StandingSource } from '../standing.ts';
+import { NOTHING_STANDS, OPEN, type Standing, type StandingSource, type View } from '../standing.ts';
 
 /**
  * A model that was talked into switching servers off must not take them from its user's other sessions, or from tomorrow. So
@@ -24,12 +24,13 @@ export class Aside implements StandingSource {
     return this.#of.get(principal)?.has(server) === true;
   }
 
-  view(principal: Principal): { readonly revision: string; readonly hides: (tool: { readonly server: string }) => boolean } {
+  view(principal: Principal): View {
     const names = this.#of.get(principal);
-    return { revision: [...(names ?? [])].sort().join(), hides: ({ server }) => names?.has(server) === true };
+    if (names === undefined) return OPEN;
+    return { revision: [...names].sort().join(), hides: ({ server }) => names.has(server) };
   }
 
-  judge(): Record<string, never> {
-    return {};
+  judge(): Partial<Standing> {
+    return NOTHING_STANDS;
   }
 }

@@ -37,7 +37,7 @@ export function createIdentify({ catalog, runs, aside, serversOf, onChange }: Id
     return {
       principal: { id, role, profiles, origin },
       run: caller.run,
-      scope: await runs.scopeOf(caller.principal, caller.run),
+      scope: runs.scopeOf(caller.principal, caller.run),
       servers: () => serversOf(caller.principal).map((name) => see(name, caller, table)),
       putAside: (server, isAside) => {
         aside.put(caller.session, server, isAside);

@@ -30,37 +30,37 @@ export class KillSwitch {
 
   /** Lifts the switch of one server, or every switch. The names that may run again; empty when none was thrown. */
   async lift(server?: string): Promise<readonly string[]> {
-    const names = [...(await this.#state.list(SPACE)).keys()].filter((name) => server === undefined || name === server);
+    const names = [...this.#state.list(SPACE).keys()].filter((name) => server === undefined || name === server);
     for (const name of names) await this.#state.remove(SPACE, name);
     return names;
   }
 
   /** Turns the master switch on again, and nothing else. False when it was on. */
   async turnOn(): Promise<boolean> {
-    const wasOff = (await this.#state.get(SPACE, ALL)) !== undefined;
+    const wasOff = this.offRefusal() !== undefined;
     await this.#state.remove(SPACE, ALL);
     return wasOff;
   }
 
   /** What the master switch says to every list and call, or undefined while it is on. */
-  async offRefusal(): Promise<TollgateError | undefined> {
-    return (await this.#state.get(SPACE, ALL)) === undefined ? undefined : switchedOff();
+  offRefusal(): TollgateError | undefined {
+    return this.#state.get(SPACE, ALL) === undefined ? undefined : switchedOff();
   }
 
   /** All that are thrown, the master switch first. */
   async list(): Promise<readonly Kill[]> {
-    return [...(await this.#state.list(SPACE))].map(([server, text]) => ({ ...(server === ALL ? {} : { server }), ...(JSON.parse(text) as Omit<Kill, 'server'>) }));
+    return [...this.#state.list(SPACE)].map(([server, text]) => ({ ...(server === ALL ? {} : { server }), ...(JSON.parse(text) as Omit<Kill, 'server'>) }));
   }
 
   /** What stands against a server, or undefined. Throws STATE_FAILED: what cannot be known to run must not. */
-  async refusalOf(server: string): Promise<TollgateError | undefined> {
-    const thrown = await this.#state.list(SPACE);
+  refusalOf(server: string): TollgateError | undefined {
+    const thrown = this.#state.list(SPACE);
     return thrown.size === 0 ? undefined : refusalIn(new Set(thrown.keys()), server);
   }
 
   /** The names that are thrown, for comparing. */
-  async names(): Promise<ReadonlySet<string>> {
-    return new Set((await this.#state.list(SPACE)).keys());
+  names(): ReadonlySet<string> {
+    return new Set(this.#state.list(SPACE).keys());
   }
 }
 

@@ -27,7 +27,7 @@ export interface SupervisorOptions {
   readonly onStderr: (server: string, line: string) => void;
   readonly onEvent: OnEvent;
   readonly onUnstarted: (server: string, why: TollgateError) => void;
-  readonly halted: (server: string) => Promise<TollgateError | undefined>;
+  readonly halted: (server: string) => TollgateError | undefined;
   readonly consent: (settings: StartSettings) => Promise<TollgateError | undefined>;
   readonly admits: Consents['refuseTool'];
   readonly shared: SharedSlots;
@@ -67,7 +67,7 @@ export class Supervision {
       onEvent: this.#onEvent,
       // Who has stopped it knows.
       onUnstarted: (server, why) => (why.data['killed'] === true ? undefined : this.#shared.tell(`server ${server} was not started: ${why.message} ${why.next}`)),
-      halted: async (server) => (await this.killSwitch.refusalOf(server)) ?? this.#consents.refusalOf(server),
+      halted: (server) => this.killSwitch.refusalOf(server) ?? this.#consents.refusalOf(server),
       consent: (settings) => this.#consents.refuseStart(settings),
       admits: (server, tool, list) => this.#consents.refuseTool(server, tool, list),
       shared: this.#connections,
@@ -96,8 +96,8 @@ export class Supervision {
   }
 
   async #look(supervised: Supervised): Promise<void> {
-    const killed = await this.killSwitch.names();
-    const { marks, refusalOf } = await this.#consents.snapshot();
+    const killed = this.killSwitch.names();
+    const { marks, refusalOf } = this.#consents.snapshot();
     const before = this.#marks;
     const changed = new Set(before === undefined ? [] : [...new Set([...marks.keys(), ...before.keys()])].filter((server) => marks.get(server) !== before.get(server)));
     const names = JSON.stringify([...killed]);

@@ -1,6 +1,6 @@
 /** Owns the port to what all processes of one user share; refuses to know which database keeps it. */
 
-/** An embedded database answers at once, one across the network later. */
+/** An embedded database writes at once, one across the network later. */
 export type Awaitable<T> = T | Promise<T>;
 
 /** What a budget counts. Calls and argument bytes are known before a call, output bytes and wall time only after it. */
@@ -51,7 +51,10 @@ export interface Refused {
   readonly resetsAt?: number;
 }
 
-/** Shared state. Every method throws STATE_FAILED when the database cannot be used; nothing is half done then. */
+/**
+ * Shared state. Every method throws STATE_FAILED when the database cannot be used; nothing is half done then. What is read is answered
+ * at once: each call asks a dozen times what people have decided (decision 31).
+ */
 export interface State {
   /** One atomic operation over all claims: all are reserved or none. A spent budget is named before a busy one. */
   reserve(claims: readonly Claim[], now: number): Awaitable<{ readonly held: Held } | { readonly refused: Refused }>;
@@ -60,7 +63,7 @@ export interface State {
   /** Forgets what was spent in a scope that has ended. */
   endScope(scope: string, key: string): Awaitable<void>;
   /** A small value, undefined when there is none. `space` keeps the parts of Tollgate apart. */
-  get(space: string, key: string): Awaitable<string | undefined>;
+  get(space: string, key: string): string | undefined;
   put(space: string, key: string, value: string): Awaitable<void>;
   remove(space: string, key: string): Awaitable<void>;
   /** Removes a value and answers it, in one step: of all that race for it, in all processes, one has it. `only`: when exactly this stands there. */
@@ -68,8 +71,8 @@ export interface State {
   /** Puts `to` where exactly `from` stands, or nothing when `from` is absent, in one step; false when something else stands there. */
   swap(space: string, key: string, change: { readonly from?: string; readonly to: string }): Awaitable<boolean>;
   /** All of a space whose keys begin with `prefix` (default: all), by key. */
-  list(space: string, prefix?: string): Awaitable<ReadonlyMap<string, string>>;
+  list(space: string, prefix?: string): ReadonlyMap<string, string>;
   /** Two that are equal: no value was changed in between, by anybody. Much cheaper than a read; others than values may change it. */
-  stamp(): Awaitable<string>;
+  stamp(): string;
   close(): Awaitable<void>;
 }

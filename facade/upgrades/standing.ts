@@ -3,7 +3,7 @@ import { CAPABILITIES, isNamed, isOn, isUsed, type Capability } from '../../cata
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { BudgetObligation, Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
-import type { Standee, StandingSource } from '../standing.ts';
+import { NOTHING_STANDS, type Standee, type StandingSource } from '../standing.ts';
 import type { Upgrade, Upgrades } from './upgrades.ts';
 
 /** Before the name of a capability, in ids of reasons and of budgets. */
@@ -29,15 +29,15 @@ export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { read
     judged.set(entries, found);
     return found;
   };
-  const addedTo = async ({ profiles }: Principal): Promise<ReadonlyMap<string, Upgrade>> => {
-    const all = (await upgrades.list()).filter(({ profile }) => profile === undefined || profiles.includes(profile));
+  const addedTo = ({ profiles }: Principal): ReadonlyMap<string, Upgrade> => {
+    const all = upgrades.list().filter(({ profile }) => profile === undefined || profiles.includes(profile));
     // What was added to the profile itself counts before what was added to all.
     return new Map([...all].sort((a, b) => Number(a.profile !== undefined) - Number(b.profile !== undefined)).map((one) => [one.capability, one]));
   };
   const ofServer = (server: string): readonly Capability[] => (hosts.has(server) ? [...CAPABILITIES.values()].filter(({ host }) => host) : []);
   return {
-    view: async (principal) => {
-      const added = await addedTo(principal);
+    view: (principal) => {
+      const added = addedTo(principal);
       const isMissing = (capability: Capability): boolean => !added.has(capability.name);
       return {
         revision: [...added.keys()].sort().join(),
@@ -45,12 +45,12 @@ export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { read
         mayStart: (server) => !ofServer(server).some(isMissing),
       };
     },
-    judge: async ({ caller, effect, args }: Standee) => {
-      if (!config.servers.has(effect.server)) return {};
+    judge: ({ caller, effect, args }: Standee) => {
+      if (!config.servers.has(effect.server)) return NOTHING_STANDS;
       const use = { tool: effect.tool, args, paths: effect.paths.map(({ path }) => path), ...(effect.command !== undefined && { command: effect.command }) };
       const used = [...new Set([...ofServer(effect.server), ...named(effect.tool), ...onServer(effect.server).filter((capability) => isUsed(capability, use))])];
-      if (used.length === 0) return {};
-      const added = await addedTo(caller.principal);
+      if (used.length === 0) return NOTHING_STANDS;
+      const added = addedTo(caller.principal);
       const missing = used.find(({ name }) => !added.has(name));
       if (missing !== undefined) throw refusal(missing);
       return { budgets: used.flatMap(({ name }) => budgetOf(added.get(name))) };

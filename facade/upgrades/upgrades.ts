@@ -45,8 +45,8 @@ export class Upgrades {
   }
 
   /** All that count now. Read at each list and call, so that one that was taken back counts no more from the next call on. */
-  async list(): Promise<readonly Upgrade[]> {
-    const found = await this.#parts.state.list(SPACE);
+  list(): readonly Upgrade[] {
+    const found = this.#parts.state.list(SPACE);
     const now = this.#parts.now();
     return found.size === 0 ? [] : [...found.values()].map((text) => JSON.parse(text) as Upgrade).filter(({ until }) => until === undefined || Date.parse(until) > now);
   }
@@ -65,7 +65,7 @@ export class Upgrades {
 
   /** Takes it back: of one profile, or wherever it was added. Those that were taken back. Throws AUDIT_FAILED: it is taken back all the same. */
   async disable({ capability, profile, by }: { readonly capability: string; readonly profile?: string | undefined; readonly by: string }): Promise<readonly Upgrade[]> {
-    const ended = (await this.list()).filter((one) => one.capability === capability && (profile === undefined || one.profile === profile));
+    const ended = this.list().filter((one) => one.capability === capability && (profile === undefined || one.profile === profile));
     for (const one of ended) await this.#parts.state.remove(SPACE, keyOf(capability, one.profile));
     for (const one of ended) this.#parts.append({ type: 'upgrade', event: 'disabled', id: capability, outcome: 'deny', by, ...(one.profile !== undefined && { profile: one.profile }) });
     return ended;

@@ -162,7 +162,7 @@ describe('tools that change behind their approval', () => {
     await approveSet(config(), 'one', [mail({ title: 'New' })]);
     expect(await shown(session)).toEqual(['one_mail']);
     expect(await codes('one_mail', session)).toBe('');
-    expect(await withConsents(config(), (consents) => consents.tools.pending('one'))).toBeUndefined();
+    expect(await withConsents(config(), async (consents) => consents.tools.pending('one'))).toBeUndefined();
   });
 
   it('behind a primitive too: a mapped server is not called by a tool that waits' + verifies('HA-15', 'CY-06'), async () => {

@@ -82,7 +82,7 @@ describe('the store', () => {
     connection.close();
     for (const end of ['-wal', '-shm']) rmSync(database + end, { force: true });
   };
-  const withStore = async <T>(state: string, work: (store: ConsentStore) => Promise<T>): Promise<T> => {
+  const withStore = async <T>(state: string, work: (store: ConsentStore) => Promise<T> | T): Promise<T> => {
     const opened = openState(state);
     try {
       return await work(new ConsentStore(opened, (text) => `keyed ${text}`));

@@ -24,7 +24,7 @@ interface Asker {
 
 function among(grants: readonly Grant[], of: { profiles: readonly string[]; asleep?: boolean }): Asker {
   const principal: Principal = { id: 'a', role: 'user', groups: [], profiles: of.profiles, origin: PAGE };
-  const source = grantStanding({ profiles, grantsOf: async (origin) => (origin === PAGE ? grants : []), isAsleep: () => of.asleep === true });
+  const source = grantStanding({ profiles, grantsOf: (origin) => (origin === PAGE ? grants : []), isAsleep: () => of.asleep === true });
   return {
     source, principal,
     view: async (from) => source.view(principal, from),

@@ -33,7 +33,7 @@ describe('a server in this process', () => {
   it('is stopped and refuses while the switch is thrown', async () => {
     let thrown: TollgateError | undefined;
     let closed = 0;
-    const server = haltable(createInProcess({ name: 'own', tools: [], answer: () => ({ text: '' }), close: () => (closed += 1) }), () => Promise.resolve(thrown));
+    const server = haltable(createInProcess({ name: 'own', tools: [], answer: () => ({ text: '' }), close: () => (closed += 1) }), () => thrown);
     await server.call(CALL);
     thrown = new TollgateError('SERVER_UNAVAILABLE');
     await expect(server.call(CALL)).rejects.toBe(thrown);

@@ -242,12 +242,12 @@ describe('the kill switch', () => {
 
   it('holds from the next call on, whoever threw it', async () => {
     let thrown = false;
-    const bench = start('ok', {}, { halted: async () => (thrown ? refusal : undefined) });
+    const bench = start('ok', {}, { halted: () => (thrown ? refusal : undefined) });
     const pid = await pidOf(bench);
     thrown = true;
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: Stopped/);
     expect(await isGone(pid)).toBe(true);
-    const never = serve(chaos(), { halted: async () => refusal });
+    const never = serve(chaos(), { halted: () => refusal });
     open.push(never);
     expect(await codeOf(never.server.listTools())).toBe('SERVER_UNAVAILABLE');
     expect(wordsOf(never)).toEqual([]);
