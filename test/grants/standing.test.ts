@@ -30,7 +30,11 @@ function among(grants: readonly Grant[], of: { profiles: readonly string[]; asle
     view: async (from) => source.view(principal, from),
     judge: async (server = 'files') => {
       const call = { caller: { principal, session: { id: 's' } }, effect: { server, tool: 'read' }, args: {} } as unknown as Standee;
-      return Promise.resolve(source.judge(call)).then(({ grant }) => grant ?? 'nothing', (thrown: TollgateError) => thrown.code);
+      try {
+        return source.judge(call).grant ?? 'nothing';
+      } catch (thrown) {
+        return (thrown as TollgateError).code;
+      }
     },
   };
 }
