@@ -2,7 +2,7 @@
 import type { Filled } from './filled.ts';
 import { quote, showPath } from './problems.ts';
 import type { Path } from './problems.ts';
-import { isSecretArgument } from './secret-shapes.ts';
+import { isSecretArgument, keysInAddress } from './secret-shapes.ts';
 import { hasLookAlike, hostReachFlag, inlineCodeFlag, isLoaderVariable, isTollgate, runsMovingPackage } from './spawn-rules.ts';
 
 /** The part of a server that says what is started or reached, variables filled in. */
@@ -46,6 +46,7 @@ export function remarksOf(definition: ServerDefinition): readonly Finding[] {
     const path = at.split('.').map((key) => (/^\d+$/.test(key) ? Number(key) : key));
     found.push({ path, message: `${showPath(path)} is filled from a variable: lists of processes and logs show its value; pass what is secret in env or headers` });
   }
+  if (definition.filled?.['url'] === undefined && keysInAddress(definition.url ?? '').length > 0) found.push({ path: ['url'], message: 'url looks as if it held a secret: proxies and logs show it; pass it in headers, as ${secret:NAME}' });
   definition.args.forEach((arg, index) => {
     if (definition.filled?.[`args.${index}`] === undefined && isSecretArgument(arg, definition.args[index - 1])) found.push({ path: ['args', index], message: `args[${index}] looks like a secret: it stands in lists of processes; pass it in env, as \${secret:NAME}` });
   });

@@ -3,7 +3,7 @@ import { asTollgateError, MENDABLE, TollgateError } from '../../catalogs/errors.
 import { UpstreamError, type Looked, type ServerSettings } from '../../adapters/port.ts';
 import type { ServerConfig } from '../config/config.ts';
 import { withWord } from '../config/filled.ts';
-import { isSecretName } from '../config/secret-shapes.ts';
+import { addressWithout, argumentsWithout, isSecretName, keysInAddress } from '../config/secret-shapes.ts';
 
 /** What the look is given beyond nothing. */
 export interface Openness {
@@ -48,12 +48,13 @@ export async function discover(server: ServerConfig, openness: Openness, { look,
 export function discoverySettings(server: ServerConfig, { withSecrets, withNetwork, ownIsolation }: Openness): ServerSettings {
   const { sandbox, env, headers, oauth, filled = {}, args, url, ...rest } = server;
   const seen = (at: string, text: string): string => (withSecrets === true || filled[at] === undefined ? text : withWord(filled[at], PLACEHOLDER));
+  const word = (key: string): string => (withSecrets === true ? key : PLACEHOLDER);
   const isWithheld = (part: string, name: string, value: string): boolean => holdsSecret(name, value) || filled[`${part}.${name}`] !== undefined;
   const masked = (values: Readonly<Record<string, string>>): Record<string, string> =>
     Object.fromEntries(Object.entries(values).map(([name, value]) => [name, withSecrets !== true && isWithheld('env', name, value) ? PLACEHOLDER : value]));
   const reached = Object.fromEntries(Object.entries(headers).filter(([name, value]) => withSecrets === true || !isWithheld('headers', name, value)));
   return {
-    ...rest, args: args.map((arg, index) => seen(`args.${index}`, arg)), ...(url !== undefined && { url: seen('url', url) }), env: masked(env), headers: reached, ...(withSecrets === true && oauth !== undefined && { oauth }),
+    ...rest, args: argumentsWithout(args.map((arg, index) => seen(`args.${index}`, arg)), word), ...(url !== undefined && { url: addressWithout(seen('url', url), word) }), env: masked(env), headers: reached, ...(withSecrets === true && oauth !== undefined && { oauth }),
     ...(server.transport === 'stdio' && { isolation: ownIsolation === true ? server.isolation ?? 'sandbox' : 'sandbox' }),
     ...(sandbox !== undefined && { sandbox: { ...sandbox, network: { allowedDomains: withNetwork === true ? sandbox.network.allowedDomains : [] } } }),
   };
@@ -63,7 +64,8 @@ export function discoverySettings(server: ServerConfig, { withSecrets, withNetwo
 export function withheld(server: ServerConfig): { readonly secrets: readonly string[]; readonly domains: readonly string[] } {
   const secrets = [...Object.entries(server.env), ...Object.entries(server.headers)].filter(([name, value]) => holdsSecret(name, value)).map(([name]) => name);
   const filled = Object.keys(server.filled ?? {}).map((at) => at.replace(/^(?:env|headers)\./, ''));
-  return { secrets: [...new Set([...secrets, ...filled])], domains: server.sandbox?.network.allowedDomains ?? [] };
+  const written = [...(keysInAddress(server.url ?? '').length > 0 ? ['url'] : []), ...(argumentsWithout(server.args, () => '').some((arg, index) => arg !== server.args[index]) ? ['args'] : [])];
+  return { secrets: [...new Set([...secrets, ...filled, ...written])], domains: server.sandbox?.network.allowedDomains ?? [] };
 }
 
 function holdsSecret(name: string, value: string): boolean {

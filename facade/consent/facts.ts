@@ -1,8 +1,9 @@
-/** Owns what decides what a server runs, as facts that can be hashed, kept and compared; refuses to hold a value of its environment, its headers, or from outside. */
+/** Owns what decides what a server runs, as facts that can be hashed, kept and compared; refuses to hold a value of its environment, its headers, or from outside, and what looks like a key. */
 import { createHash } from 'node:crypto';
 import type { DigestStore, Inspect, ServerSettings, StartFiles } from '../../adapters/port.ts';
 import { canonicalJson } from '../../catalogs/pin.ts';
 import type { Filled } from '../config/filled.ts';
+import { addressWithout, argumentsWithout, starOver } from '../config/secret-shapes.ts';
 
 /** The settings that decide what runs; those of the facade alone (times, labels, semantics) are none of it. */
 export type StartSettings = Pick<ServerSettings, 'name' | 'transport' | 'command' | 'args' | 'env' | 'cwd' | 'url' | 'socket' | 'trust' | 'pin' | 'headers' | 'oauth' | 'secretSources' | 'isolation' | 'sandbox'> & { readonly filled?: Filled };
@@ -18,7 +19,7 @@ export interface FactSources {
   readonly store?: DigestStore;
 }
 
-/** Everything that decides what a server runs. Values of `env` and `headers`, and what arguments and the address are filled with from outside, are keyed digests; absent parts are absent. */
+/** Everything that decides what a server runs. Values of `env` and `headers`, what arguments and the address are filled with from outside, and what looks like a key in them, are keyed digests; absent parts are absent. */
 export interface StartFacts extends Partial<StartFiles> {
   readonly server: string;
   readonly transport: ServerSettings['transport'];
@@ -41,11 +42,13 @@ export interface StartFacts extends Partial<StartFiles> {
 /** Looks at what a start would run now. A `${secret:NAME}` stands for itself: another value of it is no other server. */
 export async function startFacts(settings: StartSettings, { folder, inspect, digest, store }: FactSources): Promise<StartFacts> {
   const { name, transport, command, args, env, url, socket, trust, pin, headers, oauth, secretSources, isolation = 'sandbox', sandbox, filled = {} } = settings;
-  const shown = (at: string, value: string): string => (filled[at] === undefined ? value : `${filled[at]} (digest ${digest(`${at}\0${value}`).slice(0, 32)})`);
+  const star = starOver(digest);
+  const shown = (at: string, value: string, masked: string): string => (filled[at] === undefined ? masked : `${masked} (digest ${digest(`${at}\0${value}`).slice(0, 32)})`);
+  const written = argumentsWithout(args.map((arg, index) => filled[`args.${index}`] ?? arg), star);
   const masked = (part: string, values: Readonly<Record<string, string>>): Record<string, string> =>
     Object.fromEntries(Object.entries(values).map(([key, value]) => [key, digest(`${part}\0${key}\0${value}`)]));
   const facts = {
-    server: name, transport, command, args: args.map((arg, index) => shown(`args.${index}`, arg)), env: masked('env', env), headers: masked('headers', headers), url: url === undefined ? undefined : shown('url', url), socket, trust, pin, secretSources, secretPrograms: await programsOf(secretSources, (start, from) => inspect(start, from, store)),
+    server: name, transport, command, args: args.map((arg, index) => shown(`args.${index}`, arg, written[index] ?? '')), env: masked('env', env), headers: masked('headers', headers), url: url === undefined ? undefined : shown('url', url, addressWithout(filled['url'] ?? url, star)), socket, trust, pin, secretSources, secretPrograms: await programsOf(secretSources, (start, from) => inspect(start, from, store)),
     ...(oauth !== undefined && { oauth: { ...oauth, ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }) } }),
     ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder, store)) }),
   };

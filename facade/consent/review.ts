@@ -8,7 +8,6 @@ import type { RawTool, Semantics } from '../../catalogs/tool.ts';
 import type { ServerConfig } from '../config/config.ts';
 import { remarksOf } from '../config/definition.ts';
 import { imageRemarks } from '../config/sandbox.ts';
-import { shownArguments } from '../config/secret-shapes.ts';
 import { createSemantics } from '../served.ts';
 import type { Consents } from './consents.ts';
 import { changedRefusal } from './refusals.ts';
@@ -18,14 +17,12 @@ import { setHash, type ToolSet } from './tool-set.ts';
 /** The first thing to agree to: what would run. */
 export interface StartReview {
   readonly facts: StartFacts;
-  /** The facts as a screen may have them: keys among the arguments are digests. */
-  readonly shown: StartFacts;
   readonly hash: string;
   /** Who agreed to exactly this; absent: nobody. */
   readonly approved?: { readonly by: string; readonly at: string };
   /** Fields that differ from what was agreed to before. */
   readonly changed: readonly string[];
-  /** What was agreed to before, as `shown`. */
+  /** What was agreed to before. */
   readonly before?: StartFacts;
   /** What is unwise about how it starts. */
   readonly remarks: readonly string[];
@@ -65,11 +62,10 @@ export async function reviewStart(server: ServerConfig, consents: Consents): Pro
   const facts = await consents.factsOf(server);
   const hash = startHash(facts);
   const { consent } = await consents.statusOf(server.name);
-  const shown = (of: StartFacts): StartFacts => ({ ...of, args: shownArguments(of.args, consents.sources.digest) });
   return {
-    facts, shown: shown(facts), hash, remarks: [...remarksOf(server).map(({ message }) => message), ...imageRemarks(server), ...unboundIn(facts)],
+    facts, hash, remarks: [...remarksOf(server).map(({ message }) => message), ...imageRemarks(server), ...unboundIn(facts)],
     changed: consent === undefined ? [] : differences(consent.facts, facts),
-    ...(consent !== undefined && consent.hash !== hash && { before: shown(consent.facts) }),
+    ...(consent !== undefined && consent.hash !== hash && { before: consent.facts }),
     ...(consent?.hash === hash && { approved: { by: consent.by, at: consent.at } }),
   };
 }

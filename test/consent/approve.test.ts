@@ -1,12 +1,17 @@
 /** Tests approving at the command line: what is shown, what is asked, what is recorded, and what a look at a server is given. */
+import { once } from 'node:events';
 import { chownSync, existsSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import type { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/io.ts';
+import { loadConfig } from '../../facade/config/load.ts';
 import { cli, dataOf, start, type Answer } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
+import { withConsents } from './place.ts';
 
 const SECRET = 'hunter22-hunter22';
 const SERVER = `import { createInterface } from 'node:readline';
@@ -46,6 +51,8 @@ interface Shown {
   readonly approved: boolean;
 }
 
+/** Rows as they were before they were broken for the terminal. */
+const unbroken = (text: string): string => text.replace(/\n +\| /g, '');
 const look = async (...more: readonly string[]): Promise<Shown> => dataOf((await cli(project, ['approve', 'one', '--json', ...more])).out);
 const yes = (...hashes: readonly string[]): Promise<Answer> => cli(project, ['approve', 'one', '--yes', ...hashes]);
 async function approve(): Promise<void> {
@@ -180,7 +187,7 @@ describe('approve without a terminal', () => {
       const said = await Promise.all([['approve', 'one'], ['approve', 'one', '--json'], ['servers', 'info', 'one']].map((argv) => cli(project, argv)));
       for (const { out, err } of said) expect(out + err).not.toContain(key);
       const { out } = said[0]!;
-      expect(out).toMatch(/args\[1\] {2}"--token=\*\*\* \(digest [0-9a-f]{12}\)"\n {2}args\[2\] {2}"--api-key"\n {2}args\[3\] {2}"\*\*\* \(digest [0-9a-f]{12}\)"\n {2}args\[4\] {2}"postgres:\/\/\*\*\* \(digest [0-9a-f]{12}\)@db\/x"\n {2}args\[5\] {2}"sk-;rm -rf \/"/);
+      expect(out).toMatch(/args\[1\] {2}"--token=\*\*\* \(digest [0-9a-f]{16}\)"\n {2}args\[2\] {2}"--api-key"\n {2}args\[3\] {2}"\*\*\* \(digest [0-9a-f]{16}\)"\n {2}args\[4\] {2}"postgres:\/\/\*\*\* \(digest [0-9a-f]{16}\)@db\/x"\n {2}args\[5\] {2}"sk-;rm -rf \/"/);
       expect(out).toContain('! args[1] looks like a secret: it stands in lists of processes; pass it in env, as ${secret:NAME}');
       return out.match(/digest [0-9a-f]+/g) ?? [];
     };
@@ -189,7 +196,35 @@ describe('approve without a terminal', () => {
     const second = await digests('abcdef1234567891');
     expect([first[0], second[0] === first[0]]).toEqual([first[1], false]);
     expect((await look()).start.changed).toContain('args[1]');
-    expect((await cli(project, ['approve', 'one'])).out).toMatch(/args\[1\]: was "--token=\*\*\* \(digest \w+\)", is "--token=\*\*\* \(digest \w+\)"/);
+    expect(unbroken((await cli(project, ['approve', 'one'])).out)).toMatch(/args\[1\]: was "--token=\*\*\* \(digest \w+\)", is "--token=\*\*\* \(digest \w+\)"/);
+  });
+
+  it('a key in an address is shown as a digest, in what is kept too, and a closed look does not send it' + verifies('HA-16', 'HA-24'), async () => {
+    const asked: (string | undefined)[] = [];
+    const remote = createServer((request, response) => {
+      asked.push(request.url);
+      response.writeHead(404).end();
+    }).listen(0, '127.0.0.1');
+    await once(remote, 'listening');
+    try {
+      const url = `http://127.0.0.1:${(remote.address() as AddressInfo).port}/mcp/9f8e7d6c-0000-4000-8000-123456789abc?api_key=${SECRET}&v=2`;
+      project.write('tollgate.yaml', yaml('x').replace(/\{command.*\}\}/, `{transport: http, url: "${url}"}}`));
+      const { start: { hash, remarks } } = await look();
+      expect(remarks).toEqual(['url looks as if it held a secret: proxies and logs show it; pass it in headers, as ${secret:NAME}']);
+      const { err } = await yes(hash);
+      expect(err).toContain('It was looked at without secrets.');
+      expect(new Set(asked)).toEqual(new Set(['/mcp/tollgate-discovery?api_key=tollgate-discovery&v=2']));
+      for (const argv of [['approve', 'one'], ['approve', 'one', '--json'], ['servers', 'info', 'one']]) {
+        const { out, err: beside } = await cli(project, argv);
+        expect(out + beside).not.toMatch(/hunter22|9f8e7d6c/);
+        expect(unbroken(out)).toMatch(/\/mcp\/\*\*\* \(digest [0-9a-f]{16}\)\?api_key=\*\*\* \(digest [0-9a-f]{16}\)&v=2"/);
+      }
+      expect(await withConsents(loadConfig(project.file, { env: {}, home: project.home }), async (_, state) => JSON.stringify([...(await state.list('consent'))]))).not.toMatch(/hunter22|9f8e7d6c/);
+      project.write('tollgate.yaml', yaml('x').replace(/\{command.*\}\}/, `{transport: http, url: "${url.replace(SECRET, 'another')}"}}`));
+      expect((await look()).start.changed).toEqual(['url']);
+    } finally {
+      remote.close();
+    }
   });
 
   it('a tool that calls itself read-only is shown as what it counts as, with a word on that' + verifies('PF-05'), async () => {

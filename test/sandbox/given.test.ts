@@ -157,7 +157,7 @@ describe('the file that was looked at', () => {
 describe('the first screen', () => {
   const screenOf = async (one: ServerSettings): Promise<string> => {
     const facts = await startFacts(one, { folder: workspace, inspect: inspectStart, digest: (text) => text });
-    return startScreen({ ...one, source: 'tollgate.yaml' } as ServerConfig, { facts, shown: facts, hash: startHash(facts), changed: [], remarks: [] });
+    return startScreen({ ...one, source: 'tollgate.yaml' } as ServerConfig, { facts, hash: startHash(facts), changed: [], remarks: [] });
   };
 
   it('names every folder that a server is given, also those that nobody wrote down', async () => {

@@ -29,8 +29,8 @@ export async function runApprove(options: ApproveOptions, io: Io, wiring: Consen
 
 function showStart(hearing: Hearing, start: StartReview): void {
   const { server, options, shown } = hearing;
-  const { facts, shown: seen, hash, changed, remarks, approved } = start;
-  shown['start'] = { hash, approved: approved !== undefined, changed, remarks, facts: { ...seen, env: stars(facts.env), headers: stars(facts.headers) } };
+  const { facts, hash, changed, remarks, approved } = start;
+  shown['start'] = { hash, approved: approved !== undefined, changed, remarks, facts: { ...facts, env: stars(facts.env), headers: stars(facts.headers) } };
   print(hearing, startScreen(server, start));
   checkHash(hearing, { named: options.yes?.[0], actual: hash, what: 'start' });
 }

@@ -14,8 +14,8 @@ import { definitionLines, MAX_TEXT } from './definition-texts.ts';
 const LONG = 200;
 
 /** What would run, a thing a line. */
-export function startScreen(server: ServerConfig, { shown, hash, approved, changed, before, remarks }: StartReview): string {
-  const { command, args, url, socket, program, scripts = [], folder } = shown;
+export function startScreen(server: ServerConfig, { facts, hash, approved, changed, before, remarks }: StartReview): string {
+  const { command, args, url, socket, program, scripts = [], folder } = facts;
   return lines([
     `Server ${server.name} (from ${printable(server.source)})`,
     ...(command === undefined ? [] : [`  command  ${quoted(command)}`, ...args.map((arg, index) => `  args[${index}]  ${quoted(arg)}`)]),
@@ -26,9 +26,9 @@ export function startScreen(server: ServerConfig, { shown, hash, approved, chang
     ...(socket === undefined ? [] : [`  socket   ${quoted(socket)}`]),
     ...named('env', server.env, server.filled), ...named('header', server.headers),
     ...Object.keys(server.secretSources ?? {}).map((name) => `  secret   ${printable(name)} comes from ${sourceWords(server.secretSources?.[name])}`),
-    ...isolationWords(server, shown.given).map((line, index) => `${index === 0 ? '  rights   ' : '           '}${line}`),
+    ...isolationWords(server, facts.given).map((line, index) => `${index === 0 ? '  rights   ' : '           '}${line}`),
     ...remarks.map((remark) => `  ! ${printable(remark)}`),
-    ...(changed.length === 0 ? [] : ['  changed since it was approved:', ...changed.map((field) => `    ${printable(field)}${changeWords(field, before, shown)}`)]),
+    ...(changed.length === 0 ? [] : ['  changed since it was approved:', ...changed.map((field) => `    ${printable(field)}${changeWords(field, before, facts)}`)]),
     `  start hash  ${hash}`,
     ...(approved === undefined ? [] : [`  approved by ${printable(approved.by)} (${approved.at}), and not changed since`]),
   ]);
