@@ -4,7 +4,7 @@ import type { ServerSettings } from './settings.ts';
 
 /** Pauses before a kept process is started again by itself (PF-14). */
 const PAUSES_MS = [1000, 5000, 30_000];
-/** Crashes count together when less healthy time than this lies between them. */
+/** Losses count together when less time than this lies between them: of kept processes healthy time, of those on call any. */
 const CRASH_WINDOW_MS = 600_000;
 const MAX_BACKOFF_MS = 30_000;
 /** Tries in the background after a remote server was lost (HE-08). */
@@ -13,7 +13,7 @@ const REMOTE_TRIES = 10;
 /** Who starts a lost server again: a kept process and a remote server come back by themselves, any other waits for a call. */
 export type Regime = 'on-call' | 'keep-alive' | 'remote';
 
-/** What follows a loss: a start in so many milliseconds, a start by the next call (`exhausted`: from now on), or none. */
+/** What follows a loss: a start in so many milliseconds, a start by the next call (`exhausted`: from now on), or none, for now or for good. */
 export type Outlook = number | 'on-call' | 'exhausted' | 'never';
 
 /** One loss. Monotonic milliseconds; `why` is one public line. */
@@ -24,13 +24,14 @@ export interface Loss {
 }
 
 /**
- * The losses of one server. A process on call is started again at most `maxRetries` times while the adapter lives (HA-08). A kept
- * one after 1, 5 and 30 s; its fourth crash within ten minutes of healthy time is its last. A remote one after pauses that double
+ * The losses of one server. A process on call is started again at most `maxRetries` times within ten minutes, so that no client
+ * can take it from the others for good (HA-08). A kept one after 1, 5 and 30 s; its fourth crash within ten minutes of healthy time is its last. A remote one after pauses that double
  * from `reconnectBackoffMs` to 30 s, ten times; after that a call may try it once in 30 s.
  */
 export class Restarts {
   private readonly settings: ServerSettings;
-  private losses = 0;
+  /** When a process on call was lost, as far as it still counts. */
+  private losses: number[] = [];
   private tries = 0;
   /** Healthy time at each crash that still counts. */
   private crashes: number[] = [];
@@ -91,10 +92,9 @@ export class Restarts {
 
   noteLoss(loss: Loss): Outlook {
     this.addHealth(loss.now);
-    this.losses++;
     this.tries++;
     this.lastReason = loss.why;
-    if (loss.regime === 'on-call') return this.settings.transport === 'stdio' ? this.judgeOnCall() : this.judgeRemote(loss.now, false);
+    if (loss.regime === 'on-call') return this.settings.transport === 'stdio' ? this.judgeOnCall(loss.now) : this.judgeRemote(loss.now, false);
     return loss.regime === 'remote' ? this.judgeRemote(loss.now, true) : this.judgeKept(loss.now);
   }
 
@@ -103,9 +103,14 @@ export class Restarts {
     this.healthySince = undefined;
   }
 
-  private judgeOnCall(): Outlook {
-    if (this.losses <= this.settings.maxRetries) return 'on-call';
-    return this.giveUp(`was lost ${this.losses} times and is not started again in this session.`);
+  private judgeOnCall(now: number): Outlook {
+    this.losses = [...this.losses.filter((at) => now - at < CRASH_WINDOW_MS), now];
+    const count = this.losses.length;
+    const spent = this.losses[count - 1 - this.settings.maxRetries];
+    if (spent === undefined) return 'on-call';
+    this.retryAt = spent + CRASH_WINDOW_MS;
+    this.lastReason = `${this.lastReason ?? ''} It was lost ${count === 1 ? 'once' : `${count} times`} within ten minutes.`.trimStart();
+    return 'never';
   }
 
   private judgeKept(now: number): Outlook {
@@ -127,7 +132,7 @@ export class Restarts {
 
   private giveUp(what: string): Outlook {
     const { name } = this.settings;
-    const next = `Use another tool. The owner reads \`tollgate servers --log ${name}\` and starts Tollgate again, or changes the server's settings.`;
+    const next = 'Use another tool. The owner looks at `tollgate servers`, and starts Tollgate again, or changes the server\'s settings.';
     this.over = new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what}`, next });
     return 'never';
   }

@@ -12,16 +12,22 @@ import { chaos, codeOf } from './servers.ts';
 describe('Restarts', () => {
   const lose = (restarts: Restarts, regime: Regime, now: number): Outlook => restarts.noteLoss({ why: 'It is gone.', regime, now });
 
-  it('allows a process on call its retries and no more' + verifies('HA-08'), () => {
+  it('allows a process on call its retries within ten minutes and no more, and one for each loss that is older: no client takes it from all' + verifies('HA-08'), () => {
     const restarts = new Restarts(chaos('ok', { maxRetries: 2 }));
-    for (let loss = 1; loss <= 2; loss++) {
-      expect(lose(restarts, 'on-call', 0)).toBe('on-call');
-      expect(restarts.refusal(0)).toBeUndefined();
+    for (const now of [0, 60_000]) {
+      expect(lose(restarts, 'on-call', now)).toBe('on-call');
+      expect(restarts.refusal(now)).toBeUndefined();
     }
-    expect(restarts.noteStart(0)).toBe(true);
+    expect(restarts.noteStart(60_000)).toBe(true);
     expect([restarts.count, restarts.reason]).toEqual([1, undefined]);
-    expect(lose(restarts, 'on-call', 0)).toBe('never');
-    expect(restarts.refusal(1e9)?.code).toBe('SERVER_UNAVAILABLE');
+    expect(lose(restarts, 'on-call', 90_000)).toBe('never');
+    expect(restarts.refusal(90_000)).toMatchObject({ code: 'SERVER_UNAVAILABLE', retryable: true, data: { retryAfterMs: 510_000 }, message: 'It is gone. It was lost 3 times within ten minutes. It is tried again in 510 s.' });
+    expect([restarts.refusal(599_999)?.code, restarts.refusal(600_000), restarts.end]).toEqual(['SERVER_UNAVAILABLE', undefined, undefined]);
+    expect(restarts.noteStart(600_000)).toBe(true);
+    expect(lose(restarts, 'on-call', 601_000)).toBe('never');
+    expect([restarts.refusal(659_999)?.code, restarts.refusal(660_000)]).toEqual(['SERVER_UNAVAILABLE', undefined]);
+    expect(restarts.noteStart(1_300_000)).toBe(true);
+    expect(lose(restarts, 'on-call', 1_300_000)).toBe('on-call');
   });
 
   it('brings a kept process back after 1, 5 and 30 s, and not after a fourth crash within ten minutes of healthy time' + verifies('PF-14'), () => {
