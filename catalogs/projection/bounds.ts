@@ -77,6 +77,8 @@ function join(node: Schema, rules: Schema): Schema {
     joined['enum'] = listed.filter((value) => !gone.has(JSON.stringify(value)));
     if (joined['not'] === without) delete joined['not'];
   }
+  // An empty list of values is no schema, and validators let everything pass it.
+  if (Array.isArray(joined['enum']) && joined['enum'].length === 0) return { not: {} };
   return Object.keys(rest).length === 0 ? joined : { allOf: [joined, rest] };
 }
 

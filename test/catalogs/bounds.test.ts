@@ -18,6 +18,7 @@ describe('bounds in the schema' + verifies('CY-13'), () => {
     expect(propertyOf(shown({ path: ['amount'], maximum: 100 }), 'amount')).toEqual({ type: 'number', maximum: 50 });
     expect(propertyOf(shown({ path: ['amount'], maximum: 10, minimum: 1 }), 'amount')).toEqual({ type: 'number', maximum: 10, minimum: 1 });
     expect(propertyOf(shown({ path: ['kind'], oneOf: ['b', 'z'] }), 'kind')).toEqual({ enum: ['b'] });
+    expect(propertyOf(shown({ path: ['kind'], oneOf: ['z'] }), 'kind')).toEqual({ not: {} });
     expect(propertyOf(shown({ path: ['kind'], noneOf: ['b'] }), 'kind')).toEqual({ enum: ['a', 'c'] });
     expect(propertyOf(shown({ path: ['note'], prefix: 'a.b' }), 'note')).toEqual({ allOf: [{ type: 'string', pattern: 'x' }, { pattern: '^a\\.b' }] });
   });
