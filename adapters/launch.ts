@@ -133,7 +133,7 @@ function jailOf(settings: ServerSettings, { host, env, egress }: Given): Jail {
   const { filesystem, limits } = settings.sandbox ?? NOTHING;
   return {
     command, args, cwd: realPath(cwd ?? host.folder ?? process.cwd()), workspace: host.workspace, env: { ...inherited(LOCALE), ...env },
-    read: cwd === undefined ? filesystem.allowRead : [cwd, ...filesystem.allowRead], write: filesystem.allowWrite, hidden: [...filesystem.denyRead, ...host.hidden],
+    read: cwd === undefined ? filesystem.allowRead : [cwd, ...filesystem.allowRead], write: filesystem.allowWrite, hidden: [...filesystem.denyRead, ...host.hidden], fixed: filesystem.denyWrite ?? [],
     limits, input: true, ...(settings.confinement !== undefined && { confinement: settings.confinement }), ...(egress !== undefined && { egress }),
   };
 }

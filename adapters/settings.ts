@@ -73,9 +73,15 @@ export interface SandboxSettings {
     readonly allowWrite: readonly string[];
     /** Taken out of what the others allow. */
     readonly denyRead: readonly string[];
+    /** Read-only, whatever allows to write there. */
+    readonly denyWrite?: readonly string[];
   };
-  /** Exact hosts, `*.example.org`, each with an optional port. Default: none. */
-  readonly network: { readonly allowedDomains: readonly string[] };
+  readonly network: {
+    /** Exact hosts, `*.example.org`, each with an optional port. Default: none. */
+    readonly allowedDomains: readonly string[];
+    /** Never reached, whatever allows it; without a port, on every port. */
+    readonly deniedDomains?: readonly string[];
+  };
   readonly limits: SandboxLimits;
   /** Image of a container. */
   readonly image?: string;

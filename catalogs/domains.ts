@@ -1,16 +1,22 @@
-/** Owns how allowed domains are written: a host or `*.` and a host, with a port or those of the web; refuses patterns that say more than their reader thinks. */
+/** Owns how allowed and denied domains are written: a host or `*.` and a host, with a port or those of the web; refuses patterns that say more than their reader thinks. */
 import { domainToASCII } from 'node:url';
 import { parseAuthority } from './hosts.ts';
 import type { Host } from './hosts.ts';
 
-/** Ports of an entry that names none: those of HTTP and HTTPS. */
-const WEB_PORTS: readonly number[] = [80, 443];
+/** Ports of an allowed domain that names none: those of HTTP and HTTPS. */
+export const WEB_PORTS: readonly number[] = [80, 443];
 
-/** One entry of `allowedDomains`. */
+/** One entry of `allowedDomains` or `deniedDomains`. */
 export interface Domain extends Host {
   /** `*.` stood before it: all names below, never the name itself. */
   readonly below: boolean;
-  readonly ports: readonly number[];
+  /** Absent where none was written: those of the web for an allowed domain, all for a denied one. */
+  readonly port?: number;
+}
+
+/** Whether an entry names this very host, or stands above it; ports are not looked at. */
+export function namesHost({ below, host }: Domain, target: Pick<Host, 'host'>): boolean {
+  return below ? target.host.endsWith(`.${host}`) : target.host === host;
 }
 
 /** Reads one entry; the words of a refusal say what is wrong and what to write. */
@@ -23,5 +29,5 @@ export function parseDomain(text: string): Domain | { readonly fault: string } {
   const host = parseAuthority((/^[\x21-\x7e]*$/.test(name) ? name : domainToASCII(name)) + (port ?? ''), WEB_PORTS[0]);
   if (host === undefined) return { fault: 'not a host; write a name, an IPv4 address or [an IPv6 address], and :port where it is neither 80 nor 443' };
   if (below && (host.kind !== 'name' || !host.host.includes('.'))) return { fault: 'a * before an address or a name without a dot would allow strangers; write *.example.org' };
-  return { host: host.host, kind: host.kind, below, ports: port === undefined ? WEB_PORTS : [host.port] };
+  return { host: host.host, kind: host.kind, below, ...(port !== undefined && { port: host.port }) };
 }

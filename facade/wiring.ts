@@ -136,7 +136,7 @@ function socketFolders({ servers }: Config): readonly string[] {
 
 function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (settings: Pick<ServerSettings, 'name' | 'isolation' | 'sandbox' | 'confinement'>) => Promise<Egress> {
   return async ({ name, isolation, sandbox, confinement }) =>
-    openEgress({ server: name, allowedDomains: sandbox?.network.allowedDomains ?? [], closedHosts: confinement?.closedHosts ?? [], ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }) }, {
+    openEgress({ server: name, allowedDomains: sandbox?.network.allowedDomains ?? [], deniedDomains: sandbox?.network.deniedDomains, closedHosts: confinement?.closedHosts ?? [], ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }) }, {
       onBlocked: (blocked) => appendQuietly(audit, { type: 'server', event: 'egress-blocked', outcome: 'deny', ...blocked }),
     });
 }

@@ -15,7 +15,9 @@ export interface EgressPlan {
   readonly server: string;
   /** As parseDomain of catalogs/domains.ts takes them. */
   readonly allowedDomains: readonly string[];
-  /** As in Confinement: never reached, whatever is allowed. */
+  /** In the same form: never reached, whatever is allowed. */
+  readonly deniedDomains?: readonly string[] | undefined;
+  /** As in Confinement: nor are these. */
   readonly closedHosts?: readonly string[];
   /** Uid that the server runs as on the host; absent: any local user can use the socket, if he finds it. */
   readonly owner?: number;
@@ -34,8 +36,8 @@ const INSIDE = { preload: '/run/tollgate/egress.cjs', socket: '/run/tollgate/egr
 const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';
 
 /** Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain. */
-export async function openEgress({ server, allowedDomains, closedHosts, owner, limits }: EgressPlan, events: EgressEvents): Promise<Egress> {
-  const allowlist = new Allowlist(allowedDomains, closedHosts);
+export async function openEgress({ server, allowedDomains, deniedDomains, closedHosts, owner, limits }: EgressPlan, events: EgressEvents): Promise<Egress> {
+  const allowlist = new Allowlist(allowedDomains, deniedDomains, closedHosts);
   const proxy = new EgressProxy({ server, allowlist, ...events, ...(limits !== undefined && { limits }) });
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-egress-'));
   const socket = path.join(folder, 'proxy.sock');

@@ -43,7 +43,7 @@ const MAX_HEADER_BYTES = 16 * 1024;
 /** What the server is told of each refusal; the first line of the body, and a header for the preload. */
 const WORDS: Readonly<Record<BlockReason | 'unresolved' | 'unreachable', readonly [status: number, words: string]>> = {
   malformed: [400, 'the request is not one that this proxy takes'],
-  'not-allowed': [403, 'not among the allowed domains of this server (sandbox.network.allowedDomains in tollgate.yaml), or closed by a rule'],
+  'not-allowed': [403, 'not among the allowed domains of this server (sandbox.network.allowedDomains in tollgate.yaml), or denied there or by a rule'],
   'private-address': [403, 'the name leads to a private or local address that is not among the allowed domains itself'],
   'other-name': [403, 'the request names another host inside'],
   budget: [403, 'this server has used up its byte budget'],

@@ -44,10 +44,10 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
 function jailOf({ command, folder, home, input, confinement }: Command, { workspace, sandbox, hidden, fixed }: ShellSettings, egress: Egress | undefined): Parameters<typeof startJailed>[0] {
   const { shell, args, env } = shellOf(command, home);
   const { PATH: _search, ...rest } = env;
-  const { allowRead, allowWrite, denyRead } = sandbox.filesystem;
+  const { allowRead, allowWrite, denyRead, denyWrite = [] } = sandbox.filesystem;
   const seen = fixed.filter((file) => allowWrite.some((folder) => file.startsWith(`${folder}/`)));
   return {
-    command: shell, args, env: rest, cwd: folder, workspace, read: [...allowRead, ...seen], write: allowWrite, hidden: [...denyRead, ...hidden], limits: sandbox.limits, input,
+    command: shell, args, env: rest, cwd: folder, workspace, read: allowRead, write: allowWrite, hidden: [...denyRead, ...hidden], fixed: [...seen, ...denyWrite], limits: sandbox.limits, input,
     ...(confinement !== undefined && { confinement }), ...(egress !== undefined && { egress }),
   };
 }

@@ -6,7 +6,7 @@ import type { Egress } from '../launch.ts';
 import type { SandboxSettings } from '../settings.ts';
 import { bridge, EGRESS_SOCKET } from './bubblewrap.ts';
 import { isWithin, type Closed } from './closed.ts';
-import { layOver } from './covers.ts';
+import { layOver, withFixed } from './covers.ts';
 import type { Identity } from './jail.ts';
 import { findProgram } from './programs.ts';
 
@@ -87,7 +87,8 @@ function mountsOf({ sandbox: { filesystem }, hidden, egress, closed = new Map() 
   const cover = (file: string): string => (statSync(file).isDirectory() ? ['type=tmpfs', field('target', file), 'tmpfs-size=4096', 'tmpfs-mode=0'].join(',') : bind('/dev/null', file, false));
   const seen = [...filesystem.allowWrite.map((file) => [file, true] as const), ...filesystem.allowRead.map((file) => [file, false] as const)].filter(([file]) => existsSync(file));
   const masks = [...filesystem.denyRead, ...hidden].filter((file) => existsSync(file)).map((file) => realpathSync(file)).filter((file) => seen.some(([folder]) => isWithin(file, folder)));
-  const layers = layOver({ mounts: seen.map(([file, writable]) => ({ from: file, to: file, writable })), masks }, closed);
+  const mounts = seen.map(([file, writable]) => ({ from: file, to: file, writable }));
+  const layers = layOver({ mounts, masks }, withFixed(closed, (filesystem.denyWrite ?? []).filter((file) => existsSync(file)), mounts));
   const ways = egress === undefined ? [] : [bind(egress.socket, EGRESS_SOCKET, false), ...egress.mounts.map(({ from, to }) => bind(from, to, false))];
   return [...layers.mounts.map(({ from, to, writable }) => bind(from, to, writable)), ...layers.masks.map(cover), ...ways];
 }

@@ -3,17 +3,25 @@ import path from 'node:path';
 import { NO_CONFINEMENT } from '../../catalogs/confinement.ts';
 import { unite, type Mount, type Plan } from './bubblewrap.ts';
 import { findClosed, isWithin, type Closed } from './closed.ts';
+import { asJudged } from './given.ts';
 import { HOME } from './jail.ts';
 import type { Jail } from './jail.ts';
 
-/** The plan with what rules close of it. Throws SANDBOX_UNAVAILABLE as findClosed. */
-export async function coverPlan(plan: Plan, { workspace, confinement = NO_CONFINEMENT }: Pick<Jail, 'workspace' | 'confinement'>): Promise<Plan> {
-  const layers = layOver(plan, await findClosed(confinement, { workspace, roots: outermost(plan.given) }));
+/** The plan with what rules and settings close of it. Throws SANDBOX_UNAVAILABLE as findClosed and asJudged. */
+export async function coverPlan(plan: Plan, { workspace, confinement = NO_CONFINEMENT, fixed = [] }: Pick<Jail, 'workspace' | 'confinement' | 'fixed'>): Promise<Plan> {
+  const closed = await findClosed(confinement, { workspace, roots: outermost(plan.given) });
+  const layers = layOver(plan, withFixed(closed, asJudged(fixed, workspace), plan.mounts));
   return { ...plan, ...layers, cwd: layers.masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd };
 }
 
 /** Mounts, outermost first, and what is masked after them. */
 export type Layers = Pick<Plan, 'mounts' | 'masks'>;
+
+/** Adds what settings keep from being written: a place in a mount, and the mounts in a place that is none. What is hidden stays so. */
+export function withFixed(closed: Closed, fixed: readonly string[], mounts: readonly Mount[]): Closed {
+  const places = fixed.flatMap((at) => [...mounts.filter(({ to }) => isWithin(to, at)).map(({ to }) => to), ...(mounts.some(({ to }) => isWithin(at, to)) ? [at] : [])]);
+  return new Map([...places.map((at) => [at, 'fixed'] as const), ...closed]);
+}
 
 /** Lays what is closed over what is given. */
 export function layOver(given: Layers, closed: Closed): Layers {

@@ -18,6 +18,8 @@ export interface Jail {
   readonly write: readonly string[];
   /** Taken out of everything else; those that do not exist are left out. */
   readonly hidden: readonly string[];
+  /** Read-only where any of that is to be written. */
+  readonly fixed?: readonly string[];
   /** What rules close of all that; found among the files at the start. */
   readonly confinement?: Confinement;
   readonly limits: SandboxLimits;

@@ -40,7 +40,7 @@ export async function startJailed(jail: Jail): Promise<Jailed> {
     }));
   feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter()], ...madeFiles(identity)]));
   // Nothing runs before its places were looked at once more: since the plan was made, a link may have taken one.
-  const inner = await standing(child, identity, () => void asJudged([...jail.read, ...jail.write], jail.workspace));
+  const inner = await standing(child, identity, () => void asJudged([...jail.read, ...jail.write, ...(jail.fixed ?? [])], jail.workspace));
   return {
     child: child as ChildProcessWithoutNullStreams,
     signal: (signal) => signalInside(child, inner, signal),

@@ -8,8 +8,14 @@ export interface SandboxConfig {
     readonly allowWrite: readonly string[];
     /** Taken out of both. */
     readonly denyRead: readonly string[];
+    /** Read-only, whatever allows to write there; absent: none. */
+    readonly denyWrite?: readonly string[];
   };
-  readonly network: { readonly allowedDomains: readonly string[] };
+  readonly network: {
+    readonly allowedDomains: readonly string[];
+    /** Never reached, whatever is allowed; absent: none. */
+    readonly deniedDomains?: readonly string[];
+  };
   readonly limits: {
     /** Data of one process in a sandbox, of all in a container. */
     readonly memoryMb: number;

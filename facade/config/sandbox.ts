@@ -25,8 +25,9 @@ export function sandboxOf(written: WrittenSandbox | undefined, base: SandboxBase
   const { filesystem = {}, network = {}, limits, image } = written ?? {};
   const place = (paths: readonly string[] | undefined): readonly string[] => (paths ?? []).map((one) => placeOf(one, base));
   return {
-    filesystem: { allowRead: place(filesystem.allowRead), allowWrite: place(filesystem.allowWrite ?? (serves ? ['.'] : [])), denyRead: place(filesystem.denyRead) },
-    network: { allowedDomains: network.allowedDomains ?? [] },
+    // What denies is absent where nobody wrote it: what was approved before there was such a word stays approved.
+    filesystem: { allowRead: place(filesystem.allowRead), allowWrite: place(filesystem.allowWrite ?? (serves ? ['.'] : [])), denyRead: place(filesystem.denyRead), ...(filesystem.denyWrite !== undefined && { denyWrite: place(filesystem.denyWrite) }) },
+    network: { allowedDomains: network.allowedDomains ?? [], ...(network.deniedDomains !== undefined && { deniedDomains: network.deniedDomains }) },
     limits: { ...SERVER_LIMITS, ...limits },
     ...(image !== undefined && { image }),
   };
@@ -98,10 +99,12 @@ function refuseIdle(at: Path, { report }: Guarded): void {
 }
 
 function checkDomains(network: WrittenSandbox['network'], at: Path, { report }: Guarded): void {
-  network?.allowedDomains?.forEach((one, index) => {
-    const domain = parseDomain(one);
-    if ('fault' in domain) report.refuse([...at, 'allowedDomains', index], `an allowed domain is ${domain.fault}`);
-  });
+  for (const [list, which] of [['allowedDomains', 'an allowed'], ['deniedDomains', 'a denied']] as const) {
+    network?.[list]?.forEach((one, index) => {
+      const domain = parseDomain(one);
+      if ('fault' in domain) report.refuse([...at, list, index], `${which} domain is ${domain.fault}`);
+    });
+  }
 }
 
 function checkPaths(filesystem: WrittenSandbox['filesystem'], at: Path, guarded: Guarded): void {

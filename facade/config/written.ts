@@ -71,8 +71,8 @@ export type WrittenBash = Omit<WrittenSandbox, 'image'> & { readonly isolation?:
 
 /** What an isolated program is given. */
 export interface WrittenSandbox {
-  readonly filesystem?: { readonly allowRead?: readonly string[]; readonly allowWrite?: readonly string[]; readonly denyRead?: readonly string[] };
-  readonly network?: { readonly allowedDomains?: readonly string[] };
+  readonly filesystem?: { readonly allowRead?: readonly string[]; readonly allowWrite?: readonly string[]; readonly denyRead?: readonly string[]; readonly denyWrite?: readonly string[] };
+  readonly network?: { readonly allowedDomains?: readonly string[]; readonly deniedDomains?: readonly string[] };
   readonly limits?: Partial<SandboxConfig['limits']>;
   readonly image?: string;
 }

@@ -56,7 +56,7 @@ export function discoverySettings(server: ServerConfig, { withSecrets, withNetwo
   return {
     ...rest, args: argumentsWithout(args.map((arg, index) => seen(`args.${index}`, arg)), word), ...(url !== undefined && { url: addressWithout(seen('url', url), word) }), env: masked(env), headers: reached, ...(withSecrets === true && oauth !== undefined && { oauth }),
     ...(server.transport === 'stdio' && { isolation: ownIsolation === true ? server.isolation ?? 'sandbox' : 'sandbox' }),
-    ...(sandbox !== undefined && { sandbox: { ...sandbox, network: { allowedDomains: withNetwork === true ? sandbox.network.allowedDomains : [] } } }),
+    ...(sandbox !== undefined && { sandbox: { ...sandbox, network: { ...sandbox.network, allowedDomains: withNetwork === true ? sandbox.network.allowedDomains : [] } } }),
   };
 }
 

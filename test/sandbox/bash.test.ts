@@ -82,13 +82,13 @@ describe('a command of the agent', () => {
     expect(await bash(`cat ${outside}/rules.yaml`)).toMatch(/No such file/);
   });
 
-  it('gets the further folders of its settings, and loses what these take out', async () => {
-    mkdirSync(path.join(root, 'keys'));
+  it('gets the further folders of its settings, loses what these take out, and writes nothing that they deny', async () => {
+    for (const name of ['keys', 'hooks']) mkdirSync(path.join(root, name), { mode: 0o777 });
     writeFileSync(path.join(root, 'keys/one'), 'key');
     writeFileSync(path.join(outside, 'tool'), 'tool');
     own(path.join(root, 'keys'));
-    more = { sandbox: { filesystem: { allowRead: [outside], allowWrite: [root], denyRead: [path.join(root, 'keys')] }, network: { allowedDomains: [] }, limits: { memoryMb: 512, processes: 64, fileMb: 16 } } };
-    expect(await bash(`cat ${outside}/tool; cat keys/one 2>/dev/null || echo ' hidden'`)).toBe('tool hidden');
+    more = { sandbox: { filesystem: { allowRead: [outside], allowWrite: [root], denyRead: [path.join(root, 'keys')], denyWrite: [path.join(root, 'hooks')] }, network: { allowedDomains: [] }, limits: { memoryMb: 512, processes: 64, fileMb: 16 } } };
+    expect(await bash(`cat ${outside}/tool; cat keys/one 2>/dev/null || echo ' hidden'; touch hooks/x 2>/dev/null || mv hooks y 2>/dev/null || echo fixed`)).toBe('tool hidden\nfixed');
   });
 
   it('has a way out to the domains of its settings, closed with the command', async () => {

@@ -53,12 +53,15 @@ describe('the words for the client', () => {
     expect(after(args, '--tmpfs')).toEqual([`/tmp:rw,nosuid,nodev,size=${80 << 20},mode=1777`]);
   });
 
-  it('cover what rules close, and keep the folders above it in their place', () => {
+  it('cover what rules close and settings deny, and keep the folders above it in their place', () => {
     mkdirSync(path.join(workspace, 'a/docs'), { recursive: true });
+    mkdirSync(path.join(workspace, 'hooks'));
     for (const file of ['a/.env', 'a/docs/x']) writeFileSync(path.join(workspace, file), '');
-    const one = contained({ closed: new Map([[path.join(workspace, 'a/.env'), 'hidden'], [path.join(workspace, 'a/docs'), 'fixed']]) });
+    const { sandbox } = contained();
+    const filesystem = { ...sandbox.filesystem, denyWrite: [path.join(workspace, 'hooks'), path.join(workspace, 'none')] };
+    const one = contained({ sandbox: { ...sandbox, filesystem }, closed: new Map([[path.join(workspace, 'a/.env'), 'hidden'], [path.join(workspace, 'a/docs'), 'fixed']]) });
     const mounts = after(containerArguments(one), '--mount').map((words) => words.replaceAll(workspace, ''));
-    expect(mounts).toEqual(expect.arrayContaining(['type=bind,source=/a,target=/a', 'type=bind,source=/a/docs,target=/a/docs,readonly', 'type=bind,source=/dev/null,target=/a/.env,readonly']));
+    expect(mounts).toEqual(expect.arrayContaining(['type=bind,source=/a,target=/a', 'type=bind,source=/a/docs,target=/a/docs,readonly', 'type=bind,source=/hooks,target=/hooks,readonly', 'type=bind,source=/dev/null,target=/a/.env,readonly']));
     expect(mounts.findIndex((words) => words.includes('target=/a/docs'))).toBeGreaterThan(mounts.findIndex((words) => words.endsWith('target=/a')));
   });
 

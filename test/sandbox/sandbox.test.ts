@@ -1,6 +1,6 @@
 /** Tests a sandboxed server from outside: its start, what it is given, its signals and its end, and what stops it from starting at all. */
 import { spawn, spawnSync } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync, openSync, closeSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, openSync, closeSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -134,6 +134,17 @@ child.stdout.pipe(process.stdout);`;
     const { out } = await outcome(await begin(one, { hidden: [path.join(docs, 'state'), path.join(docs, 'd'), path.join(docs, 'not-there')] }));
     expect(out.trim().split('\n')).toEqual(['docs/a no:keys/b no:state/c no:d no:../e ro', 'user']);
     expect(spawnSync('stat', ['-c', '%u', path.join(workspace, 'made')], { encoding: 'utf8' }).stdout.trim()).toBe(`${OWNER}`);
+  });
+
+  it('writes nothing of what denyWrite names in it, nor moves it away, and sees nothing more for it' + verifies('CY-24'), async () => {
+    for (const name of ['a/hooks', 'b', 'c', 'outer/in']) mkdirSync(path.join(workspace, name), { recursive: true });
+    for (const name of ['a', 'a/hooks', 'b', 'c', 'outer', 'outer/in']) own(path.join(workspace, name));
+    writeFileSync(path.join(workspace, 'outer/other'), 'not given');
+    const at = (...names: readonly string[]): string[] => names.map((name) => path.join(workspace, name));
+    const given = { allowWrite: at('a', 'b', 'outer/in'), denyWrite: at('a/hooks', 'outer', 'b', 'none') };
+    const said = await sh(`cd ${workspace}; for f in a a/hooks b outer/in; do touch $f/new 2>/dev/null && echo $f; done; mv a/hooks a/moved 2>/dev/null && echo moved; cat outer/other 2>/dev/null; ls -d a/hooks b outer/in`, given);
+    expect(said.split('\n')).toEqual(['a', 'a/hooks', 'b', 'outer/in']);
+    expect(existsSync(path.join(workspace, 'a/hooks/new'))).toBe(false);
   });
 
   it('cannot write the workspace when it may only read it', async () => {

@@ -70,15 +70,16 @@ function sourceWords(source: { readonly from: string; readonly command?: readonl
 function isolationWords({ transport, isolation = 'sandbox', sandbox, url }: ServerConfig, given: readonly string[] = []): readonly string[] {
   if (transport !== 'stdio') return [url === undefined ? 'runs already, outside of Tollgate; what it may do is not known here' : 'runs elsewhere; it is sent the arguments of calls, and the headers above'];
   if (isolation === 'direct') return ['runs with all of your rights: your files, your network, your other programs'];
-  const { allowRead = [], allowWrite = [], denyRead = [] } = sandbox?.filesystem ?? {};
+  const { allowRead = [], allowWrite = [], denyRead = [], denyWrite = [] } = sandbox?.filesystem ?? {};
   const files = (list: readonly string[]): string => list.map(quoted).join(', ');
-  const domains = sandbox?.network.allowedDomains ?? [];
+  const { allowedDomains: domains = [], deniedDomains: denied = [] } = sandbox?.network ?? {};
   return [
     isolation === 'container' ? `runs in a container of ${quoted(sandbox?.image ?? '')}` : 'runs in a sandbox',
     allowWrite.length === 0 ? 'writes no files' : `writes ${files(allowWrite)}`,
     `reads ${[...allowRead, ...given].map((file) => `${quoted(file)}, `).join('')}its own program, and the system's`,
     ...(denyRead.length === 0 ? [] : [`never reads ${files(denyRead)}`]),
-    domains.length === 0 ? 'has no network' : `reaches ${domains.map(printable).join(', ')} and nothing else`,
+    ...(denyWrite.length === 0 ? [] : [`never writes ${files(denyWrite)}`]),
+    domains.length === 0 ? 'has no network' : `reaches ${domains.map(printable).join(', ')} and nothing else${denied.length === 0 ? '' : `, never ${denied.map(printable).join(', ')}`}`,
   ];
 }
 
