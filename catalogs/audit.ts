@@ -1,6 +1,6 @@
 /** Owns the check of a tool's definition before it is listed: hostile bytes and structure quarantine that tool alone; prose never does. */
 import { lintTool, lintValue, type LintNote } from './lint.ts';
-import type { KnownNames } from './lint-names.ts';
+import { liesOfReading, type KnownNames } from './lint-names.ts';
 import { canonicalize } from './projection/canonical.ts';
 import { copyJson } from './projection/copy.ts';
 import { isObject, LIMITS } from './projection/schema.ts';
@@ -51,7 +51,7 @@ function judge(tool: RawTool): { readonly quarantine?: string; readonly isReadab
   const isReadable = 'value' in copy;
   if (name !== undefined) return { quarantine: `TOOL_NAME_INVALID: ${name}`, isReadable };
   if (!isReadable) return { quarantine: copy.quarantined.replace('SCHEMA_LIMIT', 'TOOL_OVERSIZE'), isReadable };
-  const quarantine = bytesFault(copy.value, '') ?? schemaFault(tool);
+  const quarantine = bytesFault(copy.value, '') ?? schemaFault(tool) ?? (liesOfReading(tool) ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, its name and description that it destroys' : undefined);
   return { ...(quarantine !== undefined && { quarantine }), isReadable };
 }
 
@@ -70,6 +70,7 @@ function nameFault(name: unknown): string | undefined {
   if (name.length > 128) return 'the name is longer than 128 characters';
   if (!NAME.test(name)) return 'the name holds blanks, control characters or letters outside ASCII';
   if (RESERVED_NAMES.includes(name)) return 'the name is reserved';
+  if (/[a-z\d]__[a-z\d]/i.test(name)) return 'the name holds __ as if it were of another server: so are server and tool joined';
   return /\.\.[/\\]|[/\\]\.\./.test(name) ? 'the name is a path' : undefined;
 }
 

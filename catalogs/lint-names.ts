@@ -1,4 +1,4 @@
-/** Owns the lint of names: arguments that ask for secrets, tools that speak of or are called like those of other servers. */
+/** Owns the lint of names: arguments that ask for secrets or are not declared, tools that speak of or are called like those of other servers. */
 import type { LintNote } from './lint.ts';
 import type { RawTool } from './tool.ts';
 
@@ -48,11 +48,43 @@ export function nameNotes(tool: RawTool, { others }: KnownNames): readonly LintN
     if (bareName(name) !== bare && bareName(`${server}${name}`) !== bare) continue;
     notes.push({ id: 'NAME_COLLISION', where: 'name', text: `${server}.${name}` });
   }
-  const hints = tool.annotations as { readonly readOnlyHint?: unknown } | undefined;
-  if (hints?.readOnlyHint === true && DESTROYS.test(tool.name)) notes.push({ id: 'ANNOTATION_LIE', where: 'annotations.readOnlyHint', text: tool.name.slice(0, 60) });
+  if (saysItReads(tool) && DESTROYS.test(tool.name)) notes.push({ id: 'ANNOTATION_LIE', where: 'annotations.readOnlyHint', text: tool.name.slice(0, 60) });
+  const missing = undeclared(tool);
+  if (missing.length > 0) notes.push({ id: 'UNDECLARED', where: 'description', text: missing.slice(0, 5).join(', ') });
   return notes;
 }
 
+/** True where name and description both say that it destroys, and an annotation that it only reads: where hints count, it would pass for a read. */
+export function liesOfReading(tool: RawTool): boolean {
+  return saysItReads(tool) && DESTROYS.test(tool.name) && typeof tool.description === 'string' && /^\W*(?:delet|remov|drop|destroy|wip|purg|eras|truncat|uninstall|kill|terminat)/i.test(tool.description);
+}
+
+function saysItReads({ annotations }: RawTool): boolean {
+  return (annotations as { readonly readOnlyHint?: unknown } | undefined)?.readOnlyHint === true;
+}
+
+/** What a framework gives a function by itself, and documents all the same. */
+const GIVEN = /^(?:ctx|context|self|args|kwargs)$/;
+
+/** Arguments that a description documents as functions do (`Args:`, a line each, indented) and the schema does not have: what runs is not what is declared (security A 24). */
+function undeclared({ description, inputSchema }: RawTool): readonly string[] {
+  if (typeof description !== 'string') return [];
+  const lines = description.slice(0, MAX_TEXT).split('\n');
+  const head = lines.findIndex((line) => /^\s*(?:args|arguments|parameters|params):\s*$/i.test(line));
+  if (head < 0) return [];
+  const end = lines.findIndex((line, at) => at > head && line.trim() !== '' && indentOf(line) <= indentOf(lines[head] ?? ''));
+  const body = lines.slice(head + 1, end < 0 ? undefined : end).filter((line) => line.trim() !== '');
+  const depth = indentOf(body[0] ?? '');
+  const named = body.flatMap((line) => (indentOf(line) === depth ? (/^\s*([A-Za-z_]\w{0,63})(?:\s?\([^()]{0,80}\))?:/.exec(line)?.[1] ?? []) : []));
+  const properties = (inputSchema as { readonly properties?: unknown } | undefined)?.properties;
+  return named.filter((name) => !GIVEN.test(name) && !Object.hasOwn(typeof properties === 'object' && properties !== null ? properties : {}, name));
+}
+
+function indentOf(line: string): number {
+  return line.length - line.trimStart().length;
+}
+
+const MAX_TEXT = 65_536;
 const DESTROYS = /^(?:[a-z]+[_-])?(?:delete|remove|drop|destroy|wipe|purge|erase|truncate|uninstall|kill|terminate)(?:$|[_-]|[A-Z])/;
 
 /** Case, signs and digits that look like letters count for nothing. */

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { auditTool, auditValue, quarantineOf } from '../../catalogs/audit.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
+import { verifies } from '../verifies.ts';
 
 const EMPTY = { type: 'object', properties: {} };
 
@@ -37,8 +38,14 @@ describe('quarantine of one tool (security A)', () => {
     for (const place of places) expect(quarantine(place), JSON.stringify(place)).toMatch(/^TOOL_BIDI/);
   });
 
-  it.each(['', 'x'.repeat(129), 'a b', '__proto__', 'constructor', '../../etc', '..\\x', 'a\nb', 'r\u0435ad_file', 'a\u200bb', 5 as unknown as string])('14: the name %j', (name) => {
+  it.each(['', 'x'.repeat(129), 'a b', '__proto__', 'constructor', '../../etc', '..\\x', 'a\nb', 'r\u0435ad_file', 'a\u200bb', 'other__read_file', 5 as unknown as string])('14: the name %j', (name) => {
     expect(quarantine({ name })).toMatch(/^TOOL_NAME_INVALID/);
+  });
+
+  it('23: an annotation that says it only reads, where name and description say that it destroys; either alone does not block' + verifies('HA-17'), () => {
+    const reads = { annotations: { readOnlyHint: true } };
+    expect(quarantine({ ...reads, name: 'delete_all', description: 'Deletes every record.' })).toMatch(/^TOOL_ANNOTATION_LIE/);
+    for (const honest of [{ ...reads, name: 'kill_switch_status', description: 'Tells how it stands.' }, { ...reads, name: 'list', description: 'Remove nothing.' }, { name: 'delete_all', description: 'Deletes every record.' }]) expect(quarantine(honest)).toBeUndefined();
   });
 
   it('11: more than 256 KiB, or too much to be copied', () => {

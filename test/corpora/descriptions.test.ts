@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { auditTool, auditValue, type AuditFinding } from '../../catalogs/audit.ts';
+import { exposedNames } from '../../catalogs/names.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import { verifies } from '../verifies.ts';
 
@@ -49,21 +50,20 @@ describe('what blocks' + verifies('HA-17'), () => {
     expect(of('bytes')).toHaveLength(32);
   });
 
-  it('every hostile structure; a name that belongs to another server and an annotation that lies are noted, for names are kept apart anyway and annotations never allow', () => {
+  it('13 of 15 hostile structures; the other two are noted, for honest tools have them too: a name of another server, which names keep apart, and arguments that are not declared', () => {
     const structure = of('structure');
     expect(structure).toHaveLength(15);
     const rest = structure.filter((one) => audit(one).quarantine === undefined);
     expect(rest.map(({ id, class: kind, tool }) => [id, kind, auditTool(tool, { own: new Set(), others }).notes.map((note) => note.id)])).toEqual([
-      ['p302', 'description-code-mismatch', []],
-      ['p420', 'schema-poisoning', ['ANNOTATION_LIE']],
+      ['p302', 'description-code-mismatch', ['UNDECLARED']],
       ['p421', 'name-collision', ['NAME_COLLISION']],
-      ['p426', 'name-collision', ['NAME_COLLISION']],
     ]);
+    expect(exposedNames([{ server: 'server', tool: 'read_file' }, { server: 'other', tool: 'read_file' }])).toMatchObject({ collisions: [] });
   });
 
-  it('no benign control of 594, and one of 2,613 real tools (0.04 %)', () => {
+  it('no benign control of 594, and two of 2,613 real tools (0.08 %)', () => {
     expect(benign.filter((one) => audit(one).quarantine !== undefined)).toEqual([]);
-    expect(catalogs.flat().filter((tool) => auditTool(tool).quarantine !== undefined).map(({ name }) => name)).toEqual(['im_v1_message_list']);
+    expect(catalogs.flat().filter((tool) => auditTool(tool).quarantine !== undefined).map(({ name }) => name)).toEqual(['im_v1_message_list', 'collaborator_delete_remote_system_configuration']);
   });
 
   it('never prose alone', () => {
