@@ -31,8 +31,8 @@ export interface CatalogParts {
   readonly onListed: (server: string) => void;
   /** What people agreed to of servers, now; a server that is not in the answer needs no consent. */
   readonly consent: (servers: readonly string[]) => Promise<ReadonlyMap<string, Admission>>;
-  /** A list differs from the approved one. */
-  readonly onDrift: (server: string, parts: { readonly approved: readonly RawTool[]; readonly now: readonly RawTool[] }) => void;
+  /** A server whose tools were approved has listed. Never rejects. */
+  readonly onListing: (server: string, parts: { readonly approved: readonly RawTool[]; readonly now: readonly RawTool[] }) => Promise<void>;
   /** Lists of before this process, for servers that may list anything, so that a list starts none of them. */
   readonly known: KnownLists;
 }
@@ -94,11 +94,11 @@ export class Catalog {
   /**
    * Asks the named servers that are not fresh, all at once; one that fails is down alone, with its reason kept, and is asked
    * again after five seconds, or when it says something. Waits for a server at most its connect timeout. With `sleeping: 'let'`
-   * no server is started of which a list is known already (HA-06).
+   * no server is started of which a list is known already (HA-06); with `'leave'` none is asked at all.
    */
-  async refresh(names: readonly string[], sleeping: 'let' | 'wake'): Promise<void> {
+  async refresh(names: readonly string[], sleeping: 'let' | 'wake' | 'leave'): Promise<void> {
     await this.#readConsent(names);
-    const wanted = names.filter((name) => this.#running.has(name) || this.#isDue(name, sleeping));
+    const wanted = sleeping === 'leave' ? [] : names.filter((name) => this.#running.has(name) || this.#isDue(name, sleeping));
     await Promise.all(wanted.map((name) => {
       const running = this.#running.get(name) ?? this.#refreshOne(name).finally(() => this.#running.delete(name));
       this.#running.set(name, running);
@@ -156,6 +156,8 @@ export class Catalog {
       await served.adapter.wake?.();
       this.#fresh.add(name);
       const raw = await served.adapter.listTools();
+      const admission = this.#admissions.get(name) ?? FREE;
+      if ('set' in admission) await this.#parts.onListing(name, { approved: admission.set.tools, now: raw });
       const before = this.#listings.get(name);
       const wasDown = this.problems.delete(name);
       if (!wasDown && raw === before?.raw) return;
@@ -190,6 +192,5 @@ export class Catalog {
     const entries = raw.map((tool) => new ToolEntry(served, old.get(tool.name) ?? tool, { hints, pending: pending.get(tool.name) }));
     this.#listings.set(name, { raw, entries });
     this.revision += 1;
-    if (approved !== raw) this.#parts.onDrift(name, { approved, now: raw });
   }
 }

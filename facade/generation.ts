@@ -10,6 +10,7 @@ import type { Deps } from './call.ts';
 import type { CapsConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
 import { noteDrift } from './consent/drift.ts';
+import { pendingStanding } from './consent/standing.ts';
 import { Exposures } from './exposure.ts';
 import { createLabels } from './labels.ts';
 import { createIdentify } from './manage/identity.ts';
@@ -70,7 +71,7 @@ export class Generation {
     this.catalog = new Catalog(parts.serve(), {
       onChange: parts.onChange, onListed: judge, known,
       consent: async (names) => shared.consents.admit(names.filter((name) => config.servers.has(name))),
-      onDrift: (server, drift) => noteDrift(shared, server, drift),
+      onListing: (server, drift) => noteDrift(shared, server, drift),
     }, before?.catalog);
     for (const server of this.catalog.servers.keys()) judge(server);
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
@@ -79,7 +80,7 @@ export class Generation {
     const isAsleep = (server: string): boolean => this.catalog.servers.get(server)?.adapter.isAsleep?.() === true;
     const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
     const upgrades = new Upgrades({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
-    const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }), runs.standing, byGrants, shared.aside]);
+    const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }), runs.standing, byGrants, pendingStanding(shared.consents.tools), shared.aside]);
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });

@@ -1,4 +1,5 @@
 /** Owns the approved definitions of tools, kept in the shared state, and what has drifted from them; refuses a definition that is not the approved one to the byte. */
+import { isDeepStrictEqual } from 'node:util';
 import type { TollgateError } from '../../catalogs/errors.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import type { State } from '../state/state.ts';
@@ -10,7 +11,7 @@ const PENDING = 'consent/pending';
 /** A server that lists something else each time is noted once in this time. */
 const NOTE_MS = 60_000;
 
-/** What a running facade saw that nobody has approved: one item a server, however much it changed. */
+/** What a running facade saw that nobody has approved: one item a server, however much it changed. It counts in all processes (see ./standing.ts). */
 export interface PendingItem {
   readonly since: string;
   readonly changed: readonly string[];
@@ -23,6 +24,10 @@ export class ApprovedTools {
   readonly #state: State;
   readonly #sets = new Map<string, { readonly hash: string; readonly set: ToolSet }>();
   readonly #noted = new Map<string, number>();
+  /** What each program that runs here has listed last, and when it was started. */
+  readonly #seen = new Map<string, { readonly now: readonly RawTool[]; readonly startedAt: number }>();
+  /** Servers that listed something else here than was approved. */
+  readonly #witnessed = new Set<string>();
 
   constructor(state: State) {
     this.#state = state;
@@ -31,7 +36,7 @@ export class ApprovedTools {
   /** Keeps a set, and gives its hash. */
   async put(server: string, set: ToolSet): Promise<string> {
     await this.#state.put(SETS, server, JSON.stringify(set));
-    await this.#state.remove(PENDING, server);
+    await this.settle(server);
     return setHash(server, set);
   }
 
@@ -52,30 +57,51 @@ export class ApprovedTools {
 
   async remove(server: string): Promise<void> {
     await this.#state.remove(SETS, server);
+    await this.settle(server);
+  }
+
+  /** Nothing of it waits any more. */
+  async settle(server: string): Promise<void> {
     await this.#state.remove(PENDING, server);
   }
 
-  /** Keeps what has drifted for whoever looks at servers. What is new of it, or undefined: then nobody needs to be told. */
-  async note(server: string, { approved, now, at }: { approved: readonly RawTool[]; now: readonly RawTool[]; at: number }): Promise<PendingItem | undefined> {
+  /**
+   * Keeps what has drifted, for whoever looks at servers and for every process that shows or calls its tools; a list without drift puts
+   * them back. A program that is older than what was kept (`startedAt`, ms since 1970) has a say only where it listed otherwise itself.
+   * What is new of it, or undefined: then nobody needs to be told.
+   */
+  async note(server: string, { approved, now, at, startedAt }: { approved: readonly RawTool[]; now: readonly RawTool[]; at: number; startedAt: number }): Promise<PendingItem | undefined> {
+    const last = this.#seen.get(server);
+    // Its list is no news because something else was approved meanwhile.
+    if (last?.startedAt === startedAt && isDeepStrictEqual(last.now, now)) return undefined;
+    this.#seen.set(server, { now, startedAt });
     const { pending, removed } = driftOf(approved, now);
     const named = (what: string): readonly string[] => [...pending].filter(([, why]) => why === what).map(([name]) => name);
     const item = { since: new Date(at).toISOString(), changed: named('changed'), added: named('new'), removed };
     const before = this.pending(server);
+    const isHeard = before === undefined || this.#witnessed.has(server) || startedAt > Date.parse(before.since);
     if (pending.size === 0 && removed.length === 0) {
-      if (before !== undefined) await this.#state.remove(PENDING, server);
+      if (before !== undefined && isHeard) await this.settle(server);
       return undefined;
     }
+    this.#witnessed.add(server);
     const isSame = before !== undefined && JSON.stringify({ ...before, since: '' }) === JSON.stringify({ ...item, since: '' });
-    if (isSame || at - (this.#noted.get(server) ?? Number.NEGATIVE_INFINITY) < NOTE_MS) return undefined;
-    this.#noted.set(server, at);
+    if (isSame || !isHeard) return undefined;
     await this.#state.put(PENDING, server, JSON.stringify(item));
+    if (at - (this.#noted.get(server) ?? Number.NEGATIVE_INFINITY) < NOTE_MS) return undefined;
+    this.#noted.set(server, at);
     return item;
   }
 
   /** What waits for the owner. */
   pending(server: string): PendingItem | undefined {
-    const text = this.#state.get(PENDING, server);
-    return text === undefined ? undefined : (JSON.parse(text) as PendingItem);
+    return readItem(this.#state.get(PENDING, server));
+  }
+
+  /** What waits of all servers. `mark` changes whenever something of it does. */
+  allPending(): { readonly mark: string; readonly of: (server: string) => PendingItem | undefined } {
+    const texts = this.#state.list(PENDING);
+    return { mark: texts.size === 0 ? '' : JSON.stringify([...texts]), of: (server) => readItem(texts.get(server)) };
   }
 }
 
@@ -84,6 +110,10 @@ export function refuseDrifted(tool: string, { server, approved, now }: { server:
   const [agreed, listed] = [pinsOnce(approved).get(tool), pinsOnce(now).get(tool)];
   if (agreed !== undefined && agreed === listed) return undefined;
   return pendingRefusal(server, agreed === undefined ? 'new' : listed === undefined ? 'gone' : 'changed');
+}
+
+function readItem(text: string | undefined): PendingItem | undefined {
+  return text === undefined ? undefined : (JSON.parse(text) as PendingItem);
 }
 
 function readSet(text: string | undefined): ToolSet | undefined {

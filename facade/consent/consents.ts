@@ -7,11 +7,11 @@ import { differences, startFacts, startHash, type FactSources, type StartFacts, 
 import { ApprovedTools, refuseDrifted } from './approved-tools.ts';
 import type { ToolSet } from './tool-set.ts';
 import { changedRefusal, damagedRefusal, disabledRefusal, toolsUnapproved, unapproved } from './refusals.ts';
-import { ConsentStore, type Act, type Consent, type Kept, type ToolConsent } from './store.ts';
+import { ConsentStore, stateOf, type Act, type Consent, type ConsentState, type Kept, type ToolConsent } from './store.ts';
 
 /** What is known of the consent to a server, without looking at what it would run now. */
 export interface ConsentStatus {
-  readonly state: 'unapproved' | 'start only' | 'approved' | 'any tools' | 'damaged';
+  readonly state: ConsentState;
   readonly consent?: Consent;
   /** Who has taken it out of use. */
   readonly disabled?: Act;
@@ -37,7 +37,7 @@ export class Consents {
   readonly tools: ApprovedTools;
   readonly sources: FactSources;
   /** Under which consent this process has started what runs: other consent is for another program. */
-  readonly #started = new Map<string, string>();
+  readonly #started = new Map<string, { readonly hash: string; readonly at: number }>();
 
   constructor(state: State, sources: Omit<FactSources, 'store'>) {
     this.store = new ConsentStore(state, sources.digest);
@@ -84,6 +84,12 @@ export class Consents {
   /** Consent to whatever tools it lists, now and later: for a server of one's own that changes all the time. */
   async approveAnyTools(server: string, tools: Omit<ToolConsent, 'set'>): Promise<void> {
     await this.#add(server, tools);
+    await this.tools.settle(server);
+  }
+
+  /** When this process has started it last, ms since 1970. */
+  startedAt(server: string): number {
+    return this.#started.get(server)?.at ?? Number.NEGATIVE_INFINITY;
   }
 
   /** Takes all consent back: no call reaches it from now on, in any process. True when there was some. */
@@ -145,7 +151,7 @@ export class Consents {
     this.#started.delete(name);
     const refusal = this.refusalOf(name) ?? (await this.refuseLook(settings));
     const { consent } = this.store.get(name);
-    if (refusal === undefined && consent !== undefined) this.#started.set(name, consent.hash);
+    if (refusal === undefined && consent !== undefined) this.#started.set(name, { hash: consent.hash, at: Date.now() });
     return refusal;
   }
 
@@ -180,15 +186,8 @@ export class Consents {
     if (consent === undefined) return unapproved(server);
     if (consent.tools === undefined) return toolsUnapproved(server);
     const started = this.#started.get(server);
-    return started === undefined || started === consent.hash ? undefined : changedRefusal(server, []);
+    return started === undefined || started.hash === consent.hash ? undefined : changedRefusal(server, []);
   }
-}
-
-function stateOf({ consent, damaged }: Kept): ConsentStatus['state'] {
-  if (damaged === true) return 'damaged';
-  if (consent === undefined) return 'unapproved';
-  if (consent.tools === undefined) return 'start only';
-  return consent.tools.set === undefined ? 'any tools' : 'approved';
 }
 
 function markOf({ consent, damaged }: Kept, disabled?: Act): string {

@@ -42,6 +42,17 @@ export interface Consent extends Act {
 /** What is kept of one server: nothing, consent, or an entry that must not be used. */
 export type Kept = { readonly consent?: Consent; readonly damaged?: true };
 
+/** How far consent to one server goes. */
+export type ConsentState = 'unapproved' | 'start only' | 'approved' | 'any tools' | 'damaged';
+
+/** What was kept of one server, in a word. */
+export function stateOf({ consent, damaged }: Kept): ConsentState {
+  if (damaged === true) return 'damaged';
+  if (consent === undefined) return 'unapproved';
+  if (consent.tools === undefined) return 'start only';
+  return consent.tools.set === undefined ? 'any tools' : 'approved';
+}
+
 /** The entries of one state folder. */
 export class ConsentStore {
   readonly #state: State;
