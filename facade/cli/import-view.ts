@@ -4,6 +4,7 @@ import type { HandedFolders } from '../clients/folders.ts';
 import type { FoundFile } from '../clients/found.ts';
 import type { ImportPlan, Outcome } from '../clients/import.ts';
 import { isDefaultPlace, shownPath } from '../clients/places.ts';
+import { sandboxKeys } from '../clients/sandbox.ts';
 import { fetchedPackage, showEntry } from '../clients/show.ts';
 import type { Config } from '../config/config.ts';
 import { connectWords } from '../connect/same.ts';
@@ -43,7 +44,7 @@ export function planLines(plan: ImportPlan, { io, config, fromVariables }: View)
   const { changes, outcomes, secrets, wanted } = plan;
   const names = addedNames(plan);
   const isCopy = changes.length > 1 || changes.some(({ file }) => file !== config.file);
-  const isClosed = outcomes.some(({ entry, left }) => left === undefined && entry.command !== undefined && entry.domains === undefined);
+  const isClosed = outcomes.some(({ entry, left }) => left === undefined && entry.command !== undefined && entry.sandbox?.network?.allowedDomains === undefined);
   return [
     changes.length === 0 ? '' : `Writes: ${changes.map(({ file }) => shownPath(file, { cwd: config.folder, home: io.home })).join(', ')}.\n`,
     secretsLine(secrets, fromVariables),
@@ -97,6 +98,8 @@ function lineOf({ entry, file, left, folders }: Outcome, io: Io): string {
   const notes = [
     ...(entry.name === entry.original ? [] : [`called ${JSON.stringify(entry.original)} there`]),
     ...(sets.length === 0 ? [] : [`sets ${sets.join(', ')}`]),
+    ...(entry.sandbox === undefined ? [] : [`keeps of its sandbox ${sandboxKeys(entry.sandbox).join(', ')}`]),
+    ...(entry.unread.length === 0 ? [] : [`without ${entry.unread.join(', ')}, which is not read here`]),
     ...(entry.dropped.length === 0 ? [] : [`without ${entry.dropped.join(', ')}: a file grants no trust`]),
   ];
   const text = printable(`${entry.name}: ${runs}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}, from ${file}`);
@@ -112,7 +115,7 @@ function secretsLine(secrets: ImportPlan['secrets'], fromVariables: boolean): st
 /** The plan as data: names only. */
 export function planData({ changes, outcomes, secrets, wanted }: ImportPlan, config: Config): Readonly<Record<string, unknown>> {
   return {
-    servers: outcomes.map(({ entry, file, left }) => ({ ...showEntry(entry), file, dropped: entry.dropped, ...(left !== undefined && { left }) })),
+    servers: outcomes.map(({ entry, file, left }) => ({ ...showEntry(entry), file, dropped: entry.dropped, ...(entry.unread.length > 0 && { unread: entry.unread }), ...(left !== undefined && { left }) })),
     files: changes.map(({ file }) => shownPath(file, { cwd: config.folder, home: config.folder })),
     secrets: secrets.map(({ name }) => name),
     wanted,

@@ -1,6 +1,7 @@
 /** Owns how a client's server becomes one of Tollgate's own, its secrets apart; refuses what could not be kept secret, and what grants trust. */
 import { isSecretArgument, isSecretName, isToken } from '../config/secret-shapes.ts';
 import type { ClientEntry } from './entry.ts';
+import type { ClientSandbox } from './sandbox.ts';
 
 /** A value that moves out of the file. */
 export interface MovedSecret {
@@ -29,7 +30,7 @@ const SCHEME = /^(Bearer|Basic|Token|ApiKey) +(?=\S)/i;
 
 /** The server with its profile, or why it stays where it is. `extra`: variables of its envFile. */
 export function convert(entry: ClientEntry, extra: Readonly<Record<string, string>> = {}): Converted | { readonly refused: string } {
-  const { name, command, args, cwd, url, transport, domains } = entry;
+  const { name, command, args, cwd, url, transport, sandbox } = entry;
   const fault = refusal(entry, extra);
   if (fault !== undefined) return { refused: fault };
   const secrets: MovedSecret[] = [];
@@ -46,7 +47,7 @@ export function convert(entry: ClientEntry, extra: Readonly<Record<string, strin
     ...(cwd !== undefined && { cwd: ours(cwd) }),
     ...(Object.keys(env).length > 0 && { env }),
     ...(Object.keys(headers).length > 0 && { headers }),
-    ...(domains !== undefined && { sandbox: { network: { allowedDomains: domains } } }),
+    ...(sandbox !== undefined && { sandbox: sandboxOf(sandbox) }),
     profiles: ['default'],
   };
   return { server, secrets, wanted };
@@ -91,6 +92,10 @@ function moveOne({ server, key, value, all }: Value, secrets: MovedSecret[], wan
   if (bare.length < MIN_SECRET || (!all && !isSecretName(key) && PLAIN.test(bare))) return ours(value);
   secrets.push({ name, key, value: bare });
   return `${scheme}\${secret:${name}}`;
+}
+
+function sandboxOf(sandbox: ClientSandbox): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(Object.entries(sandbox).map(([part, lists]) => [part, Object.fromEntries(Object.entries(lists).map(([key, list]) => [key, list.map(ours)]))]));
 }
 
 /** `$$` is a plain `$` in tollgate.yaml, and two of them in a client's file. */

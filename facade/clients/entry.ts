@@ -5,6 +5,7 @@ import { toSlug } from '../config/names.ts';
 import { quote } from '../config/problems.ts';
 import type { Place } from '../config/problems.ts';
 import { ADDRESS_KEYS, TRANSPORTS, TRUST_KEYS, type ClientFormat } from './formats.ts';
+import { readSandbox, type ClientSandbox } from './sandbox.ts';
 import { asOurs } from './variables.ts';
 
 /** One server as the client wrote it, variables not filled in. */
@@ -23,8 +24,10 @@ export interface ClientEntry {
   readonly cwd?: string;
   readonly url?: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Hosts that VS Code's own sandbox lets it reach. */
-  readonly domains?: readonly string[];
+  /** What VS Code's own sandbox gives and denies it. */
+  readonly sandbox?: ClientSandbox;
+  /** Keys of that sandbox that are not known here. */
+  readonly unread: readonly string[];
   /** Keys that grant trust, which stood there and count for nothing. */
   readonly dropped: readonly string[];
   /** Why it cannot be used, when it cannot. */
@@ -80,7 +83,7 @@ class EntryReader {
     const words = this.#words();
     const url = ADDRESS_KEYS.map((key) => this.#text(this.#fields.get(key), key)).find((address) => address !== undefined);
     const [cwd, envFile] = ['cwd', 'envFile'].map((key) => this.#text(this.#fields.get(key), key));
-    const domains = this.#domains();
+    const box = readSandbox(this.#fields, (node, key) => this.#list(node, key));
     if (this.#fields.get('disabled')?.value === true || this.#fields.get('enabled')?.value === false) this.faults.push('the file disables it');
     if (words.command === undefined && url === undefined) this.faults.push('it has neither command nor url');
     return {
@@ -89,7 +92,7 @@ class EntryReader {
       ...(url !== undefined && { url }),
       ...(cwd !== undefined && { cwd }),
       ...(envFile !== undefined && { envFile }),
-      ...(domains.length > 0 && { domains }),
+      ...box,
       env: { ...this.#passed(), ...this.#map('environment'), ...words.env, ...this.#map('env') },
       headers: { ...this.#token(), ...this.#named('env_http_headers'), ...this.#map('http_headers'), ...this.#map('headers') },
     };
@@ -161,11 +164,5 @@ class EntryReader {
   #token(): Readonly<Record<string, string>> {
     const variable = this.#text(this.#fields.get('bearer_token_env_var'), 'bearer_token_env_var');
     return variable === undefined ? {} : { Authorization: `Bearer \${env:${variable}}` };
-  }
-
-  #domains(): readonly string[] {
-    if (this.#fields.get('sandboxEnabled')?.value !== true) return [];
-    const network = fieldsOf(fieldsOf(this.#fields.get('sandbox')).fields.get('network')).fields.get('allowedDomains');
-    return network === undefined ? [] : this.#list(network, 'allowedDomains');
   }
 }

@@ -15,6 +15,7 @@ import { convert, type Converted, type MovedSecret } from './convert.ts';
 import type { ClientEntry } from './entry.ts';
 import { handedFolders, type HandedFolders } from './folders.ts';
 import type { FoundFile } from './found.ts';
+import type { ClientSandbox } from './sandbox.ts';
 
 /** What became of one server. */
 export interface Outcome {
@@ -66,9 +67,15 @@ export function planInclude(request: ImportRequest): ImportPlan {
   const outcomes = chosen.flatMap((one) => one.outcomes).map((outcome): Outcome => {
     const unusable = servers.get(outcome.entry.name)?.unusable;
     const again = seen.has(outcome.entry.name) || !seen.add(outcome.entry.name);
-    return outcome.left !== undefined || unusable === undefined || again ? outcome : { ...outcome, left: unusable };
+    return outcome.left !== undefined || unusable === undefined || again ? withoutSandbox(outcome) : { ...outcome, left: unusable };
   });
   return { changes: text === before ? [] : [{ file: config.file, before, after: text }], outcomes, secrets: [], wanted: [] };
+}
+
+/** What an included file says of a sandbox gives nothing; a copy takes it along. */
+function withoutSandbox(outcome: Outcome): Outcome {
+  const { sandbox, ...entry } = outcome.entry;
+  return sandbox === undefined ? outcome : { ...outcome, entry: { ...entry, unread: ['sandbox (with --copy it comes along)', ...entry.unread] } };
 }
 
 /** Each server gets a file of its own under `servers/`; its secrets are apart. Throws USAGE, CONFIG_INVALID. */
@@ -168,9 +175,11 @@ class Copier {
 }
 
 /** A server that is handed a folder can do nothing without it. */
-function withFolders({ sandbox, profiles, ...server }: Converted['server'], { allowRead, allowWrite }: HandedFolders): Converted['server'] {
-  const filesystem = { ...(allowRead.length > 0 && { allowRead }), ...(allowWrite.length > 0 && { allowWrite }) };
-  const all = { ...(Object.keys(filesystem).length > 0 && { filesystem }), ...(sandbox as object | undefined) };
+function withFolders({ sandbox, profiles, ...server }: Converted['server'], handed: HandedFolders): Converted['server'] {
+  const { filesystem: own = {}, ...rest } = (sandbox ?? {}) as ClientSandbox;
+  const lists = (['allowRead', 'allowWrite'] as const).map((key) => [key, [...new Set([...(own[key] ?? []), ...handed[key]])]] as const).filter(([, list]) => list.length > 0);
+  const filesystem = { ...own, ...Object.fromEntries(lists) };
+  const all = { ...(Object.keys(filesystem).length > 0 && { filesystem }), ...rest };
   return { ...server, ...(Object.keys(all).length > 0 && { sandbox: all }), profiles };
 }
 

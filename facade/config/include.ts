@@ -46,8 +46,8 @@ export function includeServers(files: readonly { readonly file: string; readonly
 type EntryContext = IncludeContext & { readonly warnings: Problem[] };
 
 function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext): void {
-  const remark = (message: string): void => {
-    context.warnings.push({ file: client.file, ...entry.place, message: `server ${quote(entry.original)}: ${message}` });
+  const remark = (message: string, minor = false): void => {
+    context.warnings.push({ file: client.file, ...entry.place, message: `server ${quote(entry.original)}: ${message}`, ...(minor && { minor }) });
   };
   const existing = context.servers.get(entry.name);
   const isOwn = existing !== undefined && !isIncluded(existing, context);
@@ -63,13 +63,19 @@ function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext)
   const unusable = collision ?? server.unusable ?? full;
   if (unusable !== undefined) remark(`cannot be used: ${unusable}`);
   else if (Object.hasOwn(context.written, entry.name)) for (const { message } of remarksOf(server)) remark(message);
+  if (unusable === undefined && (entry.sandbox !== undefined || entry.unread.length > 0) && writtenFor(entry.name, context)?.sandbox === undefined) remark(`its sandbox counts for nothing in an included file; write it under servers.${entry.name}.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only ${entry.name}`, true);
   // Past the limit even unusable entries are not kept: a file with a million servers must cost nothing.
   if (full === undefined) context.servers.set(entry.name, { ...server, ...(unusable !== undefined && { unusable }) });
 }
 
+/** What tollgate.yaml itself says of a server. */
+function writtenFor(name: string, { written }: IncludeContext): WrittenServer | undefined {
+  return Object.hasOwn(written, name) ? written[name] : undefined;
+}
+
 /** An included server carries the file it came from; one of tollgate.yaml stands there with a definition. */
 function isIncluded(server: ServerConfig, context: IncludeContext): boolean {
-  const written = Object.hasOwn(context.written, server.name) ? context.written[server.name] : undefined;
+  const written = writtenFor(server.name, context);
   return written === undefined || isOverlay(written);
 }
 
@@ -96,7 +102,7 @@ function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeC
   const leading = Object.keys(definition.env).find(isLeadingVariable);
   if (leading !== undefined) faults.push(`variable ${leading} leads the program to settings and programs of its own; define the server in tollgate.yaml if you trust it`);
   if (flag !== undefined) faults.push(`${flag} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
-  const overlay = Object.hasOwn(context.written, entry.name) ? context.written[entry.name] : undefined;
+  const overlay = writtenFor(entry.name, context);
   const [unusable] = faults;
   return { name: entry.name, ...definition, ...settingsOf(overlay ?? {}, context.base), source: client.file, ...(unusable !== undefined && { unusable }) };
 }

@@ -15,7 +15,7 @@ import { SAMPLES, VALUES } from './samples.ts';
 const ids = CLIENTS.map(({ id }) => id);
 
 interface Data {
-  readonly servers: readonly { readonly name: string; readonly left?: string; readonly dropped: readonly string[] }[];
+  readonly servers: readonly { readonly name: string; readonly left?: string; readonly dropped: readonly string[]; readonly unread?: readonly string[] }[];
   readonly files: readonly string[];
   readonly secrets: readonly string[];
   readonly wanted: readonly string[];
@@ -89,7 +89,11 @@ describe('tollgate import', () => {
       expect(home.read('project/servers/github.yaml')).toContain('Authorization: Bearer ${secret:github.Authorization}');
       expect(await vault(home, 'github.Authorization')).toBe(VALUES[0]);
       expect(await vault(home, 'db.DATABASE_URL')).toBe(`postgres://me:${VALUES[4]}@localhost/app`);
-      expect(config(home).servers.get('playwright')?.sandbox?.network.allowedDomains).toEqual(['example.org']);
+      const at = (file: string): string => home.file(`project/${file}`);
+      expect(config(home).servers.get('playwright')?.sandbox).toMatchObject({
+        filesystem: { allowRead: [], allowWrite: [at('shots')], denyRead: [at('.env')], denyWrite: [at('shots/kept')] }, network: { allowedDomains: ['example.org'], deniedDomains: ['private.example.org'] },
+      });
+      expect(data.servers.find(({ name }) => name === 'playwright')?.unread).toEqual(['sandbox.network.allowLocalBinding', 'sandbox.level']);
       expect(config(home).servers.get('events')?.transport).toBe('sse');
       // Where the files of the clients are, nothing has changed.
       for (const id of ids) expect(home.snapshot()[SAMPLES[id].file]).toBe(before[SAMPLES[id].file]);
@@ -114,14 +118,15 @@ describe('tollgate import', () => {
       mkdirSync(home.file('project/docs'));
       home.write('project/.mcp.json', JSON.stringify({ mcpServers: {
         fs: { command: 'npx', args: ['-y', '@modelcontextprotocol/server-filesystem', '${workspaceFolder}', '/usr'] },
-        own: { command: 'own', args: [home.file('project/docs'), '/no/such/folder', 'docs'] },
+        own: { command: 'own', args: [home.file('project/docs'), '/no/such/folder', 'docs'], sandboxEnabled: true, sandbox: { filesystem: { allowRead: ['more'], denyWrite: ['kept'] }, network: { allowedDomains: ['*.a.example'], deniedDomains: ['b.a.example'] }, level: 'high' } },
       } }));
       const { err } = await home.run(['import', '--all', '--copy', '--yes']);
       expect(err).toContain('    reads and writes "${workspaceFolder}", which stands among its arguments\n    does not see "/usr", outside of the workspace; to give it, write in servers/fs.yaml: sandbox: {filesystem: {allowRead: ["/usr"]}}\n');
       const { servers, workspace } = config(home);
       expect(servers.get('fs')?.sandbox?.filesystem).toMatchObject({ allowRead: [], allowWrite: [workspace] });
-      expect(servers.get('own')?.sandbox?.filesystem).toMatchObject({ allowRead: [home.file('project/docs')], allowWrite: [] });
-      expect((await home.run(['approve', 'own'])).out).toContain(`reads "${home.file('project/docs')}"`);
+      expect(servers.get('own')?.sandbox?.filesystem).toMatchObject({ allowRead: [home.file('project/more'), home.file('project/docs')], allowWrite: [] });
+      expect(err).toContain('own: own … (3 more) (keeps of its sandbox allowRead, denyWrite, allowedDomains, deniedDomains; without sandbox.level, which is not read here), from');
+      expect((await home.run(['approve', 'own'])).out).toMatch(/reads [^]*project\/docs", its own[^]*never writes "[^"]*\/kept"[^]*reaches \*\.a\.example and nothing else, never b\.a\.example/);
     });
   });
 

@@ -42,7 +42,8 @@ describe('the files of all clients' + verifies('HA-01'), () => {
     expect(entry('zed', 'extension')?.unusable).toContain('neither command nor url');
     expect(entry('opencode', 'oc')).toMatchObject({ transport: 'stdio', command: 'npx', args: ['-y', 'oc-mcp@3.0.0'], env: { OC_KEY: '${env:OC_KEY}' } });
     expect(entry('opencode', 'off')?.unusable).toBe('the file disables it');
-    expect(entry('vscode', 'playwright')?.domains).toEqual(['example.org']);
+    expect(entry('vscode', 'playwright')?.sandbox).toEqual({ filesystem: { allowWrite: ['${workspaceFolder}/shots'], denyRead: ['.env'], denyWrite: ['shots/kept'] }, network: { allowedDomains: ['example.org'], deniedDomains: ['private.example.org'] } });
+    expect(entry('vscode', 'playwright')?.unread).toEqual(['sandbox.network.allowLocalBinding', 'sandbox.level']);
   });
 
   it('variables that Codex passes on and headers that it names are references', () => {
@@ -130,7 +131,7 @@ describe('what is shown of a server', () => {
     [['server --token SECRET'], 'server'],
     [['server'], 'server'],
   ])('%j is %s', ([command = '', ...args], shown) => {
-    expect(showEntry({ original: 'a', name: 'a', place: { line: 1, column: 1 }, path: [], transport: 'stdio', command, args, env: {}, headers: {}, dropped: [] }).runs).toBe(shown);
+    expect(showEntry({ original: 'a', name: 'a', place: { line: 1, column: 1 }, path: [], transport: 'stdio', command, args, env: {}, headers: {}, dropped: [], unread: [] }).runs).toBe(shown);
   });
 
   it.each([

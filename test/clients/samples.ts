@@ -48,7 +48,7 @@ export const SAMPLES: Readonly<Record<ClientId, Sample>> = {
 \t\t\t"args": ["-y", "pg-mcp@1.4.2"],
 \t\t\t"env": { "PG_URL": "\${input:pg-url}", "PG_PASSWORD": "${PG}" }, /* rotate */
 \t\t},
-\t\t"playwright": { "type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp@0.0.40"], "sandboxEnabled": true, "sandbox": { "network": { "allowedDomains": ["example.org"] } }, "dev": { "watch": "*.ts" } },
+\t\t"playwright": { "type": "stdio", "command": "npx", "args": ["-y", "@playwright/mcp@0.0.40"], "sandboxEnabled": true, "sandbox": { "filesystem": { "allowWrite": ["\${workspaceFolder}/shots"], "denyRead": [".env"], "denyWrite": ["shots/kept"] }, "network": { "allowedDomains": ["example.org"], "deniedDomains": ["private.example.org"], "allowLocalBinding": true }, "level": "high" }, "dev": { "watch": "*.ts" } },
 \t},
 }
 `,

@@ -164,6 +164,16 @@ describe('an included file grants nothing', () => {
     });
   });
 
+  it('its sandbox counts for nothing, and that is said until tollgate.yaml has one' + verifies('HA-01'), () => {
+    const files = one({ command: 'x', sandboxEnabled: true, sandbox: { filesystem: { allowWrite: ['out'] } } });
+    const line = 'server "a": its sandbox counts for nothing in an included file; write it under servers.a.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only a';
+    include({ files }, ({ servers }, said) => {
+      expect(servers.get('a')?.sandbox?.filesystem.allowWrite).toEqual([]);
+      expect(said).toContain(line);
+    });
+    include({ files, yaml: 'servers: {a: {sandbox: {}}}\n' }, (_config, said) => expect(said).not.toContain('counts for nothing'));
+  });
+
   it('settings come from an entry of the same name in tollgate.yaml; approval from no file at all' + verifies('HA-01'), () => {
     const yaml = 'servers: {a: {isolation: direct, timeoutMs: 5000, mapping: server-filesystem, tools: {deny: [x]}}}\nprofiles: {dev: {servers: [a]}}';
     include({ files: one({ command: 'npx', args: ['pkg'] }), yaml }, ({ servers }, said) => {
