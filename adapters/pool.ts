@@ -1,7 +1,7 @@
 /** Owns all external servers of one process and their caps; refuses more servers than are allowed. */
 import { isDeepStrictEqual } from 'node:util';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
-import type { ServerAdapter } from './port.ts';
+import type { Health, ServerAdapter } from './port.ts';
 import type { Connection } from './connection.ts';
 import { SocketConnection } from './internal/socket.ts';
 import { RemoteConnection } from './remote.ts';
@@ -84,6 +84,11 @@ export class ServerPool {
   /** What may be shown of these is another thing now. */
   relist(names: ReadonlySet<string>): void {
     for (const server of this.all()) if (names.has(server.name)) server.forgetTools();
+  }
+
+  /** How each is now, by name, with the version that it named. */
+  healths(): ReadonlyMap<string, Health & { readonly version?: string }> {
+    return new Map([...this.servers].map(([name, server]) => [name, { ...server.health(), ...(server.info() !== undefined && { version: server.info()?.version ?? '' }) }]));
   }
 
   /** Another process needs a connection: the idle one longest unused ends, if there is one. */

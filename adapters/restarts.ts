@@ -132,7 +132,7 @@ export class Restarts {
 
   private giveUp(what: string): Outlook {
     const { name } = this.settings;
-    const next = 'Use another tool. The owner looks at `tollgate servers`, and starts Tollgate again, or changes the server\'s settings.';
+    const next = 'Use another tool. The owner mends it, and starts Tollgate again, or changes the server\'s settings.';
     this.over = new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what}`, next });
     return 'never';
   }

@@ -101,9 +101,13 @@ function supervised(pool: ServerPool, { supervision, shell, answers }: { readonl
     pool.relist(changed);
     for (const server of inProcess) server.halt(killed(server.name));
   };
-  supervision.watch({ halt, yieldOne: () => pool.yieldOne() });
+  supervision.watch({ halt, yieldOne: () => pool.yieldOne(), healths: () => pool.healths() });
   return {
     ...makersOver(pool),
+    warmUp: () => {
+      supervision.tellOthers();
+      pool.warmUp();
+    },
     workspace: (root) => {
       const inner = createWorkspace({ root, shell });
       return { ...held(inner), serves: () => inner.serves(), lower: (primitive, args) => inner.lower(primitive, args) };

@@ -6,6 +6,7 @@ import { openPlaces } from '../secrets/secrets.ts';
 import { secretUses } from '../secrets/uses.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
+import { fetchObstacle } from './consent/obstacles.ts';
 import { plural } from './print.ts';
 import { tellStopped } from './stopped.ts';
 
@@ -15,9 +16,10 @@ export async function runCheck(options: CommonOptions, io: Io, check: Check): Pr
   await tellStopped(config.state, io);
   const { revision, rules, unbound } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
   const unknown = await missingSecrets(config, io);
+  const unstartable = unstartableIn(config);
   const facts = {
     file: config.file, servers: config.servers.size, principals: config.principals.length, profiles: config.profiles.size,
-    policies: config.policies.length, rules, revision, warnings: config.warnings, unbound, missingSecrets: unknown.names,
+    policies: config.policies.length, rules, revision, warnings: config.warnings, unbound, missingSecrets: unknown.names, unstartable: unstartable.map(({ server }) => server),
   };
   if (options.json === true) {
     io.stdout(`${JSON.stringify(facts)}\n`);
@@ -26,10 +28,19 @@ export async function runCheck(options: CommonOptions, io: Io, check: Check): Pr
   for (const { file, line, column, message } of config.warnings) io.stderr(`${file}:${line}:${column}: ${message}\n`);
   for (const line of unbound) io.stderr(`${line}\n`);
   for (const line of unknown.lines) io.stderr(`${line}\n`);
+  for (const { server, seen, fix } of unstartable) io.stderr(`warning: ${server} cannot start: ${seen}; ${fix}\n`);
   const isEmpty = rules === 0 && config.policies.every(({ kind, mode }) => kind === 'yaml' || mode === 'off');
   const parts = [plural(facts.servers, 'server'), plural(facts.principals, 'principal'), plural(facts.profiles, 'profile'), `${plural(rules, 'YAML rule')} in all`, plural(facts.policies, 'policy source')];
   io.stdout(`ok: ${parts.join(', ')} (revision ${revision.slice(0, 12)})\n${isEmpty ? 'No rule and no policy: every call is denied.\n' : ''}`);
   return EXIT.ok;
+}
+
+/** Servers that cannot start as they are written, whatever the machine has. */
+function unstartableIn({ servers }: Config): readonly { readonly server: string; readonly seen: string; readonly fix: string }[] {
+  return [...servers.values()].flatMap((server) => {
+    const found = server.unusable === undefined ? fetchObstacle(server) : undefined;
+    return found === undefined ? [] : [{ server: server.name, ...found }];
+  });
 }
 
 /** How a missing secret is given, where it comes from. */

@@ -7,6 +7,9 @@ import type { Assemble, Assembled } from '../assembled.ts';
 import type { Standings } from '../standing.ts';
 import type { Config } from '../config/config.ts';
 import { listRequests, type EnableRequest } from '../manage/requests.ts';
+import { KillSwitch } from '../servers/kill-switch.ts';
+import { readServerLog } from '../servers/logs.ts';
+import { isFinal, readReports, type Report } from '../servers/reports.ts';
 import { openState } from '../state/sqlite.ts';
 import { tellStopped } from './stopped.ts';
 import { consentSummaries } from './consent/servers.ts';
@@ -45,12 +48,15 @@ async function unseen(standing: Standings, { principal, catalog, servers }: { pr
   });
 }
 
-/** Every server with its state; it is started to be listed. Exit code 5 when one cannot be reached. */
+/** Every server with its state: as the Tollgate says that runs it or has given it up, else it is started to be listed. Exit code 5 when one cannot be reached. */
 export async function runServers(options: CommonOptions, io: Io, assemble: Assemble): Promise<number> {
   const config = readConfig(options, io);
   await tellStopped(config.state, io);
   return askFacade({ config, options, io, assemble }, async ({ catalog, consents }) => {
-    await catalog.refresh([...catalog.servers.keys()], 'wake');
+    const { requests, reports } = await toldOf(config);
+    const names = [...catalog.servers.keys()];
+    const isTold = (name: string): boolean => reports.get(name)?.some(isFinal) === true;
+    await Promise.all([catalog.refresh(names.filter((name) => !isTold(name)), 'wake'), catalog.refresh(names.filter(isTold), 'leave')]);
     const summaries = await consentSummaries({ config, consents });
     const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
       const entries = catalog.entries(name);
@@ -59,11 +65,14 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
       const seen = catalog.problems.get(name);
       // Only a start looks at the files, and nothing starts whose tools nobody has approved.
       const problem = seen?.data['consent'] === 'lacking' ? (refusal ?? seen) : seen;
-      const state = problem?.data['consent'] === undefined ? adapter.health().state : refusedState(problem);
-      return { name, consent: word, state, tools: entries.length, pending, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: adapter.info()?.version ?? '', reason: reasonOf(problem).join(''), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
+      const processes = reports.get(name) ?? [];
+      const told = problem === undefined && isTold(name) ? processes[0] : undefined;
+      const state = told?.state ?? (problem?.data['consent'] === undefined ? adapter.health().state : refusedState(problem));
+      const reason = reasonOf(problem).join('') || (told?.reason ?? '');
+      const log = reason !== '' && problem?.data['consent'] === undefined && (readServerLog(config.state, name) ?? '') !== '';
+      return { name, consent: word, state, tools: entries.length, pending, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: told?.version ?? adapter.info()?.version ?? '', reason, log, processes: processes.map(({ server: _, ...process }) => process), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
     });
     const code = rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
-    const requests = await requestsOf(config);
     if (options.json === true) return { data: `${JSON.stringify({ servers: rows, requests })}\n`, remarks: [], code };
     const data = table(io, ['NAME', 'CONSENT', 'STATE', 'TOOLS', 'PENDING', 'BYTES', 'QUARANTINED', 'VERSION'], rows.map((row) => [row.name, row.consent, row.state, String(row.tools), String(row.pending), String(row.bytes), String(row.quarantined.length), row.version]));
     const wishes = requests.map(({ server, principal }) => `An agent of ${principal} asks for ${server}: look at it with \`tollgate servers info ${server}\`, and decide with \`tollgate approve ${server}\` or \`tollgate servers enable ${server}\`.`);
@@ -71,11 +80,13 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
   });
 }
 
-/** What agents have asked to have enabled, of the servers that are still there. */
-async function requestsOf({ state: folder, servers }: Config): Promise<readonly EnableRequest[]> {
+/** What agents have asked to have enabled, of the servers that are still there, and what running processes say of those that nobody has killed. */
+async function toldOf({ state: folder, servers }: Config): Promise<{ readonly requests: readonly EnableRequest[]; readonly reports: ReadonlyMap<string, readonly Report[]> }> {
   const state = openState(folder);
   try {
-    return (await listRequests(state)).filter(({ server }) => servers.has(server));
+    const killSwitch = new KillSwitch(state);
+    const reports = [...(await readReports(state))].filter(([server]) => killSwitch.refusalOf(server) === undefined);
+    return { requests: (await listRequests(state)).filter(({ server }) => servers.has(server)), reports: new Map(reports) };
   } finally {
     await state.close();
   }
@@ -86,6 +97,17 @@ function reasonOf(problem: TollgateError | undefined): readonly string[] {
   return problem === undefined ? [] : [`${problem.message} ${problem.next}`];
 }
 
-function remarksOn(row: { name: string; reason: string; quarantined: readonly { tool: string; reason: string }[] }): readonly string[] {
-  return [...(row.reason === '' ? [] : [`${row.name}: ${row.reason}`]), ...row.quarantined.map((one) => `${row.name}.${one.tool} is in quarantine: ${one.reason}`)];
+interface Row {
+  readonly name: string;
+  readonly reason: string;
+  /** Whether something stands in its log. */
+  readonly log: boolean;
+  readonly processes: readonly Pick<Report, 'pid' | 'state' | 'reason'>[];
+  readonly quarantined: readonly { readonly tool: string; readonly reason: string }[];
+}
+
+function remarksOn(row: Row): readonly string[] {
+  const others = row.processes.filter(({ reason = row.reason }) => reason !== row.reason).map(({ pid, state, reason = '' }) => `${row.name} is ${state} in the Tollgate that runs as process ${pid}: ${reason}`);
+  const log = row.log && !row.reason.includes('servers --log') ? ` Its log: tollgate servers --log ${row.name}` : '';
+  return [...(row.reason === '' ? [] : [`${row.name}: ${row.reason}${log}`]), ...others, ...row.quarantined.map((one) => `${row.name}.${one.tool} is in quarantine: ${one.reason}`)];
 }

@@ -10,6 +10,7 @@ import { SharedConnections } from './connections.ts';
 import { KillSwitch, refusalIn } from './kill-switch.ts';
 import { ServerLogs } from './logs.ts';
 import { recordOf } from './records.ts';
+import { OwnReports, type Told } from './reports.ts';
 
 /** How often other processes are listened to; what they threw holds for calls at once all the same. */
 const WATCH_MS = 500;
@@ -20,6 +21,8 @@ export interface Supervised {
   halt(decided: Record<'killed' | 'any', (server: string) => TollgateError | undefined> & { readonly changed: ReadonlySet<string> }): void;
   /** Gives up an idle connection, if there is one. */
   yieldOne(): Promise<void>;
+  /** How each external server is now, by name. */
+  healths(): ReadonlyMap<string, Told>;
 }
 
 /** What a supervisor is given (see AdapterOptions in adapters/). */
@@ -39,6 +42,9 @@ export class Supervision {
   readonly killSwitch: KillSwitch;
   readonly #shared: Shared;
   readonly #connections: SharedConnections;
+  readonly #reports: OwnReports;
+  /** A process that serves nobody has no word. */
+  #tells = false;
   readonly #logs: ServerLogs;
   readonly #tag: string;
   readonly #consents: Consents;
@@ -53,6 +59,7 @@ export class Supervision {
     this.#consents = shared.consents;
     this.killSwitch = new KillSwitch(shared.state);
     this.#connections = new SharedConnections(shared.state, { limit: connections, onFault });
+    this.#reports = new OwnReports(shared.state);
     this.#logs = new ServerLogs({ state, redactor: shared.redactor, onFault });
     this.#tag = createHash('sha256').update(state).digest('hex').slice(0, 12);
   }
@@ -91,8 +98,15 @@ export class Supervision {
     this.#timer = setInterval(() => void this.#look(supervised).catch((thrown: unknown) => this.#shared.log.error({ err: thrown }, 'supervision')), WATCH_MS).unref();
   }
 
+  /** From now on the other processes are told how the servers are. */
+  tellOthers(): void {
+    this.#tells = true;
+  }
+
   close(): void {
     clearInterval(this.#timer);
+    if (this.#tells) void this.#reports.say(new Map()).catch((thrown: unknown) => this.#shared.log.error({ err: thrown }, 'supervision'));
+    this.#tells = false;
   }
 
   async #look(supervised: Supervised): Promise<void> {
@@ -105,6 +119,7 @@ export class Supervision {
     [this.#killed, this.#marks] = [names, marks];
     if (isNew) supervised.halt({ killed: (server) => refusalIn(killed, server), any: (server) => refusalIn(killed, server) ?? refusalOf(server), changed });
     if (await this.#connections.isAsked()) await supervised.yieldOne();
+    if (this.#tells) await this.#reports.say(supervised.healths());
   }
 
   readonly #onEvent: OnEvent = (event) => {

@@ -9,6 +9,8 @@ const network = (allowedDomains: readonly string[]): Partial<ServerSettings> => 
 
 describe('a program that fetches its package at every start', () => {
   it.each(['npx', '/usr/bin/npx', 'uvx', 'bunx', 'pipx'])('%s is refused in a sandbox without a way out, with what to write', (command) => {
+    const { isolation: _, ...unsaid } = settings({ command, ...network([]) });
+    expect(startRefusal(unsaid)).toBeDefined();
     const refusal = startRefusal(settings({ command, ...network([]) }));
     expect(refusal?.message).toContain('its sandbox has no network');
     expect(refusal?.next).toContain('servers.fs (command: node, args: [path of its file])');

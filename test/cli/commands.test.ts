@@ -78,7 +78,7 @@ describe('check', () => {
   it('--json gives the same as data', async () => {
     const { code, out } = await cli(project, ['check', '--json']);
     expect(code).toBe(EXIT.ok);
-    expect(dataOf(out)).toEqual({ file: project.file, servers: 1, principals: 2, profiles: 3, policies: 1, rules: 7, revision: expect.stringMatching(/^[0-9a-f]{64}$/), warnings: [], unbound: [], missingSecrets: [] });
+    expect(dataOf(out)).toEqual({ file: project.file, servers: 1, principals: 2, profiles: 3, policies: 1, rules: 7, revision: expect.stringMatching(/^[0-9a-f]{64}$/), warnings: [], unbound: [], missingSecrets: [], unstartable: [] });
   });
 
   it('reads a file elsewhere, relative to where it is called', async () => {
@@ -249,7 +249,8 @@ rules: [{id: all, outcome: allow, when: {}}]
 
   it('try tells a missing server from a missing tool', async () => {
     expect(await cli(project, ['try', 'story_fail', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.ok });
-    expect(await cli(project, ['try', 'dead_echo', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.server, out: '', err: expect.stringMatching(/^SERVER_UNAVAILABLE: There is no tool of this name at present\. .*"dead"/) });
+    expect(await cli(project, ['try', 'dead_echo', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.server, out: '', err: expect.stringMatching(/^SERVER_UNAVAILABLE: Server "dead" ended with exit code 7 .*\nIt has written nothing to its log\./) });
+    expect(await cli(project, ['try', 'renamed', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.server, out: '', err: expect.stringMatching(/^SERVER_UNAVAILABLE: There is no tool of this name at present\. .*"dead"/) });
   });
 
   it('a signal ends the wait for a server that hangs, and the server with it', async () => {

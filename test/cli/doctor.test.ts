@@ -66,11 +66,13 @@ describe('servers', () => {
       const data = await look(home);
       expect([data.ok, (await doctor(home)).code]).toEqual([false, EXIT.unexpected]);
       expect(of(data, 'unusable-server').map(({ name }) => name)).toEqual(['server gone']);
+      expect(of(data, 'fetching-server')).toMatchObject([{ name: 'server fetched', state: 'missing', seen: 'npx fetches its package at each start, and its sandbox has no network', fix: 'install the package, and name its own program' }]);
+      expect((await home.run(['check'])).err).toContain('warning: fetched cannot start: npx fetches its package at each start, and its sandbox has no network; install the package, and name its own program\n');
       expect(of(data, 'secret-missing').map(({ name, fix }) => [name, fix])).toEqual([['secret a.key', 'tollgate secret set a.key'], ['secret b.key', 'set the variable NO_SUCH where Tollgate runs']]);
       expect((await home.run(['check'])).err).toContain('warning: secret b.key is missing, and b cannot start without it; set the variable NO_SUCH where Tollgate runs\n');
       await openPlaces({ state: config(home).state, env: {} }).vault.set('a.key', 'a-value-of-it');
       expect(of(await look(home), 'secret-missing').map(({ name }) => name)).toEqual(['secret b.key']);
-    }, 'version: 1\ninclude: [none.json]\nsecrets: {b.key: {env: NO_SUCH}}\nservers: {a: {command: x, env: {K: "${secret:a.key}"}, profiles: [default]}, b: {command: x, env: {K: "${secret:b.key}"}, profiles: [default]}, gone: {profiles: [default]}, idle: {command: y, env: {K: "${secret:idle.key}"}}}\n');
+    }, 'version: 1\ninclude: [none.json]\nsecrets: {b.key: {env: NO_SUCH}}\nservers: {a: {command: x, env: {K: "${secret:a.key}"}, profiles: [default]}, b: {command: x, env: {K: "${secret:b.key}"}, profiles: [default]}, gone: {profiles: [default]}, fetched: {command: npx, args: [-y, some-server], profiles: [default]}, idle: {command: y, env: {K: "${secret:idle.key}"}}}\n');
   });
 
   it('names programs and scripts that are not there', async () => {

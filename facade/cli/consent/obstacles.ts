@@ -13,7 +13,8 @@ import { commandLine } from '../print.ts';
 export function obstaclesTo(server: ServerConfig, { workspace }: Pick<Config, 'workspace'>): readonly string[] {
   const { transport, isolation = 'sandbox' } = server;
   if (transport !== 'stdio' || isolation !== 'sandbox') return [];
-  return [...ownerObstacle(workspace).map((line) => `it cannot start in a sandbox: ${line}`), ...fetchObstacle(server), ...closedPaths(server)];
+  const fetches = fetchObstacle(server);
+  return [...ownerObstacle(workspace).map((line) => `it cannot start in a sandbox: ${line}`), ...(fetches === undefined ? [] : [`it cannot start so: ${fetches.seen}; ${fetches.fix}`]), ...closedPaths(server)];
 }
 
 /** A workspace of root cannot be isolated from a program that root starts (adapters/sandbox/identity.ts). `user`: whom it could be given to. */
@@ -22,10 +23,18 @@ export function ownerObstacle(workspace: string, user = process.env['SUDO_USER']
   return [`Tollgate runs as root, and the workspace belongs to root; run Tollgate as an ordinary user, or: ${commandLine(['chown', '-R', `${user}:`, workspace])}`];
 }
 
-function fetchObstacle(server: ServerConfig): readonly string[] {
-  if (fetchedPackage(server) === undefined || (server.sandbox?.network.allowedDomains.length ?? 0) > 0) return [];
-  const words = connectWords(loadAllKnown(), server);
-  return [`it cannot start so: ${path.basename(server.command ?? '')} fetches its package at each start, and its sandbox has no network; ${words === undefined ? 'install the package, and name its own program' : `this installs it ahead: ${commandLine(['tollgate', ...words])}`}`];
+/** Programs that fetch their package at every start (adapters/settings.ts refuses them so). */
+const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
+
+/** Why a program that fetches its package cannot start in its sandbox, and what mends it; undefined for any other server. */
+export function fetchObstacle(server: ServerConfig): { readonly seen: string; readonly fix: string } | undefined {
+  const { transport, isolation = 'sandbox', command = '', sandbox } = server;
+  if (transport !== 'stdio' || isolation !== 'sandbox' || !FETCHERS.test(path.basename(command)) || (sandbox?.network.allowedDomains.length ?? 0) > 0) return undefined;
+  const words = fetchedPackage(server) === undefined ? undefined : connectWords(loadAllKnown(), server);
+  return {
+    seen: `${path.basename(command)} fetches its package at each start, and its sandbox has no network`,
+    fix: words === undefined ? 'install the package, and name its own program' : `this installs it ahead: ${commandLine(['tollgate', ...words])}`,
+  };
 }
 
 /** Folders are handed to servers as arguments; what the sandbox does not show is not there for them. */

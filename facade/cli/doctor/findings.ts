@@ -11,6 +11,8 @@ export const FINDINGS = {
   bypass: 'by hand',
   unapproved: 'by hand',
   'unusable-server': 'by hand',
+  'fetching-server': 'by hand',
+  'disabled-server': 'by hand',
   'program-missing': 'by hand',
   'script-missing': 'by hand',
   'secret-missing': 'by hand',

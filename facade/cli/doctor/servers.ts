@@ -7,8 +7,10 @@ import { isDefaultPlace, type ClientRoots } from '../../clients/places.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { listNames } from '../../config/problems.ts';
 import { ConsentStore } from '../../consent/store.ts';
+import { readReports } from '../../servers/reports.ts';
 import { DATABASE, openState } from '../../state/sqlite.ts';
 import { missingSecrets, setWords } from '../check.ts';
+import { fetchObstacle } from '../consent/obstacles.ts';
 import type { Io } from '../io.ts';
 import type { Finding } from './findings.ts';
 
@@ -22,11 +24,14 @@ export function reachedServers({ profiles, servers }: Pick<Config, 'profiles' | 
 export async function examineServers(config: Config, io: Io, platform: NodeJS.Platform): Promise<readonly Finding[]> {
   const reached = reachedServers(config);
   const unusable = reached.filter((server) => server.unusable !== undefined);
+  const usable = reached.filter((server) => server.unusable === undefined);
   const roots = { cwd: config.folder, home: io.home, env: io.env, platform };
   return [
     ...findBypasses(roots),
     ...unusable.map(({ name, unusable: why = '' }): Finding => ({ id: 'unusable-server', name: `server ${name}`, state: 'missing', seen: why, fix: 'tollgate check' })),
-    ...(await findUnapproved(config, reached.filter((server) => server.unusable === undefined))),
+    ...usable.flatMap(fetching),
+    ...(await findUnapproved(config, usable)),
+    ...(await findDisabled(config, usable.filter((server) => fetchObstacle(server) === undefined))),
     ...(await findMissingSecrets(config, reached, io)),
   ];
 }
@@ -47,6 +52,26 @@ async function findUnapproved(config: Config, servers: readonly ServerConfig[]):
     const seen = states.get(name);
     return seen === undefined ? [] : [{ id: 'unapproved', name: `server ${name}`, state: 'weak', seen, fix: `tollgate approve ${name}` }];
   });
+}
+
+function fetching(server: ServerConfig): readonly Finding[] {
+  const found = fetchObstacle(server);
+  return found === undefined ? [] : [{ id: 'fetching-server', name: `server ${server.name}`, state: 'missing', ...found }];
+}
+
+/** What a person disabled is no finding. */
+async function findDisabled(config: Config, servers: readonly ServerConfig[]): Promise<readonly Finding[]> {
+  if (servers.length === 0 || !existsSync(path.join(config.state, DATABASE))) return [];
+  const state = openState(config.state);
+  try {
+    const reports = await readReports(state);
+    const byPerson = await new ConsentStore(state, createDigest(readAuditKey(config.state))).disabled();
+    return servers.filter(({ name }) => !byPerson.has(name)).flatMap(({ name }) => (reports.get(name) ?? []).filter((report) => report.state === 'disabled').map(({ pid, reason = '' }): Finding => ({
+      id: 'disabled-server', name: `server ${name}`, state: 'weak', seen: `process ${pid}: ${reason}`, fix: `Mend what \`tollgate servers\` shows of ${name}, and start that Tollgate again.`,
+    })));
+  } finally {
+    await state.close();
+  }
 }
 
 /** What is lacking, by server. Where there is no state yet, nobody has approved anything: none is made for the look. */

@@ -1,0 +1,63 @@
+/** Owns what each process says of the servers that it runs or has given up, in the shared state; refuses the word of a process that is gone. */
+import type { Health, HealthState } from '../../adapters/port.ts';
+import { isAlive, OWN_MARK, type ProcessMark } from '../state/process.ts';
+import type { State } from '../state/state.ts';
+
+const SPACE = 'health';
+
+/** How a server is in one process. `version`: what it named at its handshake. */
+export type Told = Health & { readonly version?: string };
+
+/** What a living process says of a server. */
+export interface Report extends Pick<Told, 'state' | 'reason' | 'version'> {
+  readonly server: string;
+  readonly pid: number;
+}
+
+/** What nobody has started is nobody's word, and what people decided stands in the state by itself. */
+const WORTH: ReadonlySet<HealthState> = new Set<HealthState>(['healthy', 'degraded', 'unavailable', 'disabled']);
+/** The gravest first. Whoever finds one of the first three need not start the server to know how it is. */
+const GRAVITY: readonly HealthState[] = ['disabled', 'degraded', 'healthy', 'unavailable'];
+
+/** The word of this process. */
+export class OwnReports {
+  readonly #state: State;
+  #said: ReadonlyMap<string, string> = new Map();
+
+  constructor(state: State) {
+    this.#state = state;
+  }
+
+  /** Writes what has changed since the last time. Throws STATE_FAILED, and then waits for the next change. */
+  async say(healths: ReadonlyMap<string, Told>): Promise<void> {
+    const before = this.#said;
+    this.#said = new Map([...healths].filter(([, { state }]) => WORTH.has(state)).map(([server, { state, reason, version }]) => [server, JSON.stringify({ state, reason, version })]));
+    for (const server of before.keys()) if (!this.#said.has(server)) await this.#state.remove(SPACE, keyOf(server));
+    for (const [server, text] of this.#said) if (before.get(server) !== text) await this.#state.put(SPACE, keyOf(server), text);
+  }
+}
+
+/** What living processes say, by server, the gravest first. What dead ones said is removed. Throws STATE_FAILED. */
+export async function readReports(state: State): Promise<ReadonlyMap<string, readonly Report[]>> {
+  const all = new Map<string, Report[]>();
+  for (const [key, text] of await state.list(SPACE)) {
+    const { mark, server } = partsOf(key);
+    if (!isAlive(mark)) await state.remove(SPACE, key);
+    else all.set(server, [...(all.get(server) ?? []), { server, pid: mark.pid, ...(JSON.parse(text) as Pick<Report, 'state'>) }].sort((one, other) => GRAVITY.indexOf(one.state) - GRAVITY.indexOf(other.state)));
+  }
+  return all;
+}
+
+/** Whether a word spares a start of one's own: the server runs there, or has been given up. */
+export function isFinal({ state }: Report): boolean {
+  return state !== 'unavailable';
+}
+
+function keyOf(server: string): string {
+  return `${OWN_MARK.pid} ${OWN_MARK.born} ${server}`;
+}
+
+function partsOf(key: string): { readonly mark: ProcessMark; readonly server: string } {
+  const [pid, born = '', server = ''] = key.split(' ');
+  return { mark: { pid: Number(pid), born }, server };
+}
