@@ -6,6 +6,7 @@ import type { Obligations, Policy, Principal } from '../policies/port.ts';
 import type { Approvals } from './approvals.ts';
 import { inTurn } from './approvals/wait.ts';
 import { bindArgs } from './args.ts';
+import { isoTime } from './audit/chain.ts';
 import type { AuditLog } from './audit/log.ts';
 import type { Budgets, Gate, Lease } from './budget.ts';
 import type { CapsConfig } from './config/config.ts';
@@ -94,7 +95,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const granted = grantedBy(lease, limits);
     const sight = sightOf({ policy, exposed, bound, place, input });
     const known = joinLabels(target.labels, decision.obligations.labels);
-    await deps.labels.join(session, caller.run, known);
+    if (known.length > 0) await deps.labels.join(session, caller.run, known);
     const raw = await send(deps, { session, request, trace, target, table, limits: granted, sight });             // 6 call
     const labels = joinLabels(known, raw.labels ?? []);
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
@@ -149,7 +150,7 @@ function outputFaults(raw: JsonDoc<ToolResult>, validator: { check(value: unknow
 /** HB-07. */
 function provenance(trace: Trace, version: string | undefined): Record<string, unknown> {
   const effect = trace.target?.effect;
-  return { 'tollgate/provenance': { server: effect?.server, tool: effect?.tool, ...(version === undefined ? {} : { version }), time: new Date(trace.startedAt).toISOString(), decision: trace.id } };
+  return { 'tollgate/provenance': { server: effect?.server, tool: effect?.tool, ...(version === undefined ? {} : { version }), time: isoTime(trace.startedAt), decision: trace.id } };
 }
 
 function joinLabels(own: readonly string[], obliged: readonly string[]): readonly string[] {

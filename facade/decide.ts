@@ -4,6 +4,7 @@ import { abortSignalOf } from '../adapters/rpc/cancel.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { CallDecision, Policy, ShadowReason } from '../policies/port.ts';
 import { explain, publicReasons, type AskedCall } from './approvals.ts';
+import { isoTime } from './audit/chain.ts';
 import type { Bound } from './args.ts';
 import type { Deps } from './call.ts';
 import type { Exposed } from './exposure.ts';
@@ -44,7 +45,7 @@ export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 
     const { effect, argsText, args } = target;
     const standing = deps.standing.judge({ caller, effect, args });
     trace.budgets = standing.budgets.map(({ id }) => id);
-    const input = (trace.input = { principal, run, labels: deps.labels.of(session, run), time: new Date(at).toISOString(), plan: await deps.plans.of(principal, run) });
+    const input = (trace.input = { principal, run, labels: deps.labels.of(session, run), time: isoTime(at), plan: await deps.plans.of(principal, run) });
     const decision = (trace.decision = await policy.call({ effect, argsText, ...input }));
     refuse(decision, args);
     if (decision.outcome === 'ask') trace.consent = standing.grant ?? (await deps.approvals.obtain({ caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision, pin: exposed.pin, stands: () => deps.standing.judge({ caller, effect, args }), ...waiting(request) }));

@@ -74,11 +74,11 @@ export class Gateway implements Facade {
       + (this.#generation.deps.plans.applies(session.principal) ? ' Only reading runs at first: present a plan to the user; when an owner has approved it, the rest runs too.' : '');
   }
 
-  async listTools(session: Session): Promise<Reply> {
+  listTools(session: Session): Promise<Reply> {
     return this.#generation.within(({ exposures, redactor, newId }) => listTools(exposures, session as OpenSession, { redactor, newId }));
   }
 
-  async callTool(session: Session, request: CallRequest): Promise<Reply> {
+  callTool(session: Session, request: CallRequest): Promise<Reply> {
     return this.#generation.within((deps) => callTool(deps, session as OpenSession, request));
   }
 

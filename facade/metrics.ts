@@ -12,7 +12,7 @@ interface Ends {
   readonly tool: string;
   readonly origin: string;
   readonly outcome: string;
-  readonly count: number;
+  count: number;
 }
 
 /** The same counts for hosts (HB-11). `averageMs`: of the time that servers took. */
@@ -49,10 +49,12 @@ export class Metrics {
   onEnd(trace: Trace, error: TollgateError | undefined): void {
     const tool = trace.exposed?.name ?? 'unknown';
     const outcome = error?.code ?? (trace.shaped?.isError === true ? 'TOOL_FAILED' : 'ok');
-    const key = `tool="${escape(tool)}",origin="${escape(trace.principal.origin)}",outcome="${outcome}"`;
-    this.#calls.set(key, { tool, origin: trace.principal.origin, outcome, count: (this.#calls.get(key)?.count ?? 0) + 1 });
-    const upstream = trace.upstreamMs;
-    if (upstream !== undefined) this.#observe(`tool="${escape(tool)}"`, upstream / 1000);
+    const { origin } = trace.principal;
+    const key = `${outcome} ${origin} ${tool}`;
+    const ends = this.#calls.get(key) ?? { tool, origin, outcome, count: 0 };
+    if (ends.count === 0) this.#calls.set(key, ends);
+    ends.count += 1;
+    if (trace.upstreamMs !== undefined) this.#observe(tool, trace.upstreamMs / 1000);
   }
 
   /** A call begins or ends to wait for a person. */
@@ -63,9 +65,9 @@ export class Metrics {
   /** The page that /metrics serves. */
   text(health: Readonly<Record<string, { state: HealthState; restarts: number }>>, unsettled: number): string {
     const lines = ['# HELP tollgate_calls_total Calls by exposed tool, origin and outcome code.', '# TYPE tollgate_calls_total counter'];
-    for (const [key, { count }] of this.#calls) lines.push(`tollgate_calls_total{${key}} ${count}`);
+    for (const { tool, origin, outcome, count } of this.#calls.values()) lines.push(`tollgate_calls_total{tool="${escape(tool)}",origin="${escape(origin)}",outcome="${outcome}"} ${count}`);
     lines.push('# HELP tollgate_upstream_seconds Time that servers took.', '# TYPE tollgate_upstream_seconds histogram');
-    for (const [key, one] of this.#durations) lines.push(...histogram(key, one));
+    for (const [tool, one] of this.#durations) lines.push(...histogram(`tool="${escape(tool)}"`, one));
     lines.push('# HELP tollgate_server_state 1 for the state that the server is in.', '# TYPE tollgate_server_state gauge');
     const servers = Object.entries(health);
     for (const [name, { state }] of servers) for (const each of STATES) lines.push(`tollgate_server_state{server="${escape(name)}",state="${each}"} ${each === state ? 1 : 0}`);
@@ -88,13 +90,13 @@ export class Metrics {
     return { calls: sum(ends), succeeded, failed: sum(ends) - succeeded, averageMs: count === 0 ? 0 : Math.round((seconds / count) * 1000), byTool: by('tool'), byOrigin: by('origin'), byOutcome: by('outcome') };
   }
 
-  #observe(key: string, seconds: number): void {
-    const one = this.#durations.get(key) ?? { buckets: BUCKETS.map(() => 0), sum: 0, count: 0 };
+  #observe(tool: string, seconds: number): void {
+    const one = this.#durations.get(tool) ?? { buckets: BUCKETS.map(() => 0), sum: 0, count: 0 };
     const bucket = BUCKETS.findIndex((bound) => seconds <= bound);
     if (bucket !== -1) one.buckets[bucket] = (one.buckets[bucket] ?? 0) + 1;
     one.sum += seconds;
     one.count += 1;
-    this.#durations.set(key, one);
+    this.#durations.set(tool, one);
   }
 }
 

@@ -89,6 +89,8 @@ function textOf(parsed: Parsed, key: string): string {
 /** Readers that match keys without case would take the variant for the key itself (CVE-2026-27896 and its kind). */
 function refuseCaseVariants(keys: readonly string[], known: ReadonlyMap<string, string>): void {
   for (const key of keys) {
+    // Nearly every key is written as it should be, and folding is dear.
+    if (known.get(key) === key) continue;
     const exact = known.get(fold(key));
     if (exact !== undefined && exact !== key) throw new TollgateError('WIRE_AMBIGUOUS_KEY', { detail: `A key differs from "${exact}" only by case.` });
   }

@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import { basename, join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { OWN_MARK } from '../state/process.ts';
-import { chainName, createTimestamp, fileName, NO_HASH, seal, type ChainEntry } from './chain.ts';
+import { chainName, fileName, isoTime, NO_HASH, seal, type ChainEntry } from './chain.ts';
 import type { AuditEntry } from './entry.ts';
 import { createChainFile, type AuditFs, type ChainFile } from './file.ts';
 import { recoverTorn } from './recover.ts';
@@ -65,7 +65,6 @@ class Chain implements AuditLog {
   #timer: NodeJS.Timeout | undefined;
   #syncFault: unknown;
   #closed = false;
-  readonly #timestamp = createTimestamp();
   #seenAt = Number.NaN;
 
   /** Begins the first file. Another log that this process opened in the same millisecond has the name: take the next. */
@@ -116,7 +115,7 @@ class Chain implements AuditLog {
   }
 
   #write(entry: ChainEntry): void {
-    const day = this.#timestamp(this.#now()).slice(0, 10);
+    const day = isoTime(this.#now()).slice(0, 10);
     const file = this.#file;
     const isFull = file === undefined || file.size >= this.#options.rotateBytes || day > this.#day;
     this.#put(isFull || !this.#isInPlace(file) ? this.#rotate() : file, entry);
@@ -145,12 +144,12 @@ class Chain implements AuditLog {
     }
     this.#file = file;
     this.#part = part;
-    this.#day = this.#timestamp(this.#now()).slice(0, 10);
+    this.#day = isoTime(this.#now()).slice(0, 10);
     return file;
   }
 
   #put(file: ChainFile, entry: ChainEntry): void {
-    const sealed = seal(entry, { seq: this.#seq + 1, ts: this.#timestamp(this.#now()), prev: this.#head });
+    const sealed = seal(entry, { seq: this.#seq + 1, ts: isoTime(this.#now()), prev: this.#head });
     file.write(sealed.bytes);
     this.#seq += 1;
     this.#head = sealed.hash;

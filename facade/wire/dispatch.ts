@@ -1,6 +1,7 @@
 /** Owns the face of a session's protocol, message in and reply out; refuses to know pipes, sockets and policy. */
 import type { WireMessage } from '../../adapters/rpc/json.ts';
 import type { Facade, Session } from '../facade.ts';
+import type { Awaitable } from '../state/state.ts';
 import type { Era } from './era.ts';
 import { LegacyDispatch } from './legacy.ts';
 
@@ -28,7 +29,7 @@ export interface Dispatch {
    * The reply's text; `undefined` when there is none to send (notifications, answers, cancelled requests). `send` takes
    * the notifications that belong to this message. Never rejects.
    */
-  handle(message: WireMessage, send: Send): Promise<string | undefined>;
+  handle(message: WireMessage, send: Send): Awaitable<string | undefined>;
   /** Tells the client, once per turn of the event loop, that its list of tools may have changed. */
   toolsChanged(): void;
   /** Waits up to `graceMs` for running requests, aborts the rest, and ends the session. */

@@ -4,6 +4,7 @@ import { Cancel, type CancelSignal } from '../../adapters/rpc/cancel.ts';
 import type { WireMessage } from '../../adapters/rpc/json.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import type { CallRequest, Facade, Reply, Session } from '../facade.ts';
+import type { Awaitable } from '../state/state.ts';
 import type { Dispatch, DispatchOptions, Send } from './dispatch.ts';
 import { negotiate } from './era.ts';
 import { readCall, refuseCursor } from './params.ts';
@@ -47,7 +48,7 @@ export class LegacyDispatch implements Dispatch {
     return this.#running.size;
   }
 
-  async handle(message: WireMessage, send: Send): Promise<string | undefined> {
+  handle(message: WireMessage, send: Send): Awaitable<string | undefined> {
     if (message.kind === 'request') return this.#answer(message, send);
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
     if (message.kind === 'notification' && message.method === 'notifications/cancelled') this.#cancel(message.params?.value['requestId']);
@@ -73,7 +74,7 @@ export class LegacyDispatch implements Dispatch {
     await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
   }
 
-  async #answer(request: RequestMessage, send: Send): Promise<string | undefined> {
+  #answer(request: RequestMessage, send: Send): Awaitable<string | undefined> {
     const { id, method } = request;
     try {
       if (method === 'initialize') return resultText(id, this.#initialize(request));
@@ -83,7 +84,7 @@ export class LegacyDispatch implements Dispatch {
       // Two running requests of one id could not be told apart: neither their answers nor which of them is cancelled.
       if (this.#running.has(id)) throw new TollgateError('WIRE_ID', { detail: 'A request of this id is still running.', next: 'Use each id once.' });
       if (fixed !== undefined) return resultText(id, fixed);
-      return await this.#run(request, send);
+      return this.#run(request, send);
     } catch (thrown) {
       return this.#refuse(id, thrown);
     }
@@ -125,11 +126,11 @@ export class LegacyDispatch implements Dispatch {
     return this.#facade.listTools(this.#session, signal);
   }
 
-  async #call(request: RequestMessage, signal: CancelSignal, send: Send): Promise<Reply> {
+  #call(request: RequestMessage, signal: CancelSignal, send: Send): Promise<Reply> {
     const { name, meta, token } = readCall(request.params);
-    let answered = false;
     const onProgress = (params: Readonly<Record<string, unknown>>): void => {
-      if (!answered && !signal.aborted) send(notificationText('notifications/progress', { ...params, progressToken: token }));
+      // Not after the answer: then another request may have the id.
+      if (this.#running.get(request.id) === signal && !signal.aborted) send(notificationText('notifications/progress', { ...params, progressToken: token }));
     };
     const call: CallRequest = {
       name,
@@ -139,11 +140,7 @@ export class LegacyDispatch implements Dispatch {
       ...(meta === undefined ? {} : { meta }),
       ...(token === undefined ? {} : { onProgress }),
     };
-    try {
-      return await this.#facade.callTool(this.#session, call);
-    } finally {
-      answered = true;
-    }
+    return this.#facade.callTool(this.#session, call);
   }
 
   #cancel(id: unknown): void {

@@ -2,7 +2,7 @@
 import type { Writable } from 'node:stream';
 import { oneLine } from './reply.ts';
 
-/** Gathers the messages of one turn of the event loop: under load one system call carries many replies. */
+/** Gathers the messages that come of one read: under load one system call carries many replies. */
 export class LineWriter {
   readonly #output: Writable;
   readonly #onChange: () => void;
@@ -22,7 +22,7 @@ export class LineWriter {
 
   write(message: string): void {
     this.#queue.push(oneLine(message));
-    if (this.#queue.length === 1) setImmediate(() => this.#flush());
+    if (this.#queue.length === 1) process.nextTick(() => this.#flush());
   }
 
   /** Writes what is left and waits, at most `graceMs`, until the output has taken it. Never rejects. */

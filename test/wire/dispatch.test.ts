@@ -34,7 +34,7 @@ function bench(): Bench {
   const faults: unknown[] = [];
   const session = facade.openSession(ALICE, 'stdio');
   const dispatch = openDispatch('legacy', { facade, session, notify: (text) => notified.push(text), onFault: (thrown) => faults.push(thrown) });
-  const text = (value: unknown): Promise<string | undefined> => dispatch.handle(message(value), (line) => sent.push(line));
+  const text = async (value: unknown): Promise<string | undefined> => dispatch.handle(message(value), (line) => sent.push(line));
   const ask = async (value: unknown): Promise<Answer | undefined> => {
     const reply = await text(value);
     return reply === undefined ? undefined : (JSON.parse(reply) as Answer);
