@@ -4,7 +4,7 @@ import path from 'node:path';
 import { inspectStart } from '../adapters/inspect.ts';
 import { lookAt } from '../adapters/look.ts';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
-import { openEgress } from '../adapters/egress/open.ts';
+import { openEgress, sweepEgress } from '../adapters/egress/open.ts';
 import { haltable, type Haltable } from '../adapters/haltable.ts';
 import { jailedShell } from '../adapters/internal/jailed-shell.ts';
 import { directShell, type StartCommand } from '../adapters/internal/processes.ts';
@@ -12,6 +12,7 @@ import type { Egress, LaunchHost } from '../adapters/launch.ts';
 import type { ServerAdapter } from '../adapters/port.ts';
 import { ServerPool } from '../adapters/pool.ts';
 import type { ServerSettings } from '../adapters/settings.ts';
+import { reapLeft } from '../adapters/sandbox/contain.ts';
 import { chooseIdentity } from '../adapters/sandbox/identity.ts';
 import { killMarked } from '../adapters/strays.ts';
 import { TollgateError } from '../catalogs/errors.ts';
@@ -33,7 +34,7 @@ import { openPlaces, openSecrets } from './secrets/secrets.ts';
 import { keepSignIns } from './secrets/sign-ins.ts';
 import { KillSwitch } from './servers/kill-switch.ts';
 import { ServerLogs } from './servers/logs.ts';
-import { Supervision, type Supervised } from './servers/supervision.ts';
+import { ownerOf, Supervision, type Supervised } from './servers/supervision.ts';
 import { appendQuietly, type Shared } from './shared.ts';
 
 /** Servers whose processes must not outlive this one, however it ends. */
@@ -51,7 +52,7 @@ export const assemble: Assemble = createAssemble({
     killMarked((mark) => supervision.isOrphan(mark));
     const pool = new ServerPool(limits, { host: launchHost(current, shared), ...supervision.options() });
     pools.add(pool);
-    return supervised(pool, { supervision, shell: shellFor(current, { ...shared, owner: supervision.owner }), answers: answersFor(current, shared) });
+    return supervised(pool, { supervision, sweep: () => void sweepLeft(current(), supervision).catch((err: unknown) => shared.log.debug({ err }, 'left behind')), shell: shellFor(current, { ...shared, owner: supervision.owner }), answers: answersFor(current, shared) });
   },
 });
 
@@ -89,7 +90,7 @@ function answersFor(current: () => Config, { state, audit, consents }: Pick<Shar
 }
 
 /** The kill switch reaches the servers too that are no processes of the pool. */
-function supervised(pool: ServerPool, { supervision, shell, answers }: { readonly supervision: Supervision; readonly shell: StartCommand; readonly answers: Answers }): BackendMakers {
+function supervised(pool: ServerPool, { supervision, sweep, shell, answers }: { readonly supervision: Supervision; readonly sweep: () => void; readonly shell: StartCommand; readonly answers: Answers }): BackendMakers {
   const inProcess = new Set<Haltable>();
   const held = (server: ServerAdapter): Haltable => {
     const made = haltable(server, (name) => supervision.killSwitch.refusalOf(name));
@@ -106,6 +107,7 @@ function supervised(pool: ServerPool, { supervision, shell, answers }: { readonl
     ...makersOver(pool),
     warmUp: () => {
       supervision.tellOthers();
+      sweep();
       pool.warmUp();
     },
     workspace: (root) => {
@@ -118,6 +120,12 @@ function supervised(pool: ServerPool, { supervision, shell, answers }: { readonl
       return pool.stopAll().finally(() => pools.delete(pool));
     },
   };
+}
+
+/** What killed facades left that does not end with them; nobody waits for it. */
+async function sweepLeft({ servers }: Config, supervision: Supervision): Promise<void> {
+  await sweepEgress((mark) => supervision.isOrphan(mark));
+  if ([...servers.values()].some(({ isolation }) => isolation === 'container')) await reapLeft();
 }
 
 /** What servers are started with. */
@@ -140,7 +148,7 @@ function socketFolders({ servers }: Config): readonly string[] {
 
 function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (settings: Pick<ServerSettings, 'name' | 'isolation' | 'sandbox' | 'confinement'>) => Promise<Egress> {
   return async ({ name, isolation, sandbox, confinement }) =>
-    openEgress({ server: name, allowedDomains: sandbox?.network.allowedDomains ?? [], deniedDomains: sandbox?.network.deniedDomains, closedHosts: confinement?.closedHosts ?? [], ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }) }, {
+    openEgress({ server: name, mark: ownerOf(current().state), allowedDomains: sandbox?.network.allowedDomains ?? [], deniedDomains: sandbox?.network.deniedDomains, closedHosts: confinement?.closedHosts ?? [], ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }) }, {
       onBlocked: (blocked) => appendQuietly(audit, { type: 'server', event: 'egress-blocked', outcome: 'deny', ...blocked }),
     });
 }

@@ -1,5 +1,6 @@
 /** Owns a server's way out of its sandbox: the proxy, its socket, and what the server is told of both; refuses nothing itself. */
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { lstat, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { EGRESS_PORT } from '../launch.ts';
@@ -22,6 +23,8 @@ export interface EgressPlan {
   /** Uid that the server runs as on the host; absent: any local user can use the socket, if he finds it. */
   readonly owner?: number;
   readonly limits?: Partial<ProxyLimits>;
+  /** Names our process, so that a later one finds what it left behind. */
+  readonly mark?: string;
 }
 
 /** What a proxy reports to, and for tests how it resolves names. */
@@ -33,13 +36,16 @@ export interface EgressEvents {
 const PRELOAD = path.join(import.meta.dirname, 'preload.cjs');
 /** Where the server sees them. */
 const INSIDE = { preload: '/run/tollgate/egress.cjs', socket: '/run/tollgate/egress.sock' } as const;
+const PREFIX = 'tollgate-egress-';
+const MARK = 'owner';
 const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';
 
 /** Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain. */
-export async function openEgress({ server, allowedDomains, deniedDomains, closedHosts, owner, limits }: EgressPlan, events: EgressEvents): Promise<Egress> {
+export async function openEgress({ server, allowedDomains, deniedDomains, closedHosts, owner, limits, mark }: EgressPlan, events: EgressEvents): Promise<Egress> {
   const allowlist = new Allowlist(allowedDomains, deniedDomains, closedHosts);
   const proxy = new EgressProxy({ server, allowlist, ...events, ...(limits !== undefined && { limits }) });
-  const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-egress-'));
+  const folder = mkdtempSync(path.join(tmpdir(), PREFIX));
+  if (mark !== undefined) writeFileSync(path.join(folder, MARK), mark, { mode: 0o600 });
   const socket = path.join(folder, 'proxy.sock');
   // Others may pass through, but not look: the server runs as another user.
   chmodSync(folder, 0o711);
@@ -53,6 +59,17 @@ export async function openEgress({ server, allowedDomains, deniedDomains, closed
       rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** Removes the folders of proxies that bear a mark for which `isLeft` holds, and belong to our user. What cannot be read is not ours. */
+export async function sweepEgress(isLeft: (mark: string) => boolean): Promise<void> {
+  const names = (await readdir(tmpdir())).filter((name) => name.startsWith(PREFIX));
+  for (const folder of names.map((name) => path.join(tmpdir(), name))) {
+    const stat = await lstat(folder).catch(() => undefined);
+    if (stat?.isDirectory() !== true || stat.uid !== process.geteuid?.()) continue;
+    const mark = await readFile(path.join(folder, MARK), 'utf8').catch(() => undefined);
+    if (mark !== undefined && isLeft(mark)) await rm(folder, { recursive: true, force: true });
+  }
 }
 
 /** Both spellings: programs read one or the other. */

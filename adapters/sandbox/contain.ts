@@ -17,7 +17,7 @@ const ANSWER_MS = 20_000;
 /** What the client itself needs: where its daemon is and who it is there. */
 const INHERITED = /^(?:PATH|HOME|USER|LOGNAME|LANG|TMPDIR|XDG_.*|DOCKER_.*|CONTAINERS?_.*)$/;
 
-/** Containers of processes that were killed are removed once, before the first of ours starts. */
+/** Containers of processes that were killed are removed once, at our start or before the first of ours starts. */
 let reaped: Promise<readonly string[]> | undefined;
 
 /** Starts a server in a container. Throws SANDBOX_UNAVAILABLE when there is no client, or no daemon answers it. */
@@ -25,11 +25,7 @@ export async function startContained(contained: Omit<Contained, 'id'>): Promise<
   const client = findClient();
   const named = { ...contained, id: nameContainer() };
   const args = containerArguments(named);
-  reaped ??= reapContainers(client);
-  await reaped.catch((thrown: unknown) => {
-    reaped = undefined;
-    throw thrown;
-  });
+  await reapOnce(client);
   const env = { ...inherited(), ...containerEnvironment(named) };
   const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(client, args, { env, cwd: '/', detached: true, shell: false, stdio })) as ChildProcessWithoutNullStreams;
   child.once('error', () => undefined);
@@ -42,6 +38,19 @@ export async function startContained(contained: Omit<Contained, 'id'>): Promise<
       signalGroup(child, 'SIGKILL');
     },
   };
+}
+
+/** Removes what killed processes left, for a start of ours that is about no container yet. Throws SANDBOX_UNAVAILABLE; the first container tries again. */
+export async function reapLeft(): Promise<void> {
+  await reapOnce(findClient());
+}
+
+async function reapOnce(client: string): Promise<void> {
+  reaped ??= reapContainers(client);
+  await reaped.catch((thrown: unknown) => {
+    reaped = undefined;
+    throw thrown;
+  });
 }
 
 /** Names the process that starts it, so that the next one can tell whether it still lives. */

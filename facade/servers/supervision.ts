@@ -15,6 +15,11 @@ import { OwnReports, type Told } from './reports.ts';
 /** How often other processes are listened to; what they threw holds for calls at once all the same. */
 const WATCH_MS = 500;
 
+/** This process of a state folder, as what it starts and makes names it, so that a later one knows what it left behind. Holds no `/`. */
+export function ownerOf(state: string): string {
+  return `${createHash('sha256').update(state).digest('hex').slice(0, 12)}.${OWN_MARK.pid}.${OWN_MARK.born}`;
+}
+
 /** What a supervisor must be able to do at their word. */
 export interface Supervised {
   /** Those with a refusal end at once and refuse starts, the others may start again. Consent is no matter of what runs in this process: it ships with Tollgate. */
@@ -40,13 +45,13 @@ export interface SupervisorOptions {
 /** One process's part in the supervision of the servers of a state folder. */
 export class Supervision {
   readonly killSwitch: KillSwitch;
+  readonly owner: string;
   readonly #shared: Shared;
   readonly #connections: SharedConnections;
   readonly #reports: OwnReports;
   /** A process that serves nobody has no word. */
   #tells = false;
   readonly #logs: ServerLogs;
-  readonly #tag: string;
   readonly #consents: Consents;
   /** What was decided when it was last looked at; of servers by name. */
   #killed: string | undefined;
@@ -61,7 +66,7 @@ export class Supervision {
     this.#connections = new SharedConnections(shared.state, { limit: connections, onFault });
     this.#reports = new OwnReports(shared.state);
     this.#logs = new ServerLogs({ state, redactor: shared.redactor, onFault });
-    this.#tag = createHash('sha256').update(state).digest('hex').slice(0, 12);
+    this.owner = ownerOf(state);
   }
 
   /** What the pool of servers is to be made with. */
@@ -82,15 +87,10 @@ export class Supervision {
     };
   }
 
-  /** This process, as the programs that it starts without isolation name it. */
-  get owner(): string {
-    return `${this.#tag}.${OWN_MARK.pid}.${OWN_MARK.born}`;
-  }
-
   /** Whether a mark of a process names a facade of this state folder that is gone, so that nobody will end the process. */
   isOrphan(mark: string): boolean {
-    const [, tag, pid, born] = /^([0-9a-f]{12})\.(\d+)\.([^/]*)\//.exec(mark) ?? [];
-    return tag === this.#tag && born !== undefined && !isAlive({ pid: Number(pid), born });
+    const [, tag, pid, born] = /^([0-9a-f]{12})\.(\d+)\.([^/]*)(?:\/|$)/.exec(mark) ?? [];
+    return born !== undefined && this.owner.startsWith(`${tag}.`) && !isAlive({ pid: Number(pid), born });
   }
 
   /** Listens to the other processes until `close`. */

@@ -1,8 +1,11 @@
 /** Tests what processes tell each other of their servers: who asks hears of the one that runs, or was given up, and starts no copy beside it. */
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { loadConfig } from '../../facade/config/load.ts';
 import { OwnReports, readReports, type Told } from '../../facade/servers/reports.ts';
+import { ownerOf } from '../../facade/servers/supervision.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import type { State } from '../../facade/state/state.ts';
 import { cli, dataOf, server } from '../cli/terminal.ts';
@@ -11,6 +14,7 @@ import { startedIn } from '../process/child.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
+const PATH = process.env['PATH'];
 let project: Project;
 let facade: TestFacade | undefined;
 let state: State;
@@ -18,6 +22,7 @@ beforeEach(() => {
   project = new Project();
 });
 afterEach(async () => {
+  process.env['PATH'] = PATH;
   await state.close();
   await facade?.close();
   facade = undefined;
@@ -34,6 +39,30 @@ interface Row {
   readonly tools: number;
   readonly processes: readonly unknown[];
 }
+
+describe('a Tollgate that begins to serve', () => {
+  it('removes what killed ones of its folder left behind: folders of proxies, and containers where it has any' + verifies('HA-07'), async () => {
+    const bin = path.join(project.folder, 'bin');
+    mkdirSync(bin);
+    const log = path.join(bin, 'log');
+    writeFileSync(path.join(bin, 'docker'), `#!/bin/sh\necho "$@" >>'${log}'\n[ "$1" = ps ] && echo tollgate-999999999-1-0123abcd\nexit 0\n`, { mode: 0o755 });
+    process.env['PATH'] = `${bin}:${PATH ?? ''}`;
+    facade = await startFacade(`version: 1\nworkspace: ./workspace\nstate: ./state\nservers: {boxed: {command: x, isolation: container, sandbox: {image: "example/notes@sha256:${'0'.repeat(64)}"}}}\n`, { folder: project.folder, approved: [] });
+    const folder = loadConfig(project.file, { env: process.env, home: project.home }).state;
+    state = openState(folder);
+    const left = (mark: string): string => {
+      const made = mkdtempSync(path.join(tmpdir(), 'tollgate-egress-'));
+      writeFileSync(path.join(made, 'owner'), mark);
+      return made;
+    };
+    const owner = ownerOf(folder);
+    const [dead, own, other] = [left(owner.replace(/\.\d+\./, '.999999999.')), left(owner), left(`0123456789ab.999999999.x`)];
+    facade.assembled.warmUp();
+    await expect.poll(() => (existsSync(log) ? readFileSync(log, 'utf8') : ''), { timeout: 10_000 }).toContain('rm --force tollgate-999999999-1-0123abcd');
+    expect([dead, own, other].map((one) => existsSync(one))).toEqual([false, true, true]);
+    for (const one of [own, other]) rmSync(one, { recursive: true });
+  });
+});
 
 describe('tollgate servers beside a Tollgate that runs', () => {
   it('shows what that says, even where it holds the only connection, and starts only what nobody runs' + verifies('PF-14', 'HE-10'), async () => {
