@@ -42,7 +42,7 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
 }
 
 function jailOf({ command, folder, home, input, confinement }: Command, { workspace, sandbox, hidden, fixed }: ShellSettings, egress: Egress | undefined): Parameters<typeof startJailed>[0] {
-  const { shell, args, env } = shellOf(command, home);
+  const { shell, args, env } = shellOf(command, home, false);
   const { PATH: _search, ...rest } = env;
   const { allowRead, allowWrite, denyRead, denyWrite = [] } = sandbox.filesystem;
   const seen = fixed.filter((file) => allowWrite.some((folder) => file.startsWith(`${folder}/`)));

@@ -12,8 +12,10 @@ const TERM_MS = 2000;
 const KILL_MS = 2000;
 const LOOK_MS = 25;
 
-/** Both streams are one pipe, so that their lines keep their order. Limits: no core, files of 2 GiB, an hour of processor time. */
-const WRAP = 'exec 2>&1; for limit in "-c 0" "-f 2097152" "-t 3600"; do ulimit $limit 2>/dev/null || :; done; exec "$0" -c "$1"';
+/** Both streams are one pipe, so that their lines keep their order. */
+const WRAP = 'exec 2>&1; exec "$0" -c "$1"';
+/** Outside of a sandbox, which has limits of its own: no core, files of 2 GiB, an hour of processor time. */
+const LIMIT = 'for limit in "-c 0" "-f 2097152" "-t 3600"; do ulimit $limit 2>/dev/null || :; done; ';
 
 /** What to run. Without `input`, stdin is empty. */
 export interface Command {
@@ -44,11 +46,11 @@ export interface Running {
 export type StartCommand = (command: Command) => Promise<Running>;
 
 /** The shell, its arguments and its environment: clean, so that no secret of the facade's gets in. */
-export function shellOf(command: string, home: string): { readonly shell: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> } {
+export function shellOf(command: string, home: string, limited: boolean): { readonly shell: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> } {
   const search = process.env['PATH'] ?? '/usr/bin:/bin';
   const shell = shellIn(search);
   const env = { PATH: search, HOME: home, LANG: process.env['LANG'] ?? 'C.UTF-8', TERM: 'dumb', NO_COLOR: '1', PAGER: 'cat', GIT_PAGER: 'cat' };
-  return { shell, args: ['-c', WRAP, shell, command], env };
+  return { shell, args: ['-c', limited ? LIMIT + WRAP : WRAP, shell, command], env };
 }
 
 /**
@@ -57,7 +59,7 @@ export function shellOf(command: string, home: string): { readonly shell: string
  */
 export function directShell(owner: string): StartCommand {
   return async ({ command, cwd, home, input }) => {
-    const { shell, args, env } = shellOf(command, home);
+    const { shell, args, env } = shellOf(command, home, true);
     const mark = newMark(owner);
     const child = withoutForeign([input ? 'pipe' : 'ignore', 'pipe', 'ignore'], (stdio) => spawn(shell, args, { cwd, detached: true, stdio, env: { ...env, [MARK]: mark } }));
     await new Promise<void>((resolve, reject) => child.once('spawn', resolve).once('error', reject));

@@ -9,9 +9,9 @@ import { quote } from './problems.ts';
 import type { Path, Report } from './problems.ts';
 import type { Written, WrittenBash, WrittenSandbox } from './written.ts';
 
-/** Defaults of limits; the schema names the same ones. HE-07: 256 MB a server. Commands of the agent build whole projects. */
+/** Defaults of limits; the schema names the same ones. HE-07: 256 MB a server. Commands of the agent build whole projects, and end; a server may run for weeks, so that no sum of its processor time says that it went wrong. */
 const SERVER_LIMITS = { memoryMb: 256, processes: 64, fileMb: 256 } as const;
-const BASH_LIMITS = { memoryMb: 4096, processes: 512, fileMb: 2048 } as const;
+const BASH_LIMITS = { memoryMb: 4096, processes: 512, fileMb: 2048, cpuSeconds: 3600 } as const;
 
 /** Where paths begin, absolute: those of a sandbox at the workspace. */
 export interface SandboxBase {

@@ -30,8 +30,8 @@ const put = (name: string, text: string, mode = 0o644): string => {
 
 const word = fc.string({ minLength: 1, maxLength: 8 });
 const sandbox = fc.record({
-  filesystem: fc.record({ allowRead: fc.array(word, { maxLength: 2 }), allowWrite: fc.array(word, { maxLength: 2 }), denyRead: fc.array(word, { maxLength: 2 }) }),
-  network: fc.record({ allowedDomains: fc.array(word, { maxLength: 2 }) }), limits: fc.record({ memoryMb: fc.nat(), processes: fc.nat(), fileMb: fc.nat() }), image: word,
+  filesystem: fc.record({ allowRead: fc.array(word, { maxLength: 2 }), allowWrite: fc.array(word, { maxLength: 2 }), denyRead: fc.array(word, { maxLength: 2 }), denyWrite: fc.array(word, { maxLength: 2 }) }),
+  network: fc.record({ allowedDomains: fc.array(word, { maxLength: 2 }), deniedDomains: fc.array(word, { maxLength: 2 }) }), limits: fc.record({ memoryMb: fc.nat(), processes: fc.nat(), fileMb: fc.nat() }), image: word,
 });
 const settings = fc.record({
   name: word, transport: fc.constantFrom('stdio' as const, 'http' as const), command: word, args: fc.array(word, { maxLength: 3 }), env: fc.dictionary(word, word, { maxKeys: 3 }), url: word,

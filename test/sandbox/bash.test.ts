@@ -87,7 +87,8 @@ describe('a command of the agent', () => {
     writeFileSync(path.join(root, 'keys/one'), 'key');
     writeFileSync(path.join(outside, 'tool'), 'tool');
     own(path.join(root, 'keys'));
-    more = { sandbox: { filesystem: { allowRead: [outside], allowWrite: [root], denyRead: [path.join(root, 'keys')], denyWrite: [path.join(root, 'hooks')] }, network: { allowedDomains: [] }, limits: { memoryMb: 512, processes: 64, fileMb: 16 } } };
+    more = { sandbox: { filesystem: { allowRead: [outside], allowWrite: [root], denyRead: [path.join(root, 'keys')], denyWrite: [path.join(root, 'hooks')] }, network: { allowedDomains: [] }, limits: { memoryMb: 512, processes: 64, fileMb: 16, cpuSeconds: 7200 } } };
+    expect(await bash('ulimit -t')).toBe('7200');
     expect(await bash(`cat ${outside}/tool; cat keys/one 2>/dev/null || echo ' hidden'; touch hooks/x 2>/dev/null || mv hooks y 2>/dev/null || echo fixed`)).toBe('tool hidden\nfixed');
   });
 
