@@ -5,7 +5,11 @@ import type { CancelSignal } from './rpc/cancel.ts';
 /** Settles as the work does, or throws CANCELLED as soon as the signal aborts. */
 export function abortable<T>(work: Promise<T>, signal: CancelSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
-  if (signal.aborted) return Promise.reject(new TollgateError('CANCELLED'));
+  if (signal.aborted) {
+    // Its failure is told by whoever does it: unheard, it would end the process.
+    work.catch(() => undefined);
+    return Promise.reject(new TollgateError('CANCELLED'));
+  }
   return new Promise((resolve, reject) => {
     const onAbort = (): void => reject(new TollgateError('CANCELLED'));
     signal.addEventListener('abort', onAbort, { once: true });

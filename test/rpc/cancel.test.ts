@@ -1,10 +1,23 @@
 /** Owns the checks that our own signal of a call that is given up says what a real one says, and once. */
 import { describe, expect, it } from 'vitest';
+import { abortable } from '../../adapters/abortable.ts';
 import { abortSignalOf, Cancel } from '../../adapters/rpc/cancel.ts';
 
 const reason = new Error('given up');
 
 describe('the giving up of a call', () => {
+  it('before its work has begun leaves no failure unheard, which would end the process', async () => {
+    const unheard: unknown[] = [];
+    const note = (thrown: unknown): number => unheard.push(thrown);
+    process.on('unhandledRejection', note);
+    const cancel = new Cancel();
+    cancel.abort(reason);
+    await expect(abortable(Promise.reject(new Error('was stopped')), cancel)).rejects.toMatchObject({ code: 'CANCELLED' });
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off('unhandledRejection', note);
+    expect(unheard).toEqual([]);
+  });
+
   it('tells those who listen, once each, with the reason of the first time', () => {
     const cancel = new Cancel();
     const told: string[] = [];
