@@ -1,6 +1,6 @@
 /** Tests a sandboxed server from outside: its start, what it is given, its signals and its end, and what stops it from starting at all. */
 import { spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, openSync, closeSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, openSync, closeSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -263,6 +263,18 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     for (const name of ['bwrap', 'prlimit', 'true'].filter((one) => one !== missing)) symlinkSync(`/usr/bin/${name}`, path.join(folder, name));
     process.env['PATH'] = folder;
     await expect(begin(settings(['true']))).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining(missing) as string, next: expect.stringMatching(/sudo apt-get install (?:bubblewrap|util-linux)/) as string });
+  });
+
+  it('or starts with tools that lie outside of the system, and says so where their folder is closed', async () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
+    remove.push(folder);
+    for (const name of ['bwrap', 'prlimit']) copyFileSync(`/usr/bin/${name}`, path.join(folder, name));
+    process.env['PATH'] = `${folder}:${PATH ?? ''}`;
+    chmodSync(folder, 0o755);
+    expect((await outcome(await begin(settings(['echo', 'in'])))).out).toBe('in\n');
+    rmSync(path.join(folder, 'prlimit'));
+    chmodSync(folder, 0o700);
+    if (process.getuid?.() === 0) await expect(begin(settings(['echo', 'in']))).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringMatching(/cannot be reached by user/) as string });
   });
 
   it('as root in a workspace of root', async () => {
