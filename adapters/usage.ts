@@ -21,15 +21,14 @@ export class Usage {
   /** Something kept on the server belongs to sessions. */
   holds: () => boolean = () => false;
 
+  /** The longest that an open session asks for; without sessions that of the server's own settings. Each call asks for it. */
+  lifetime: Lifetime;
+
   constructor(parts: UsageParts) {
     this.parts = parts;
+    this.lifetime = parts.lifetime;
   }
 
-  /** The longest that an open session asks for; without sessions that of the server's own settings. */
-  get lifetime(): Lifetime {
-    const asked = new Set(this.demands.values());
-    return LIFETIMES.findLast((one) => asked.has(one)) ?? this.parts.lifetime;
-  }
 
   /** True when it must not be ended although nothing runs on it. */
   get isKept(): boolean {
@@ -38,6 +37,7 @@ export class Usage {
 
   demand(session: string, lifetime: Lifetime = this.parts.lifetime): void {
     this.demands.set(session, lifetime);
+    this.weigh();
   }
 
   noteCall(session: string): void {
@@ -54,11 +54,17 @@ export class Usage {
   /** The last caller takes an ephemeral server with it. */
   endSession(session: string): void {
     this.demands.delete(session);
+    this.weigh();
     if (this.callers.delete(session) && this.callers.size === 0) this.endIfEphemeral();
   }
 
   close(): void {
     clearTimeout(this.timer);
+  }
+
+  private weigh(): void {
+    const asked = new Set(this.demands.values());
+    this.lifetime = LIFETIMES.findLast((one) => asked.has(one)) ?? this.parts.lifetime;
   }
 
   private endIfEphemeral(): void {

@@ -77,7 +77,7 @@ export function createBudgets(state: State, now: () => number = Date.now): Budge
   };
   return {
     // The usual call has no budget and costs no database.
-    reserve: (request) => (request.budgets.length > 0 ? reserve(request) : { settle: () => undefined, ...grantOf(request, undefined) }),
+    reserve: (request) => (request.budgets.length > 0 ? reserve(request) : { outputBytes: request.maxOutputBytes, wallMs: request.maxWallMs, settle: () => undefined }),
     end: async (scope, key) => state.endScope(scope, key),
     get unsettled() {
       return settler.failed;

@@ -103,9 +103,9 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
       cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, canRead: table.canRead, ownNotes: exposed.primitive !== undefined,
       spill: { put: (text) => deps.spills.put(text, owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
-      ...(exposed.entry?.output === undefined ? {} : { validOutput: (value: unknown) => exposed.entry?.output?.check(value).length === 0 }),
       meta: { ...provenance(trace, exposed.server.adapter.info()?.version), ...(labels.length > 0 ? { 'tollgate/labels': labels } : {}), ...(faults > 0 ? { 'tollgate/outputInvalid': faults } : {}), ...warningMeta(decision) },
       notes: [...bound.notes, ...warningNotes(decision)],
+      ...(exposed.entry?.output === undefined ? {} : { validOutput: (value: unknown) => exposed.entry?.output?.check(value).length === 0 }),
     }));
     reply = { kind: 'result', text: shaped.text };
   } catch (thrown) {

@@ -72,7 +72,7 @@ function waiting({ signal, drained, onWait }: CallRequest): Pick<AskedCall, 'sig
 
 /** Rules in mode warn that would have refused the call or asked a person. A warning that something would be allowed says nothing to its caller. */
 function warnings({ shadow }: CallDecision): readonly ShadowReason[] {
-  return shadow.filter(({ mode, would }) => mode === 'warn' && would !== 'allow');
+  return shadow.length === 0 ? shadow : shadow.filter(({ mode, would }) => mode === 'warn' && would !== 'allow');
 }
 
 /** Lines before the result: what rules in mode warn would have done. */

@@ -62,10 +62,10 @@ export class Peer {
     if (request.signal?.aborted === true) return Promise.reject(new TollgateError('CANCELLED'));
     if (this.link.backlog() > MAX_BACKLOG) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not read what it is sent.' }));
     const id = ++this.lastId;
-    const { promise, resolve, reject } = defer<JsonDoc<JsonObject>>();
-    this.pending.set(id, new PendingCall(request, { resolve, reject, giveUp: (error) => this.giveUp(id, error) }));
+    const call = new PendingCall(request, (error) => this.giveUp(id, error));
+    this.pending.set(id, call);
     void this.link.send(`{"jsonrpc":"2.0","id":${id},"method":${JSON.stringify(request.method)},"params":${request.params(id)}}`, id);
-    return promise;
+    return call.result;
   }
 
   /** Sends a notification; `params` is JSON text. Settles as Link.send does. */
@@ -173,14 +173,4 @@ function ownId(id: unknown): number | undefined {
 function idInEdges(edges: string): number | undefined {
   const found = /^\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*"?(\d{1,15})/.exec(edges) ?? /"id":\s*"?(\d{1,15})"?(?:,\s*"jsonrpc":\s*"2\.0")?\s*\}\s*$/.exec(edges);
   return found === null ? undefined : Number(found[1]);
-}
-
-function defer<T>(): { readonly promise: Promise<T>; readonly resolve: (value: T) => void; readonly reject: (error: Error) => void } {
-  let resolve!: (value: T) => void;
-  let reject!: (error: Error) => void;
-  const promise = new Promise<T>((onResult, onError) => {
-    resolve = onResult;
-    reject = onError;
-  });
-  return { promise, resolve, reject };
 }

@@ -17,35 +17,32 @@ export interface PeerRequest {
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 
-/** How a request ends. `giveUp` ends it on our side: the peer tells the server. */
-export interface Endings {
-  readonly resolve: (result: JsonDoc<JsonObject>) => void;
-  readonly reject: (error: Error) => void;
-  readonly giveUp: (error: TollgateError) => void;
-}
-
 /** Longest delay that setTimeout takes; longer ones would fire at once. */
 const MAX_DELAY = 2 ** 31 - 1;
 
 /** A request in flight: one timer and at most one listener, both gone on `release`. */
 export class PendingCall {
   readonly method: string;
-  readonly resolve: Endings['resolve'];
-  readonly reject: Endings['reject'];
+  readonly result: Promise<JsonDoc<JsonObject>>;
+  resolve!: (result: JsonDoc<JsonObject>) => void;
+  reject!: (error: Error) => void;
   private readonly request: PeerRequest;
-  private readonly giveUp: Endings['giveUp'];
+  private readonly giveUp: (error: TollgateError) => void;
   private readonly hardAt: number;
   private expiresAt: number;
   private timer: NodeJS.Timeout;
   private lastProgress = Number.NEGATIVE_INFINITY;
   private readonly onAbort: (() => void) | undefined;
 
-  constructor(request: PeerRequest, endings: Endings) {
+  /** `giveUp` ends it on our side: the peer tells the server. */
+  constructor(request: PeerRequest, giveUp: (error: TollgateError) => void) {
     this.method = request.method;
-    this.resolve = endings.resolve;
-    this.reject = endings.reject;
+    this.result = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
     this.request = request;
-    this.giveUp = endings.giveUp;
+    this.giveUp = giveUp;
     const now = performance.now();
     this.hardAt = now + request.hardTimeoutMs;
     this.expiresAt = Math.min(now + request.timeoutMs, this.hardAt);

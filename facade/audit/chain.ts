@@ -78,6 +78,7 @@ const sha256 = (bytes: Buffer): string =>
 
 const SEAL = /^,"hash":"([0-9a-f]{64})"\}$/;
 const SEAL_BYTES = `,"hash":"${NO_HASH}"}`.length;
+const COMMA = 44;
 
 /**
  * Seals an entry. What is hashed is the text of the line itself up to the hash, so there is no second, canonical form
@@ -85,14 +86,25 @@ const SEAL_BYTES = `,"hash":"${NO_HASH}"}`.length;
  */
 export function seal(entry: ChainEntry, { seq, ts, prev }: Place): Sealed {
   for (const key of SEAL_KEYS) if (key in entry) throw new Error(`an entry has the key ${key} of the seal`);
-  const text = JSON.stringify(entry);
-  const members = (text.length <= MAX_RECORD ? text : JSON.stringify(bounded(entry))).slice(1, -1);
-  // All is encoded once, with a gap into which the hash is put.
-  const bytes = Buffer.from(`${DOMAIN}{"v":${VERSION},"seq":${seq},"ts":"${ts}",${members},"prev":"${prev}","hash":"${NO_HASH}"}\n`);
-  const end = bytes.length - SEAL_BYTES - 1;
+  const text = textOf(entry);
+  const head = `${DOMAIN}{"v":${VERSION},"seq":${seq},"ts":"${ts}"`;
+  const tail = `,"prev":"${prev}"`;
+  // The members of the entry stand between ours: its braces give way to commas.
+  const last = head.length + Buffer.byteLength(text) - 1;
+  const end = last + tail.length;
+  const bytes = Buffer.allocUnsafe(end + SEAL_BYTES + 1);
+  bytes.write(head, 0);
+  bytes.write(text, head.length);
+  bytes[head.length] = COMMA;
+  bytes.write(tail, last);
   const hash = sha256(bytes.subarray(0, end));
-  bytes.write(hash, end + ',"hash":"'.length, 'latin1');
+  bytes.write(`,"hash":"${hash}"}\n`, end);
   return { bytes: bytes.subarray(DOMAIN_BYTES.length), hash };
+}
+
+function textOf(entry: ChainEntry): string {
+  const text = JSON.stringify(entry);
+  return text.length <= MAX_RECORD ? text : JSON.stringify(bounded(entry));
 }
 
 /** The hash that a line (without newline) carries, if it is the true one. Works on bytes: bad UTF-8 must not read as good. */

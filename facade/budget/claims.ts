@@ -62,9 +62,9 @@ function claimOf(request: LeaseRequest, budget: BudgetObligation, isRunning: (ke
 }
 
 /** What the call may use: the smallest of what its budgets gave. */
-export function grantOf(request: LeaseRequest, held: Held | undefined): { readonly outputBytes: number; readonly wallMs: number } {
+export function grantOf(request: LeaseRequest, held: Held): { readonly outputBytes: number; readonly wallMs: number } {
   const smallest = (unit: 'outputBytes' | 'wallMs', asked: number): number => {
-    const taken = (held?.taken ?? []).filter(({ claim }) => claim.demands.some((demand) => demand.unit === unit));
+    const taken = held.taken.filter(({ claim }) => claim.demands.some((demand) => demand.unit === unit));
     return Math.min(asked, ...taken.map(({ amounts }) => amounts[unit]));
   };
   return { outputBytes: smallest('outputBytes', request.maxOutputBytes), wallMs: smallest('wallMs', request.maxWallMs) };

@@ -22,6 +22,7 @@ export function serialise(doc: JsonDoc<ToolResult>, result: ToolResult, meta: Re
 
 /** A server cannot speak for Tollgate: its keys under `tollgate/` are dropped (the fake-approval attack), and so is what is no object. */
 function metaText(theirs: string, ours: Readonly<Record<string, unknown>>): string {
+  if (theirs === '') return JSON.stringify(ours);
   const kept = theirs.startsWith('{') ? members(theirs).filter(({ key }) => !key.startsWith('tollgate/')) : [];
   const parts = kept.map(({ key, start, end }) => `${JSON.stringify(key)}:${theirs.slice(start, end)}`);
   return `{${[...parts, JSON.stringify(ours).slice(1, -1)].filter((part) => part !== '').join(',')}}`;

@@ -11,6 +11,8 @@ export const UPGRADE = 'upgrade:';
 
 type Servers = Pick<Config, 'servers' | 'profiles'>;
 
+const NOTHING_ADDED: ReadonlyMap<string, Upgrade> = new Map();
+
 /** A tool that a server lists. */
 type Entry = { readonly tool: { readonly name: string } };
 
@@ -30,7 +32,9 @@ export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { read
     return found;
   };
   const addedTo = ({ profiles }: Principal): ReadonlyMap<string, Upgrade> => {
-    const all = upgrades.list().filter(({ profile }) => profile === undefined || profiles.includes(profile));
+    const listed = upgrades.list();
+    if (listed.length === 0) return NOTHING_ADDED;
+    const all = listed.filter(({ profile }) => profile === undefined || profiles.includes(profile));
     // What was added to the profile itself counts before what was added to all.
     return new Map([...all].sort((a, b) => Number(a.profile !== undefined) - Number(b.profile !== undefined)).map((one) => [one.capability, one]));
   };
