@@ -18,7 +18,7 @@ export interface KillOptions extends CommonOptions {
 }
 
 /**
- * The switch is thrown, and recorded after that: a full disk must not keep a server running. Throws USAGE, CONFIG_INVALID,
+ * The switch is thrown and said to be, and recorded after that: a full disk must not keep a server running. Throws USAGE, CONFIG_INVALID,
  * STATE_FAILED, AUDIT_FAILED.
  */
 export async function runKill(options: KillOptions, io: Io): Promise<number> {
@@ -34,9 +34,9 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
     if (all !== true && server === undefined) return await listKills(killSwitch, options, io);
     const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };
     await killSwitch.throw(kill);
-    await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });
     const words = server === undefined ? 'Every server is stopped, as by `tollgate off`: lists are empty and' : `${server} is stopped:`;
     tell({ io, options }, { killed: [kill] }, `${words} no call reaches it from now on, and what runs ends within a second. Lift it with: tollgate ${server === undefined ? 'on' : `kill --lift ${server}`}`);
+    await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });
     return EXIT.ok;
   } finally {
     await state.close();

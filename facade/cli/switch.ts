@@ -13,7 +13,7 @@ export interface SwitchOptions extends Pick<CommonOptions, 'config' | 'json'> {
   readonly state?: string;
 }
 
-/** The switch is thrown, and recorded after that: a full disk must not keep anything running. Throws USAGE, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
+/** The switch is thrown and said to be, and recorded after that: a full disk must not keep anything running. Throws USAGE, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
 export async function runSwitch({ to, ...options }: SwitchOptions, io: Io): Promise<number> {
   const place = placeOf(options, io);
   const state = openState(place.state);
@@ -24,10 +24,10 @@ export async function runSwitch({ to, ...options }: SwitchOptions, io: Io): Prom
     if (to === 'off' && before === undefined) await killSwitch.throw(now);
     if (to === 'on') await killSwitch.turnOn();
     const changed = to === 'off' ? before === undefined : before !== undefined;
-    if (changed) await recordActs(place.audit, [{ type: 'switch', event: to, outcome: to === 'off' ? 'deny' : 'allow', by: io.user }]);
     const killed = (await killSwitch.list()).flatMap(({ server }) => server ?? []);
     if (options.json === true) io.stdout(json({ switch: to, changed, ...(to === 'off' ? (before ?? now) : {}), killed }));
     else io.stderr(`${to === 'off' ? offWords(before) : onWords(changed, killed)}\n`);
+    if (changed) await recordActs(place.audit, [{ type: 'switch', event: to, outcome: to === 'off' ? 'deny' : 'allow', by: io.user }]);
     return EXIT.ok;
   } finally {
     await state.close();

@@ -1,8 +1,7 @@
 /** Owns the switches in the shared state: which servers nobody may run or call, and the master switch of all that is, in all processes; refuses to guess when the state cannot be read. */
 import { TollgateError } from '../../catalogs/errors.ts';
-import type { State } from '../state/state.ts';
+import { STOPS, type State } from '../state/state.ts';
 
-const SPACE = 'kill';
 /** The master switch. No server has this name. */
 const ALL = '*';
 
@@ -25,42 +24,42 @@ export class KillSwitch {
 
   /** Throws the switch of one server, or the master switch. */
   async throw({ server, since, by }: Kill): Promise<void> {
-    await this.#state.put(SPACE, server ?? ALL, JSON.stringify({ since, by }));
+    await this.#state.put(STOPS, server ?? ALL, JSON.stringify({ since, by }));
   }
 
   /** Lifts the switch of one server, or every switch. The names that may run again; empty when none was thrown. */
   async lift(server?: string): Promise<readonly string[]> {
-    const names = [...this.#state.list(SPACE).keys()].filter((name) => server === undefined || name === server);
-    for (const name of names) await this.#state.remove(SPACE, name);
+    const names = [...this.#state.list(STOPS).keys()].filter((name) => server === undefined || name === server);
+    for (const name of names) await this.#state.remove(STOPS, name);
     return names;
   }
 
   /** Turns the master switch on again, and nothing else. False when it was on. */
   async turnOn(): Promise<boolean> {
     const wasOff = this.offRefusal() !== undefined;
-    await this.#state.remove(SPACE, ALL);
+    await this.#state.remove(STOPS, ALL);
     return wasOff;
   }
 
   /** What the master switch says to every list and call, or undefined while it is on. */
   offRefusal(): TollgateError | undefined {
-    return this.#state.get(SPACE, ALL) === undefined ? undefined : switchedOff();
+    return this.#state.get(STOPS, ALL) === undefined ? undefined : switchedOff();
   }
 
   /** All that are thrown, the master switch first. */
   async list(): Promise<readonly Kill[]> {
-    return [...this.#state.list(SPACE)].map(([server, text]) => ({ ...(server === ALL ? {} : { server }), ...(JSON.parse(text) as Omit<Kill, 'server'>) }));
+    return [...this.#state.list(STOPS)].map(([server, text]) => ({ ...(server === ALL ? {} : { server }), ...(JSON.parse(text) as Omit<Kill, 'server'>) }));
   }
 
   /** What stands against a server, or undefined. Throws STATE_FAILED: what cannot be known to run must not. */
   refusalOf(server: string): TollgateError | undefined {
-    const thrown = this.#state.list(SPACE);
+    const thrown = this.#state.list(STOPS);
     return thrown.size === 0 ? undefined : refusalIn(new Set(thrown.keys()), server);
   }
 
   /** The names that are thrown, for comparing. */
   names(): ReadonlySet<string> {
-    return new Set(this.#state.list(SPACE).keys());
+    return new Set(this.#state.list(STOPS).keys());
   }
 }
 

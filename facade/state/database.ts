@@ -157,6 +157,11 @@ function checked(value: Value): Value {
   return value;
 }
 
+/** True for a fault of the disk, or of its quota: there is no room. */
+export function isFull(thrown: unknown): boolean {
+  return thrown instanceof TollgateError && (thrown.cause as { code?: unknown } | undefined)?.code === 'SQLITE_FULL';
+}
+
 function guard<T>(work: () => T): T {
   try {
     return work();

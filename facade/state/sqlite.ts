@@ -1,10 +1,12 @@
 /** Owns the embedded state: one SQLite database for all processes of a user; refuses a folder that a newer Tollgate wrote. */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import { openDatabase, type Database } from './database.ts';
+import { isFull, openDatabase, type Database } from './database.ts';
+import { InPlace } from './in-place.ts';
 import { isAlive, OWN_MARK, type ProcessMark } from './process.ts';
 import { currentCounter, draw, type Counter } from './spend.ts';
 import type { Claim, Held, Refused, State, Taken } from './state.ts';
+import { createValues, writesOf } from './values.ts';
 
 const SCHEMA = {
   version: 1,
@@ -23,91 +25,34 @@ const SCHEMA = {
 /** Counters of runs and sessions that nobody ended, and labels of named runs, go when untouched for this long, ms. */
 const STALE_MS = 30 * 86_400_000;
 
-/** Sorts behind all that stands in keys. */
-const LAST = '\u{10ffff}';
-
-/** For how long what other processes have committed may be unknown, ms: less than it takes a person, or a client that was told, to make the next call. */
-const STAMP_MS = 1;
-const MEMO_MAX = 1000;
-
 /** Name of the database in a state folder. */
 export const DATABASE = 'state.db';
 
 /** Opens `<folder>/state.db`. Throws STATE_TOO_NEW, STATE_FAILED. */
 export function openState(folder: string, now = Date.now()): State {
   const database = openDatabase(join(folder, DATABASE), SCHEMA);
-  database.run(`DELETE FROM counter WHERE scope IN ('run', 'session') AND touched < ?`)(now - STALE_MS);
-  database.run(`DELETE FROM value WHERE space LIKE 'labels/%' AND CAST(value AS INTEGER) < ?`)(now - STALE_MS);
-  return { ...createLedger(database), ...createValues(database, writesOf(folder)), close: () => database.close() };
-}
-
-/** Writes of this process to each folder, whichever of its connections makes them. */
-const WRITES = new Map<string, { writes: number }>();
-
-function writesOf(folder: string): { writes: number } {
-  const known = WRITES.get(folder) ?? { writes: 0 };
-  WRITES.set(folder, known);
-  return known;
-}
-
-function createValues(database: Database, own: { writes: number }): Pick<State, 'get' | 'put' | 'remove' | 'take' | 'swap' | 'list' | 'stamp'> {
-  // SQLite tells what other processes have committed (PRAGMA data_version); what this one does is counted.
-  const version = database.first<{ data_version: number }>('PRAGMA data_version');
-  let seen = { at: -Infinity, version: 0 };
-  const stamp = (): string => {
-    const at = performance.now();
-    if (at - seen.at >= STAMP_MS) seen = { at, version: version()?.data_version ?? 0 };
-    return `${seen.version}.${own.writes}`;
+  let stops: InPlace | undefined;
+  const close = (): void => {
+    stops?.close();
+    database.close();
   };
-  const memo = new Memo(stamp);
-  const writing = (sql: string): ReturnType<Database['run']> => {
-    const run = database.run(sql);
-    return (...values) => {
-      own.writes += 1;
-      return run(...values);
-    };
-  };
-  const get = database.first<{ value: string }>('SELECT value FROM value WHERE space = ? AND key = ?');
-  const put = writing('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value');
-  const remove = writing('DELETE FROM value WHERE space = ? AND key = ?');
-  const insert = writing('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING');
-  const replace = writing('UPDATE value SET value = ? WHERE space = ? AND key = ? AND value = ?');
-  const list = database.all<{ key: string; value: string }>('SELECT key, value FROM value WHERE space = ? AND key >= ? AND key < ? ORDER BY key');
-  return {
-    get: (space, key) => memo.read(`${space} ${key}`, () => get(space, key)?.value),
-    put: (space, key, value) => void put(space, key, value),
-    remove: (space, key) => void remove(space, key),
-    take: (space, key, only) =>
-      database.transact(() => {
-        const found = get(space, key)?.value;
-        if (found === undefined || (only !== undefined && found !== only)) return undefined;
-        remove(space, key);
-        return found;
-      }),
-    swap: (space, key, { from, to }) => (from === undefined ? insert(space, key, to) : replace(to, space, key, from)) === 1,
-    stamp,
-    list: (space, prefix = '') => memo.read(`${space}\0${prefix}`, () => new Map(list(space, prefix, `${prefix}${LAST}`).map((row) => [row.key, row.value]))),
-  };
-}
-
-/** Answers that hold while nothing was written: one call asks a dozen times for what people decided last week. */
-class Memo {
-  readonly #stamp: () => string;
-  readonly #answers = new Map<string, unknown>();
-  #at = '';
-
-  constructor(stamp: () => string) {
-    this.#stamp = stamp;
+  try {
+    stops = new InPlace(join(folder, 'stops'));
+    dropStale(database, now - STALE_MS);
+    return { ...createLedger(database), ...createValues(database, { stops, own: writesOf(folder) }), close };
+  } catch (thrown) {
+    close();
+    throw thrown;
   }
+}
 
-  read<T>(question: string, ask: () => T): T {
-    const at = this.#stamp();
-    if (at !== this.#at || this.#answers.size >= MEMO_MAX) this.#answers.clear();
-    this.#at = at;
-    if (this.#answers.has(question)) return this.#answers.get(question) as T;
-    const answer = ask();
-    this.#answers.set(question, answer);
-    return answer;
+function dropStale(database: Database, before: number): void {
+  try {
+    database.run(`DELETE FROM counter WHERE scope IN ('run', 'session') AND touched < ?`)(before);
+    database.run(`DELETE FROM value WHERE space LIKE 'labels/%' AND CAST(value AS INTEGER) < ?`)(before);
+  } catch (thrown) {
+    // On a full disk they stay: whoever opens the state to stop something must get that far.
+    if (!isFull(thrown)) throw thrown;
   }
 }
 

@@ -3,6 +3,9 @@
 /** An embedded database writes at once, one across the network later. */
 export type Awaitable<T> = T | Promise<T>;
 
+/** The space whose values are kept on a full disk too: what must not run. Its keys are few and its values short. */
+export const STOPS = 'kill';
+
 /** What a budget counts. Calls and argument bytes are known before a call, output bytes and wall time only after it. */
 export type Unit = 'calls' | 'argBytes' | 'outputBytes' | 'wallMs';
 

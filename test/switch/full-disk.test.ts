@@ -1,0 +1,59 @@
+/** Tests that a server which runs is stopped from another process although the disk of the state folder takes nothing more. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { cli, server } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { Child, isRunning, startedIn } from '../process/child.ts';
+import { empty, fill, mountSmallDisk, unmount } from '../state/small-disk.ts';
+import { verifies } from '../verifies.ts';
+
+let project: Project;
+let child: Child | undefined;
+const inProject = (name: string): string => path.join(project.folder, name);
+
+beforeEach(async () => {
+  project = new Project();
+  project.write('workspace/README.md', '# Hello\n');
+  mountSmallDisk(inProject('state'));
+  const entry = (name: string): string => server(['chaos.mjs', 'ok'], `env: {CHAOS_STARTS: ${JSON.stringify(inProject(name))}}`);
+  project.write('tollgate.yaml', `version: 1
+workspace: ./workspace
+state: ./state
+servers: {one: ${entry('one')}, two: ${entry('two')}}
+profiles: {default: {servers: [one, two], expose: {primitives: workspace, tools: ["one.*", "two.*"]}}}
+rules: [{id: all, outcome: allow, when: {}}]
+`);
+  await project.approve();
+});
+afterEach(async () => {
+  await child?.kill('SIGKILL');
+  unmount(inProject('state'));
+  project.remove();
+});
+
+it('kill and off stop what runs on a full disk, and on lets it run again' + verifies('HA-19'), async () => {
+  child = new Child(project, ['run']);
+  await child.hello();
+  for (const name of ['one', 'two']) expect((await child.call(`${name}_echo`, {})).error).toBeUndefined();
+  const [one, two] = ['one', 'two'].map((name) => startedIn(inProject(name))) as [readonly number[], readonly number[]];
+  expect([...one, ...two].every(isRunning)).toBe(true);
+  fill(inProject('state'));
+
+  // It holds, and what cannot be recorded is said to be that.
+  const killed = await cli(project, ['kill', 'one']);
+  expect(killed.err).toMatch(/^one is stopped: [^]*AUDIT_FAILED/);
+  expect(JSON.stringify(await child.call('one_echo', {}))).toContain('stopped by the kill switch');
+  await expect.poll(() => one.filter(isRunning), { timeout: 15_000 }).toEqual([]);
+  expect(two.every(isRunning)).toBe(true);
+
+  expect((await cli(project, ['off'])).err).toMatch(/^Off: every list is empty [^]*AUDIT_FAILED/);
+  expect((await child.ask('tools/list')).result?.tools).toEqual([]);
+  await expect.poll(() => two.filter(isRunning), { timeout: 15_000 }).toEqual([]);
+
+  empty(inProject('state'));
+  expect((await cli(project, ['on'])).code).toBe(0);
+  expect((await cli(project, ['kill', '--lift', 'one'])).code).toBe(0);
+  expect(existsSync(inProject('state/stops'))).toBe(true);
+  await expect.poll(async () => ((await child?.call('two_echo', {}))?.error), { timeout: 15_000 }).toBeUndefined();
+});
