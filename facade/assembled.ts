@@ -39,6 +39,8 @@ export interface Checked {
   readonly rules: number;
   /** Rules on paths or hosts that do not bind commands and servers: a line each, or one for many. */
   readonly unbound: readonly string[];
+  /** Servers that nobody approved yet, so that nothing is known of what rules name of them: a line each. */
+  readonly unjudged: readonly string[];
 }
 
 /** The servers of a configuration by name, none of them started: what their tools mean, for calls that are only written down. */

@@ -34,12 +34,15 @@ export const serveOffline: ServeOffline = async (config) => (await import('./off
 
 /** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
 export const checkPolicy: Check = async (config, options) => {
-  const [{ loadPolicy }, { controlRule, policyParts }, { findUnbound }] = await Promise.all([import('../policies/engine.ts'), import('./policy-parts.ts'), import('./unbound.ts')]);
+  const [{ compileParts, startPolicy }, { findUnjudged }, { formatProblem }, { controlRule, policyParts }, { findUnbound }, { approvedOffer }] = await Promise.all([import('../policies/engine.ts'), import('../policies/offered.ts'), import('../policies/problems.ts'), import('./policy-parts.ts'), import('./unbound.ts'), import('./consent/approved-offer.ts')]);
   const cache = mkdtempSync(path.join(tmpdir(), 'tollgate-check-'));
   try {
-    const policy = await loadPolicy(policyParts(config, { ...options, cache }));
+    const offered = await approvedOffer(config);
+    const compiled = await compileParts({ ...policyParts(config, { ...options, cache }), offered });
+    const policy = await startPolicy(compiled);
     const unbound = await findUnbound(config, policy).finally(() => policy.close());
-    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length, unbound };
+    const unjudged = findUnjudged(compiled.rules.rules, [...config.servers.keys()].filter((name) => !offered.has(name))).map(formatProblem);
+    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length, unbound, unjudged };
   } finally {
     rmSync(cache, { recursive: true, force: true });
   }

@@ -18,6 +18,7 @@ export type { Draft } from './authoring/init.ts';
 export type { Change, ConditionWhy, Explanation, ExpressionWhy, Fact, Flip, RuleWhy } from './authoring/explanation.ts';
 export type { Decided, RecordedCall, ReplayClass, Replayed } from './authoring/replay.ts';
 export type { PolicyParts } from './engine.ts';
+export type { Offered } from './offered.ts';
 export type { CaseResult, Coverage, Drafting, RegoTest, TestReport, TestRequest, Uncovered } from './authoring/test.ts';
 
 /** Every tool loads its own code when it is called, so that a running facade never pays for it. See policies/authoring/. */

@@ -10,6 +10,7 @@ import { confiningRules, type Confining } from './confinement.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
 import { findFaults } from './judge.ts';
 import { hashLibrary, readLibrary } from './library.ts';
+import type { Offered } from './offered.ts';
 import { findOpa } from './opa.ts';
 import { compileMode, mayBe, type ModeData } from './modes.ts';
 import type { BundleServer, ModeSettings } from './port.ts';
@@ -47,6 +48,8 @@ export interface PolicyParts {
   readonly cache: string;
   /** Rules that have been read already: those of tollgate.yaml. */
   readonly rules: readonly RuleDocument[];
+  /** By server: what rules may name of it. Given only where they are checked before anything runs; a server that is absent cannot be judged. */
+  readonly offered?: ReadonlyMap<string, Offered>;
   readonly sources: readonly SourceSettings[];
   readonly readYaml: (file: string, text: string) => YamlDocument;
   /** The command line's --opa. */
@@ -90,7 +93,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
   const { settings } = parts;
   const rules = compileRules(await readRules(parts), parts.workspace);
   const library = readLibrary();
-  const faults = findFaults(rules, settings, library.wasm);
+  const faults = findFaults(rules, parts, library.wasm);
   const user = await loadUser(parts).catch((thrown: unknown) => {
     refuseProblems([...faults, ...problemsOf(thrown)]);
     throw thrown;

@@ -3,7 +3,7 @@ import { ARGUMENT_SCHEMAS } from '../catalogs/primitives/schemas.ts';
 import { PRIMITIVE_SEMANTICS } from '../catalogs/primitives/semantics.ts';
 import { SHIPPED } from '../catalogs/shipped.ts';
 import type { Semantics } from '../catalogs/tool.ts';
-import type { ArgumentTests } from './arguments.ts';
+import { findValues, schemasAt, type Schema } from './argument-schemas.ts';
 import type { When } from './conditions.ts';
 import { serversOfTools } from './known.ts';
 import { covers } from './patterns.ts';
@@ -11,9 +11,8 @@ import type { OfferedTool } from './port.ts';
 import { suggest, type Problem } from './problems.ts';
 import type { LocatedRule } from './rules.ts';
 
-type Schema = Readonly<Record<string, unknown>>;
-
-const MAX_DEPTH = 16;
+/** The tools of a server as far as they are known without asking it; `any`: whatever it lists is agreed to. */
+export type Offered = readonly OfferedTool[] | 'any';
 
 /** `edits` is taken though it is not advertised. */
 const WORKSPACE_TOOLS: readonly OfferedTool[] = [...PRIMITIVE_SEMANTICS].map(([name, semantics]) => {
@@ -39,6 +38,16 @@ export function findUnoffered(rules: readonly LocatedRule[], server: string, too
     const names = findTools(located, server, tools);
     const aimed = tools.filter(({ name }) => located.rule.when.tools?.some((pattern) => covers(pattern, `${server}.${name}`)) ?? true);
     return names.length > 0 || aimed.length === 0 ? names : [...findVerbs(located, aimed), ...findFacts(located, aimed), ...findArguments(located, aimed)];
+  });
+}
+
+/** Rules that name tools or arguments of a server of which nothing is known: the first about each server. */
+export function findUnjudged(rules: readonly LocatedRule[], servers: readonly string[]): readonly Problem[] {
+  return servers.flatMap((server) => {
+    const first = rules.find(({ rule, mode }) => mode !== 'off' && isAbout(rule.when, server) && (rule.when.args !== undefined || (rule.when.tools ?? []).some((tool) => tool !== `${server}.*`)));
+    if (first === undefined) return [];
+    const field = first.rule.when.tools === undefined ? 'args' : 'tools';
+    return [{ ...first.at(['when', field], 'key'), message: `${server} is not approved yet, so what rules name of its tools and arguments cannot be judged; approve it, and check again` }];
   });
 }
 
@@ -72,45 +81,10 @@ function findFacts({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): re
 function findArguments({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly Problem[] {
   return Object.entries(rule.when.args ?? {}).flatMap(([dotted, tests]): readonly Problem[] => {
     const found = tools.flatMap(({ inputSchema }) => schemasAt(inputSchema, dotted.split('.'), { root: inputSchema, depth: 0 }));
-    if (found.length > 0) return findValues({ at, path: ['when', 'args', dotted], tests, found });
+    if (found.length > 0) return findValues({ argument: dotted, tests, found }).map(({ path, message }) => ({ ...at(['when', 'args', dotted, ...path]), message }));
     const known = [...new Set(tools.flatMap(({ inputSchema }) => argumentNames(inputSchema)))];
     return [{ ...at(['when', 'args', dotted], 'key'), message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${dotted}".${suggest(dotted, known) || inWords('Known are', known)}` }];
   });
-}
-
-function findValues({ at, path, tests, found }: { at: LocatedRule['at']; path: readonly string[]; tests: ArgumentTests; found: readonly Schema[] }): readonly Problem[] {
-  const values = found.flatMap((schema) => (Array.isArray(schema['enum']) ? (schema['enum'] as readonly unknown[]) : []));
-  if (values.length === 0 || found.some((schema) => !Array.isArray(schema['enum']))) return [];
-  const asked = [...('equals' in tests ? [[tests.equals, ['equals']] as const] : []), ...(tests.in ?? []).map((value, index) => [value, ['in', index]] as const)];
-  return asked.flatMap(([value, where]) => {
-    if (values.includes(value)) return [];
-    return [{ ...at([...path, ...where]), message: `${JSON.stringify(value)} is no value of ${String(path.at(-1))}.${suggest(String(value), values.map(String)) || inWords('It takes', values.map(String))}` }];
-  });
-}
-
-/** Every schema that a value at this path may have; an empty one where the schema leaves open what stands there. */
-function schemasAt(schema: unknown, path: readonly string[], { root, depth }: { readonly root: Schema; readonly depth: number }): readonly Schema[] {
-  // A schema that refers to itself has no end.
-  if (schema === true || depth > MAX_DEPTH) return [{}];
-  if (typeof schema !== 'object' || schema === null) return [];
-  const { $ref, type, properties, items, additionalProperties, patternProperties, allOf, anyOf, oneOf } = schema as Record<string, unknown>;
-  const deeper = (inner: unknown, rest: readonly string[]): readonly Schema[] => schemasAt(inner, rest, { root, depth: depth + 1 });
-  const joined = [...[allOf, anyOf, oneOf].flatMap((all) => (Array.isArray(all) ? (all as readonly unknown[]) : [])), ...(typeof $ref === 'string' ? [resolve($ref, root)] : [])];
-  const branches = joined.flatMap((inner) => deeper(inner, path));
-  const [name, ...rest] = path;
-  if (name === undefined) return joined.length === 0 ? [schema as Schema] : branches;
-  const own = Object.entries((properties ?? {}) as Schema).find(([key]) => key === name)?.[1];
-  if (own !== undefined) return [...branches, ...deeper(own, rest)];
-  const isOpen = patternProperties !== undefined || (typeof additionalProperties === 'object' && additionalProperties !== null) || additionalProperties === true;
-  const isFree = properties === undefined && items === undefined && joined.length === 0 && [type ?? 'object'].flat().some((one) => one === 'object' || one === 'array');
-  return [...branches, ...(items === undefined ? [] : deeper(items, path)), ...(isOpen || isFree ? [{}] : [])];
-}
-
-/** `#/$defs/x` only; what lies elsewhere is left open. */
-function resolve(ref: string, root: Schema): unknown {
-  if (!ref.startsWith('#/')) return true;
-  const steps = ref.slice(2).split('/').map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
-  return steps.reduce<unknown>((node, step) => (node as Record<string, unknown> | undefined)?.[step], root) ?? true;
 }
 
 function argumentNames({ properties }: Schema): readonly string[] {

@@ -3,6 +3,7 @@ import { compileWhen, type Condition, type When } from './conditions.ts';
 import { serversOfTools } from './known.ts';
 import type { Problem } from './problems.ts';
 import { nullMap } from './patterns.ts';
+import { pruneRule } from './pruned.ts';
 import { showsOf, type Shows } from './shows.ts';
 import { compileMode, type ModeData } from './modes.ts';
 import type { ApprovalScope, ModeSettings } from './port.ts';
@@ -43,6 +44,8 @@ export interface RuleIndex {
 export interface LocatedRule {
   readonly rule: YamlRule;
   readonly mode: ModeData;
+  /** What is left of a rule with faults of form: it says more than its author wrote. */
+  readonly isPruned?: true;
   /** The place of a part; the path begins within the rule. */
   readonly at: (path: readonly (string | number)[], part?: 'key' | 'value') => Omit<Problem, 'message'>;
 }
@@ -85,20 +88,23 @@ class Compiler implements CompiledRules {
     return [...this.#zones].sort();
   }
 
-  /** A rule with a fault of its form is left out; the others are judged all the same. */
+  /** Of a rule with a fault of its form the rest is judged, and so are the others. */
   add(document: RuleDocument): void {
     const { problems = [] } = document;
     this.problems.push(...problems);
     if (problems.length > 0) return;
     const faults = findSchemaFaults(document.value);
     for (const { path, part, message } of faults) this.problems.push({ file: document.file, ...document.placeOf(path, part), message });
-    const faulty = new Set(faults.map(({ path }) => (path[0] === 'rules' ? path[1] : path[0])));
     const { rules } = (document.value ?? {}) as { readonly rules?: readonly YamlRule[] };
     if (!Array.isArray(rules)) return;
-    for (const [number, rule] of (rules as readonly YamlRule[]).entries()) if (!faulty.has(number)) this.#addRule(rule, number, document);
+    for (const [number, rule] of (rules as readonly YamlRule[]).entries()) {
+      const own = faults.filter(({ path }) => path[0] === 'rules' && path[1] === number).map(({ path }) => path.slice(2));
+      const left = own.length === 0 ? rule : pruneRule(rule, own);
+      if (left !== undefined) this.#addRule(left, number, { document, isPruned: own.length > 0 });
+    }
   }
 
-  #addRule(rule: YamlRule, number: number, document: RuleDocument): void {
+  #addRule(rule: YamlRule, number: number, { document, isPruned }: { readonly document: RuleDocument; readonly isPruned: boolean }): void {
     const at: LocatedRule['at'] = (path, part = 'value') => ({ file: document.file, ...document.placeOf(['rules', number, ...path], part) });
     const known = this.problems.length;
     const refuse = (path: readonly (string | number)[], message: string): void => void this.problems.push({ ...at(path), message });
@@ -107,7 +113,7 @@ class Compiler implements CompiledRules {
     if (RESERVED.has(rule.id)) refuse(['id'], `"${rule.id}" is the id of a reason of Tollgate itself; choose another`);
     if (rule.outcome === 'deny' && rule.obligations !== undefined) refuse(['obligations'], 'a rule that denies leaves nothing to obey; remove the obligations');
     if (rule.outcome !== 'ask' && rule.approval !== undefined) refuse(['approval'], `a rule that says ${rule.outcome} asks nobody; remove \`approval\`, or write outcome: ask`);
-    this.#places.set(rule.id, { ...at(['id']), message: '' });
+    if (rule.id !== '') this.#places.set(rule.id, { ...at(['id']), message: '' });
     const mode = compileMode(document, rule.mode);
     const { file, line } = at([]);
     const data: RuleData = {
@@ -118,7 +124,7 @@ class Compiler implements CompiledRules {
       obligations: rule.obligations ?? {},
       ...showsOf(rule.when, rule.outcome),
     };
-    this.rules.push({ rule, mode, at });
+    this.rules.push({ rule, mode, at, ...(isPruned ? { isPruned } : {}) });
     if (this.problems.length > known || mode === 'off') return;
     this.#enter(data, rule.when);
     if (rule.when.time !== undefined) this.#zones.add(rule.when.time.zone);

@@ -1,12 +1,13 @@
-/** Approves servers in a state folder as `tollgate approve NAME --any-tools` would, for tests of what comes after consent; starts nothing. */
+/** Approves servers in a state folder as `tollgate approve NAME --any-tools` would, or to these tools alone, for tests of what comes after consent; starts nothing. */
 import { inspectStart } from '../adapters/inspect.ts';
 import { createDigest, readAuditKey } from '../facade/audit/key.ts';
+import type { RawTool } from '../catalogs/tool.ts';
 import type { Config } from '../facade/config/config.ts';
 import { Consents } from '../facade/consent/consents.ts';
 import { openState } from '../facade/state/sqlite.ts';
 
 /** Call it after the configuration is written and before the facade, or a command in a process of its own, is asked for anything. */
-export async function approveAll(config: Config, names: readonly string[] = [...config.servers.keys()]): Promise<void> {
+export async function approveAll(config: Config, names: readonly string[] = [...config.servers.keys()], tools?: readonly RawTool[]): Promise<void> {
   // Where there is nothing to approve, nothing is made: what a first start creates is a subject of tests.
   if (names.length === 0) return;
   const state = openState(config.state);
@@ -17,7 +18,8 @@ export async function approveAll(config: Config, names: readonly string[] = [...
       const server = config.servers.get(name);
       if (server === undefined) throw new Error(`There is no server ${name} to approve.`);
       await consents.approveStart({ facts: await consents.factsOf(server), ...act });
-      await consents.approveAnyTools(name, { hints: server.trustHints, ...act });
+      if (tools === undefined) await consents.approveAnyTools(name, { hints: server.trustHints, ...act });
+      else await consents.approveTools(name, { tools, prompts: [], hints: server.trustHints }, act);
     }
   } finally {
     await state.close();

@@ -14,19 +14,19 @@ import { tellStopped } from './stopped.ts';
 export async function runCheck(options: CommonOptions, io: Io, check: Check): Promise<number> {
   const config = readConfig(options, io);
   await tellStopped(config.state, io);
-  const { revision, rules, unbound } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
+  const { revision, rules, unbound, unjudged } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
   const unknown = await missingSecrets(config, io);
   const unstartable = unstartableIn(config);
   const facts = {
     file: config.file, servers: config.servers.size, principals: config.principals.length, profiles: config.profiles.size,
-    policies: config.policies.length, rules, revision, warnings: config.warnings, unbound, missingSecrets: unknown.names, unstartable: unstartable.map(({ server }) => server),
+    policies: config.policies.length, rules, revision, warnings: config.warnings, unbound, unjudged, missingSecrets: unknown.names, unstartable: unstartable.map(({ server }) => server),
   };
   if (options.json === true) {
     io.stdout(`${JSON.stringify(facts)}\n`);
     return EXIT.ok;
   }
   for (const { file, line, column, message } of config.warnings) io.stderr(`${file}:${line}:${column}: ${message}\n`);
-  for (const line of unbound) io.stderr(`${line}\n`);
+  for (const line of [...unbound, ...unjudged]) io.stderr(`${line}\n`);
   for (const line of unknown.lines) io.stderr(`${line}\n`);
   for (const { server, seen, fix } of unstartable) io.stderr(`warning: ${server} cannot start: ${seen}; ${fix}\n`);
   const isEmpty = rules === 0 && config.policies.every(({ kind, mode }) => kind === 'yaml' || mode === 'off');

@@ -6,7 +6,9 @@ import type { Assemble, Assembled } from '../assembled.ts';
 import type { Config } from '../config/config.ts';
 import { principalForStdio } from '../config/identity.ts';
 import { loadConfig } from '../config/load.ts';
+import { listNames, quote } from '../config/problems.ts';
 import type { Reloader } from '../reload.ts';
+import { asPrincipal } from '../wire/auth.ts';
 import type { Io } from './io.ts';
 import { printable } from './print.ts';
 import { reportError } from './report.ts';
@@ -35,6 +37,14 @@ export function readConfig(options: Pick<CommonOptions, 'config'>, io: Io): Conf
 /** Who `--as` names, or the user who started the command. Throws IDENTITY. */
 export function readPrincipal(config: Config, { as }: { readonly as?: string }, io: Io): Principal {
   return principalForStdio(config, { user: io.user, ...(as === undefined ? {} : { as }) });
+}
+
+/** As `readPrincipal`, for a question in which nothing is called: whoever may ask about the policy may ask for anybody in it. Throws IDENTITY. */
+export function askedPrincipal(config: Config, { as }: { readonly as?: string }, io: Io): Principal {
+  if (as === undefined) return readPrincipal(config, {}, io);
+  const found = config.principals.find(({ id }) => id === as);
+  if (found !== undefined) return asPrincipal(found);
+  throw new TollgateError('IDENTITY', { detail: `There is no principal ${quote(as)}.`, next: `Use --as with one of: ${listNames(config.principals.map(({ id }) => id))}.` });
 }
 
 /** Runs `work` with a facade, and closes it however that ends. Throws what `assemble` and `work` throw. */

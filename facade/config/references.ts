@@ -3,8 +3,8 @@ import { readdirSync } from 'node:fs';
 import { SHIPPED } from '../../catalogs/shipped.ts';
 import type { PrincipalConfig } from './config.ts';
 import { splitToolId, WORKSPACE } from './names.ts';
-import { didYouMean, quote } from './problems.ts';
-import type { Path, Report } from './problems.ts';
+import { checkOrigin } from './origins.ts';
+import { didYouMean, quote, type Path, type Report } from './problems.ts';
 import { profileNames } from './profiles.ts';
 import type { Written, WrittenBudget, WrittenExpose } from './written.ts';
 
@@ -65,9 +65,9 @@ class ReferenceChecker {
 
   policies(): void {
     this.#written.policies?.forEach((policy, index) => {
-      const modes = typeof policy === 'string' ? [] : (policy.modes ?? []);
-      modes.forEach(({ profile }, at) => {
+      (typeof policy === 'string' ? [] : (policy.modes ?? [])).forEach(({ profile, origin }, at) => {
         if (profile !== undefined) this.#profile(profile, ['policies', index, 'modes', at, 'profile']);
+        if (origin !== undefined) checkOrigin(origin, ['policies', index, 'modes', at, 'origin'], { listed: this.#written.listen?.origins ?? [], ...this.#context });
       });
     });
   }

@@ -6,7 +6,9 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { checkRego } from '../compile.ts';
 import { compileParts, type PolicyParts, type SourceSettings } from '../engine.ts';
 import { findOpa } from '../opa.ts';
+import { findUnjudged } from '../offered.ts';
 import type { Problem } from '../problems.ts';
+import type { LocatedRule } from '../rules.ts';
 import { isRego, readSources, stageFiles } from '../stage.ts';
 import { findBlind } from './blind.ts';
 import { lintRego, type Finding } from './lint.ts';
@@ -44,12 +46,18 @@ function asError(problem: Problem): Finding {
 async function compileOrTell(parts: PolicyParts): Promise<{ readonly problems: readonly Problem[]; readonly warnings: readonly Finding[]; readonly rules: number }> {
   try {
     const { rules } = await compileParts(parts);
-    return { problems: [], warnings: findBlind(rules.rules), rules: rules.list.length };
+    return { problems: [], warnings: [...findBlind(rules.rules), ...unjudged(parts, rules.rules)], rules: rules.list.length };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || thrown.code !== 'POLICY_INVALID') throw thrown;
     const problems = thrown.data['problems'] as readonly Problem[] | undefined;
     return { problems: problems ?? [{ file: 'policies', line: 1, column: 1, message: thrown.message }], warnings: [], rules: 0 };
   }
+}
+
+/** Servers that somebody approved are known; the others are told of once. */
+function unjudged({ settings, offered }: PolicyParts, rules: readonly LocatedRule[]): readonly Finding[] {
+  if (offered === undefined) return [];
+  return findUnjudged(rules, settings.servers.map(({ name }) => name).filter((name) => !offered.has(name))).map((problem) => ({ ...problem, severity: 'warning' }));
 }
 
 async function checkAllRego(parts: PolicyParts, sources: readonly SourceSettings[], faults: readonly Problem[]): Promise<Omit<CheckReport, 'yamlRules'>> {

@@ -60,8 +60,12 @@ export async function readSuites(files: readonly TestFile[], readYaml: PolicyPar
     problems.push(...document.problems);
     if (document.problems.length > 0) continue;
     const faults = findShapeFaults(document.value);
-    if (faults.length === 0) cases.push(...casesOf(document.value as WrittenSuite, shown, document));
-    else problems.push(...faults.map(({ path: at, part, message }) => ({ file: shown, ...document.placeOf(at, part), message })));
+    problems.push(...faults.map(({ path: at, part, message }) => ({ file: shown, ...document.placeOf(at, part), message })));
+    const faulty = new Set(faults.map(({ path: at }) => at[1]));
+    for (const [number, one] of casesOf(document.value, shown, document).entries()) {
+      if (faulty.has(number)) problems.push(...findTextFaults(one));
+      else cases.push(one);
+    }
   }
   const judged = cases.map((one) => ({ one, faults: findFaults(one) }));
   return { cases: judged.filter(({ faults }) => faults.length === 0).map(({ one }) => one), problems: [...problems, ...judged.flatMap(({ faults }) => faults)] };
@@ -74,8 +78,10 @@ function findShapeFaults(value: unknown): readonly SchemaFault[] {
   return isSuite(value) ? [] : (isSuite.errors ?? []).map(toFault);
 }
 
-function casesOf({ as, time, cases }: WrittenSuite, file: string, document: YamlDocument): readonly SuiteCase[] {
-  return cases.map((one, number): SuiteCase => ({
+/** Also of a suite with faults: what is no list of cases has none. */
+function casesOf(value: unknown, file: string, document: YamlDocument): readonly SuiteCase[] {
+  const { as, time, cases } = (value ?? {}) as WrittenSuite;
+  return (Array.isArray(cases) ? (cases as readonly WrittenCase[]) : []).map((one, number): SuiteCase => ({
     ...(as === undefined ? {} : { as }),
     ...(time === undefined ? {} : { time }),
     ...one,
@@ -85,15 +91,23 @@ function casesOf({ as, time, cases }: WrittenSuite, file: string, document: Yaml
 
 /** What the schema cannot say. */
 function findFaults(one: SuiteCase): readonly Problem[] {
-  const { call, effect, expect, time, message, obligations } = one;
+  const { call, effect, expect, obligations } = one;
   const faults: Problem[] = [];
   const refuse = (path: readonly string[], text: string): void => void faults.push({ ...one.placeOf(path), message: text });
   if ((call === undefined) === (effect === undefined)) refuse([], 'a case has either `call` or `effect`; write one of them.');
   if (effect !== undefined && isVerdict(expect)) refuse(['expect'], `"${expect}" is what a list says of a tool; write \`call\`, or expect allow, ask or deny.`);
   if (obligations !== undefined && expect !== 'allow' && expect !== 'ask') refuse(['obligations'], 'only a call that may run obeys something; remove the obligations.');
-  if (time !== undefined && !(/^\d{4}-\d\d-\d\d[Tt]/.test(time) && !Number.isNaN(Date.parse(time)))) refuse(['time'], `"${time.slice(0, 40)}" is no time; write it as 2026-01-05T12:00:00Z.`);
-  if (message !== undefined && !isPattern(message)) refuse(['message'], 'this is no regular expression.');
-  return faults;
+  return [...faults, ...findTextFaults(one)];
+}
+
+/** Of texts that the schema does not read; other types than text are its own faults. */
+function findTextFaults(one: SuiteCase): readonly Problem[] {
+  const { time, message } = one as { readonly time?: unknown; readonly message?: unknown };
+  const isTime = typeof time !== 'string' || (/^\d{4}-\d\d-\d\d[Tt]/.test(time) && !Number.isNaN(Date.parse(time)));
+  return [
+    ...(isTime ? [] : [{ ...one.placeOf(['time']), message: `"${String(time).slice(0, 40)}" is no time; write it as 2026-01-05T12:00:00Z.` }]),
+    ...(typeof message !== 'string' || isPattern(message) ? [] : [{ ...one.placeOf(['message']), message: 'this is no regular expression.' }]),
+  ];
 }
 
 /** Whether a case asks for the list instead of a call. */

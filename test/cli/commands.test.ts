@@ -67,7 +67,7 @@ describe('check', () => {
     const fresh = configured();
     try {
       const { code, out, err } = await cli(fresh, ['check']);
-      expect({ code, err }).toEqual({ code: EXIT.ok, err: '' });
+      expect({ code, err }).toEqual({ code: EXIT.ok, err: expect.stringMatching(/^rules\.yaml:6:74: story is not approved yet, .*\n$/) });
       expect(out).toMatch(/^ok: 1 server, 2 principals, 3 profiles, 7 YAML rules in all, 1 policy source \(revision [0-9a-f]{12}\)\n$/);
       expect(existsSync(path.join(fresh.home, '.local'))).toBe(false);
     } finally {
@@ -78,7 +78,7 @@ describe('check', () => {
   it('--json gives the same as data', async () => {
     const { code, out } = await cli(project, ['check', '--json']);
     expect(code).toBe(EXIT.ok);
-    expect(dataOf(out)).toEqual({ file: project.file, servers: 1, principals: 2, profiles: 3, policies: 1, rules: 7, revision: expect.stringMatching(/^[0-9a-f]{64}$/), warnings: [], unbound: [], missingSecrets: [], unstartable: [] });
+    expect(dataOf(out)).toEqual({ file: project.file, servers: 1, principals: 2, profiles: 3, policies: 1, rules: 7, revision: expect.stringMatching(/^[0-9a-f]{64}$/), warnings: [], unbound: [], unjudged: [], missingSecrets: [], unstartable: [] });
   });
 
   it('reads a file elsewhere, relative to where it is called', async () => {

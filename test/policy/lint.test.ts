@@ -84,6 +84,10 @@ describe('a rule that can never match', () => {
     ['an argument deeper than it goes', '{tools: [workspace.read], args: {path.x: {present: true}}}', 'read has no argument "path.x"'],
     ['an argument of several tools', '{tools: [workspace.read, workspace.write], args: {colour: {present: true}}}', 'read, write have no argument "colour". Known are action, path'],
     ['a value that the argument does not take', '{tools: [workspace.bash], args: {action: {equals: strat}}}', '"strat" is no value of action. Did you mean "start"?'],
+    ['a number for a text', '{tools: [workspace.read], args: {path: {equals: 3}}}', '4:59: path takes a text, never 3, so it can never match; write it in quotes'],
+    ['a text for a number', '{tools: [workspace.read], args: {limit: {in: [3, "4"]}}}', 'limit takes a whole number, never "4", so it can never match; write it without quotes'],
+    ['a limit of a text', '{tools: [workspace.read], args: {path: {min: 3}}}', '`min` reads a number, and path takes a text; use another test'],
+    ['a beginning of a number', '{tools: [workspace.read], args: {limit: {prefix: "3"}}}', '`prefix` reads a text, and limit takes a whole number; use another test'],
     ['one of several values', '{tools: [workspace.read], args: {action: {in: [list, grep]}}}', '"grep" is no value of action. It takes file, list'],
   ])('%s', async (_name, when, expected) => {
     expect((await faultsOf(rule(when))).join('\n')).toContain(expected);
@@ -177,6 +181,23 @@ describe('all faults come at once', () => {
     const source = (name: string, kind: 'yaml' | 'rego') => ({ path: `${folder}/${name}`, kind, mode: 'enforce' }) as const;
     const problems = await problemsOf(loadPolicy(parts({ folder, settings: SETTINGS, sources: [source('a.yaml', 'yaml'), source('b.yaml', 'yaml'), source('c.rego', 'rego')] })));
     expect(problems.map((line) => line.split(':').slice(0, 2).join(':'))).toEqual(['a.yaml:2', 'a.yaml:3', 'a.yaml:4', 'a.yaml:4', 'b.yaml:4', 'c.rego:3']);
+  });
+
+  it('of a rule whose form has faults too, and none of what only its faults would bring', async () => {
+    const text = [
+      'rules:',
+      '  - {id: a, outcome: allow, when: {time: {from: "25:00", to: "18:00", zone: Berlinn}}}',
+      '  - {id: b, outcome: denny, when: {roles: [nobody], verbs: [3], paths: ["a//b"]}}',
+      '  - {id: c, outcome: deny, when: {vebs: [read]}, obligations: 3}',
+      '  - {id: d, outcome: allow, when: {servers: [git], args: {a: {min: x, pattern: "^("}}}}',
+      '  - {outcome: deny, when: {servers: [nowhere]}}',
+    ].join('\n');
+    const faults = await faultsOf(text);
+    for (const [line, ...words] of [[2, '25:00', 'no time zone'], [3, 'denny', 'nobody', '"a//b"', '3 is not'], [4, 'vebs', 'obligations|not of type'], [5, 'RE2', '"x" is not of type'], [6, '"id" is missing']] as const) {
+      const there = faults.filter((fault) => fault.includes(`:${line}:`)).join('\n');
+      for (const word of words) expect(there).toMatch(new RegExp(word.replace(/[/"]/g, '.')));
+    }
+    expect(faults).toHaveLength(12);
   });
 
   it.each([

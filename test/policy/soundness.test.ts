@@ -43,7 +43,7 @@ const SETTINGS = settings({ profiles: [profile({ expose: [{ tool: 'git.*', pins:
 const LIBRARY = readLibrary().wasm;
 const rules = fc.array(fc.record({ outcome: fc.constantFrom(...OUTCOMES), mode: fc.constantFrom('enforce', 'enforce', 'enforce', 'shadow', 'off'), when: whens }), { maxLength: 8 })
   .map((all) => all.map((rule, number) => ({ id: `r${number}`, ...rule })))
-  .filter((all) => findFaults(compileRules([documentOf(all)], WORKSPACE), SETTINGS, LIBRARY).length === 0);
+  .filter((all) => findFaults(compileRules([documentOf(all)], WORKSPACE), { settings: SETTINGS }, LIBRARY).length === 0);
 const principals = fc.record({ role: fc.constantFrom('developer', 'guest'), groups: fc.subarray(['staff', 'ops']), profiles: fc.constantFrom(['work'], ['work', 'play'], ['play'], ['play', 'careful'], ['work', 'careful'], []), owner: fc.boolean() });
 const facts = fc.record({
   inside: fc.subarray(['src/a', 'a', 'k.pem']),

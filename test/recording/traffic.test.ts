@@ -45,6 +45,7 @@ servers:
     semantics: { open: { verb: destructive, paths: [path, paths] }, fetch: { verb: destructive, urls: [url] }, wipe: destructive, count: destructive, ${READS.map((tool) => `${tool}: read`).join(', ')} }
 principals:
   - { id: dev, role: developer, profiles: [default], stdio: true }
+  - { id: bot, profiles: [default], token: "sha256:${'0'.repeat(64)}" }
 profiles:
   default: { servers: [story] }
 expose: { primitives: workspace, tools: ["story.*"] }
@@ -174,6 +175,10 @@ describe('the commands', () => {
     expect([hidden.code, hidden.out.split('\n')[0]]).toEqual([0, 'DENY  story.wipe']);
     expect(hidden.err).toContain('hidden from this principal');
     expect((await run('policy', 'why', 'read', '{"path"')).code).toBe(2);
+    // Nothing is called: whoever asks may ask for anybody, also for one who proves itself by a token.
+    expect((await run('policy', 'why', 'read', '{"path": "docs/.env"}', '--as', 'bot')).out).toContain('DENY  read');
+    expect((await run('try', 'read', '{"path": "docs/.env"}', '--as', 'bot')).err).toContain('IDENTITY');
+    expect((await run('policy', 'why', 'read', '{}', '--as', 'bto')).err).toContain('There is no principal "bto".');
   }, 60_000);
 
   it('why lets no name from outside drive the terminal', async () => {
@@ -188,6 +193,7 @@ describe('the commands', () => {
     renameSync(recordingFolder(state), away);
     const found = await run('policy', 'why', byTool.get('read') ?? '');
     expect(found.out).toContain('no-secrets  rules.yaml:3  reads path');
+    expect(found.out).toMatch(/^DENY  read  \(dev, /);
     expect(found.err).toContain('recording: {mode: on}');
     const none = await run('policy', 'why', '00000000-0000-4000-8000-000000000000');
     expect([none.code, none.err]).toEqual([1, expect.stringContaining('neither recorded nor in the audit')]);

@@ -13,7 +13,7 @@ import { findRecording, readLast, type Recordings } from '../../recording/read.t
 import { isWhole, type Recording } from '../../recording/recording.ts';
 import { aim } from '../../target.ts';
 import { EXIT, type Io } from '../io.ts';
-import { readConfig, readPrincipal, withFacade, type CommonOptions } from '../open.ts';
+import { askedPrincipal, readConfig, withFacade, type CommonOptions } from '../open.ts';
 import { json } from '../print.ts';
 import type { Wiring } from '../program.ts';
 import { parseArgs } from '../try.ts';
@@ -50,7 +50,7 @@ export async function runWhy(options: WhyOptions, io: Io, wiring: Wiring): Promi
 
 async function whyWritten(asking: Asking): Promise<number> {
   const { options, config, io, wiring } = asking;
-  const principal = readPrincipal(config, options, io);
+  const principal = askedPrincipal(config, options, io);
   const { input, remarks } = await withAssembled(asking, async (assembled) => lower(assembled, { principal, options }));
   const explanation = await wiring.authoring.explain(asking.parts, input);
   return show(asking, { call: options.call, explanation, remarks });

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import type { PolicyParts } from '../../../policies/authoring.ts';
-import type { PolicySource } from '../../config/config.ts';
+import type { Config, PolicySource } from '../../config/config.ts';
 import { readYaml } from '../../config/document.ts';
 import { controlRule, policyParts } from '../../policy-parts.ts';
 import type { Io } from '../io.ts';
@@ -15,8 +15,8 @@ export interface PathOptions extends CommonOptions {
   readonly paths: readonly string[];
 }
 
-/** Parts of a policy; `ownRules` of its rules in YAML are Tollgate's own, and not the user's to count. */
-export type WrittenParts = PolicyParts & { readonly ownRules: number };
+/** Parts of a policy; `ownRules` of its rules in YAML are Tollgate's own, and not the user's to count. Rego alone needs no `config`. */
+export type WrittenParts = PolicyParts & { readonly ownRules: number; readonly config?: Config };
 
 /**
  * The policy of the configuration, or the named files in the place of its sources. Rego alone needs no configuration, so that
@@ -31,7 +31,7 @@ export function partsOf(options: PathOptions, io: Io): WrittenParts {
   }
   const config = readConfig(options, io);
   const parts = policyParts(config, opa);
-  return named.length === 0 ? { ...parts, ownRules: controlRule(config).value.rules.length } : { ...parts, rules: [], sources: named, ownRules: 0 };
+  return named.length === 0 ? { ...parts, config, ownRules: controlRule(config).value.rules.length } : { ...parts, config, rules: [], sources: named, ownRules: 0 };
 }
 
 /** Where state goes by default (XDG base directories). */

@@ -1,5 +1,8 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { EXIT } from '../../../facade/cli/io.ts';
+import { loadConfig } from '../../../facade/config/load.ts';
+import { approveAll } from '../../approve.ts';
 import { Project } from '../../config/project.ts';
 import { cli, dataOf } from '../../cli/terminal.ts';
 
@@ -98,6 +101,32 @@ describe('policy check', () => {
   it('says of a tool without its server what to write, once', async () => {
     const { out } = await cli(project({ 'policies/rules.yaml': 'rules: [{id: a, outcome: deny, when: {tools: [read]}}]\n' }, '[policies/rules.yaml]'), ['policy', 'check']);
     expect(out).toBe('policies/rules.yaml:1:47: error: "read" is no tool: write server.tool, here workspace.read, or server.* for all tools of a server\n1 error\n');
+  });
+
+  it('judges what rules name of a server by the definitions that were approved, and says once of another that it cannot', async () => {
+    const rules = ['{tools: [bank.trnsfer]}', '{tools: [bank.transfer], args: {amonut: {max: 5}}}', '{tools: [bank.transfer], args: {amount: {equals: "5"}}}', '{tools: [bank.transfer], verbs: [write]}', '{servers: [bank], args: {memo: {present: true}}}', '{tools: [mail.send]}', '{tools: [mail.snd]}', '{tools: [any.thing]}', '{tools: ["mail.*"]}'];
+    const made = project({ 'policies/rules.yaml': `rules:\n${rules.map((when, number) => `  - {id: r${number}, outcome: deny, when: ${when}}\n`).join('')}` }, '[policies/rules.yaml]');
+    const remote = (name: string): string => `${name}: {url: "https://${name}.example/mcp"}`;
+    made.write('tollgate.yaml', `${readFileSync(made.file, 'utf8')}servers:\n${['bank', 'mail', 'any'].map((name) => `  ${remote(name)}\n`).join('')}`);
+    const unknown = await cli(made, ['policy', 'check']);
+    expect(unknown).toMatchObject({ code: 0, out: expect.stringContaining('policies/rules.yaml:2:36: warning: bank is not approved yet, so what rules name of its tools and arguments cannot be judged; approve it, and check again\n') as string });
+    expect(unknown.out).toMatch(/ok: 9 YAML rules, 3 warnings\n$/);
+    expect((await cli(made, ['check'])).err.match(/is not approved yet/g)).toHaveLength(3);
+    const config = loadConfig(made.file, { env: {}, home: made.home });
+    await approveAll(config, ['bank'], [{ name: 'transfer', inputSchema: { type: 'object', properties: { amount: { type: 'integer' }, memo: { type: 'string' } }, additionalProperties: false } }]);
+    await approveAll(config, ['any']);
+    const faults = [
+      'policies/rules.yaml:2:44: error: bank has no tool "bank.trnsfer". Did you mean "bank.transfer"?',
+      'policies/rules.yaml:3:67: error: transfer has no argument "amonut". Did you mean "amount"?',
+      'policies/rules.yaml:4:84: error: amount takes a whole number, never "5", so it can never match; write it without quotes',
+      'policies/rules.yaml:5:60: error: no call of transfer is write, so the rule can never match; they are destructive',
+    ];
+    const { code, out } = await cli(made, ['policy', 'check']);
+    expect({ code, out: out.split('\n').slice(0, 4) }).toEqual({ code: EXIT.usage, out: faults });
+    expect(out).not.toContain('any is not');
+    const whole = await cli(made, ['check']);
+    expect(whole).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('POLICY_INVALID') as string });
+    for (const fault of faults) expect(whole.err).toContain(fault.replace(' error:', ''));
   });
 
   it('needs no opa for rules in YAML, and for Rego tells the faults of YAML before it asks for one', async () => {

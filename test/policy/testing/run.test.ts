@@ -116,6 +116,8 @@ describe('a suite with faults', () => {
   it('is refused with all of them at once', async () => {
     const { err } = await suite(['name: a, as: mya, call: {tool: read, args: {path: a}}, expect: allow', 'name: b, as: mia, call: {tool: raed}, expect: allow']);
     expect(err.split('\n').filter((line) => line.startsWith('x_suite.yaml:'))).toHaveLength(2);
+    const mixed = await suite(['name: a, cal: 3, call: {tool: read}, expect: allow, message: "("', 'name: b, as: mya, call: {tool: read}, expect: allow']);
+    expect(mixed.err.split('\n').filter((line) => line.startsWith('x_suite.yaml:'))).toHaveLength(3);
   });
 
   it('is refused where it is no YAML', async () => {
