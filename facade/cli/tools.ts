@@ -107,7 +107,7 @@ interface Row {
 }
 
 function remarksOn(row: Row): readonly string[] {
-  const others = row.processes.filter(({ reason = row.reason }) => reason !== row.reason).map(({ pid, state, reason = '' }) => `${row.name} is ${state} in the Tollgate that runs as process ${pid}: ${reason}`);
+  const others = row.processes.filter(({ reason = '' }) => !row.reason.startsWith(reason)).map(({ pid, state, reason = '' }) => `${row.name} is ${state} in the Tollgate that runs as process ${pid}: ${reason}`);
   const log = row.log && !row.reason.includes('servers --log') ? ` Its log: tollgate servers --log ${row.name}` : '';
   return [...(row.reason === '' ? [] : [`${row.name}: ${row.reason}${log}`]), ...others, ...row.quarantined.map((one) => `${row.name}.${one.tool} is in quarantine: ${one.reason}`)];
 }

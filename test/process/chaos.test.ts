@@ -8,8 +8,8 @@ import { Child } from './child.ts';
 /** Mode of the fixture, and the reason that `tollgate servers` gives; none where the server is usable still. */
 const SERVERS: Readonly<Record<string, RegExp | undefined>> = {
   ok: undefined,
-  'crash-at-start': /^Server "crash-at-start" ended with exit code 7 before it had answered\. Read its log/,
-  mute: /^Server "mute" did not answer within 2500 ms\. Read its log/,
+  'crash-at-start': /^Server "crash-at-start" ended with exit code 7 before it had answered\. It has written nothing to its log\./,
+  mute: /^Server "mute" did not answer within 2500 ms\. It has written nothing to its log\./,
   'stderr-flood': undefined,
   noise: undefined,
   refuse: /^Server "refuse" /,

@@ -110,7 +110,7 @@ describe('the master switch' + verifies('HA-19'), () => {
     await cli(project, ['kill', 'chaos']);
     expect((await cli(project, ['on'])).err).toBe('On: servers start when they are asked for. Stopped by the kill switch still: chaos; see tollgate kill.\n');
     const child = await run();
-    expect(codeOf(await child.call('chaos_echo', {}))).toBe('UNKNOWN_TOOL');
+    expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
     expect(codeOf(await child.call('read', { path: 'README.md' }))).toBe('ok');
   });
 });
