@@ -26,7 +26,7 @@ export function peakOf(child: ChildProcess): number {
 const HELLO = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'bench', version: '1' } };
 
 /** Starts a target that speaks on its stdio, and shakes hands. */
-export async function openStdio(name: string, args: readonly string[], place: { readonly cwd?: string; readonly env?: NodeJS.ProcessEnv } = {}): Promise<Target> {
+export async function openStdio(name: string, args: readonly string[], place: { readonly cwd?: string; readonly env?: NodeJS.ProcessEnv; readonly detached?: boolean } = {}): Promise<Target> {
   const child = spawn(process.execPath, [...args], { stdio: ['pipe', 'pipe', 'ignore'], ...place });
   const waiting = new Map<number, (bytes: number) => void>();
   let parts: Buffer[] = [];

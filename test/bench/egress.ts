@@ -1,54 +1,123 @@
-/** Measures what the way out of a sandbox adds to a request: fresh and kept connections, direct, through the preload, and over the bridge. Run: npm run build && node dist/test/bench/egress.js */
-import { execFile, spawn } from 'node:child_process';
+/** Owns the measuring of what the way out of a sandbox adds to a request: directly on the host, and in a sandbox through the preload and through a tunnel by CONNECT, taking turns. */
+import { chownSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { promisify } from 'node:util';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { openEgress } from '../../adapters/egress/open.ts';
+import { EGRESS_PORT, launch, type LaunchHost } from '../../adapters/launch.ts';
+import type { ServerSettings } from '../../adapters/settings.ts';
+import { quantile } from './measure.ts';
 
-const ROUNDS = 400;
+/** Milliseconds of a request of one way: on a connection of its own, and on one that is kept. */
+export interface EgressFigures {
+  readonly way: string;
+  readonly fresh: readonly number[];
+  readonly kept: readonly number[];
+}
 
-/** Times requests in this process; prints milliseconds as JSON. */
+/** Asks with plain sockets, so that all ways do the same work; prints milliseconds as JSON. With a third word it asks the proxy there for a tunnel first. */
 const CLIENT = `
-const http = require('node:http');
-const [host, port, proxy] = process.argv.slice(1);
-const kept = new http.Agent({ keepAlive: true, maxSockets: 1 });
-const target = proxy ? { host: '127.0.0.1', port: Number(proxy), path: 'http://' + host + ':' + port + '/', headers: { host: host + ':' + port } } : { host, port: Number(port), path: '/' };
-const ask = (agent) => new Promise((resolve, reject) => {
-  const start = performance.now();
-  http.get({ ...target, agent }, (answer) => answer.resume().on('end', () => resolve(performance.now() - start))).on('error', reject);
+const net = require('node:net');
+const [host, port, proxy, count] = process.argv.slice(1);
+const until = (socket, whole) => new Promise((resolve, reject) => {
+  let text = '';
+  const take = (chunk) => { text += chunk; if (whole(text)) { socket.off('data', take); resolve(text); } };
+  socket.on('data', take).once('error', reject).once('close', () => reject(new Error('closed: ' + text)));
 });
+const head = (text) => text.includes('\\r\\n\\r\\n');
+async function open() {
+  const socket = proxy === '' ? net.connect(Number(port), host) : net.connect(Number(proxy), '127.0.0.1');
+  socket.setEncoding('latin1').setNoDelay(true);
+  await new Promise((resolve, reject) => socket.once('connect', resolve).once('error', reject));
+  if (proxy === '') return socket;
+  socket.write('CONNECT ' + host + ':' + port + ' HTTP/1.1\\r\\nHost: ' + host + ':' + port + '\\r\\n\\r\\n');
+  if (!(await until(socket, head)).startsWith('HTTP/1.1 200')) throw new Error('no tunnel');
+  return socket;
+}
+async function ask(socket) {
+  socket.write('GET / HTTP/1.1\\r\\nHost: ' + host + ':' + port + '\\r\\n\\r\\n');
+  await until(socket, (text) => text.endsWith('x'.repeat(1000)));
+}
 (async () => {
   const times = { fresh: [], kept: [] };
-  for (let at = 0; at < ${ROUNDS} + 50; at += 1) for (const [name, agent] of [['fresh', false], ['kept', kept]]) { const took = await ask(agent); if (at >= 50) times[name].push(took); }
+  const kept = await open();
+  for (let at = -30; at < Number(count); at += 1) {
+    const start = performance.now();
+    const socket = await open();
+    await ask(socket);
+    const middle = performance.now();
+    await ask(kept);
+    if (at >= 0) { times.fresh.push(middle - start); times.kept.push(performance.now() - middle); }
+    socket.destroy();
+  }
   console.log(JSON.stringify(times));
   process.exit();
 })();`;
 
-async function run(args: readonly string[], env: NodeJS.ProcessEnv): Promise<Readonly<Record<'fresh' | 'kept', number[]>>> {
-  const { stdout } = await promisify(execFile)(process.execPath, ['-e', CLIENT, ...args], { env: { PATH: process.env['PATH'], ...env } });
-  return JSON.parse(stdout) as Record<'fresh' | 'kept', number[]>;
+const NAME = 'target.test';
+const OWNER = 1000;
+
+/** Asks `count` times in each of `rounds`. */
+export async function measureEgress(rounds: number, count: number): Promise<readonly EgressFigures[]> {
+  const workspace = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-egress-bench-')));
+  if (process.getuid?.() === 0) chownSync(workspace, OWNER, OWNER);
+  const server = createServer((_request, response) => response.end('x'.repeat(1000)));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const port = String((server.address() as AddressInfo).port);
+  const domains = [`${NAME}:${port}`, `127.0.0.1:${port}`];
+  const host: LaunchHost = {
+    workspace, hidden: [], secrets: () => Promise.reject(new Error('no secrets here')),
+    openEgress: () => openEgress({ server: 'bench', allowedDomains: domains, ...(process.getuid?.() === 0 && { owner: OWNER }) }, { onBlocked: () => undefined, lookup: () => Promise.resolve(['127.0.0.1']) }),
+  };
+  const settingsOf = (target: string, proxy: string, allowedDomains: readonly string[]): ServerSettings => ({
+    name: 'bench', transport: 'stdio', // Without the preload, as programs that are not Node.
+    command: 'env', args: [...(proxy === '' ? [] : ['-u', 'NODE_OPTIONS']), process.execPath, '-e', CLIENT, target, port, proxy, `${count}`], env: {}, cwd: workspace, headers: {}, isolation: allowedDomains.length === 0 ? 'direct' : 'sandbox',
+    connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 1000, sandbox: { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains }, limits: { memoryMb: 512, processes: 128, fileMb: 64 } },
+  });
+  const ways = [
+    { way: 'direct, on the host', settings: settingsOf('127.0.0.1', '', []) },
+    { way: 'sandbox, preload (Node)', settings: settingsOf(NAME, '', domains) },
+    { way: 'sandbox, CONNECT (others)', settings: settingsOf(NAME, `${EGRESS_PORT}`, domains) },
+  ].map((one) => ({ ...one, fresh: [] as number[], kept: [] as number[] }));
+  try {
+    for (let round = 0; round < rounds; round += 1) {
+      for (const one of round % 2 === 0 ? ways : [...ways].reverse()) {
+        const { fresh, kept } = await runOnce(one.settings, host);
+        one.fresh.push(...fresh);
+        one.kept.push(...kept);
+      }
+    }
+    return ways.map(({ way, fresh, kept }) => ({ way, fresh, kept }));
+  } finally {
+    server.close();
+    rmSync(workspace, { recursive: true, force: true });
+  }
 }
 
-function quantile(times: readonly number[], part: number): number {
-  return [...times].sort((a, b) => a - b)[Math.floor(times.length * part)] ?? 0;
+async function runOnce(settings: ServerSettings, host: LaunchHost): Promise<{ readonly fresh: readonly number[]; readonly kept: readonly number[] }> {
+  const { child, release } = await launch(settings, host);
+  let said = '';
+  let complaint = '';
+  child.stdout.on('data', (chunk: Buffer) => (said += chunk.toString('utf8')));
+  child.stderr.on('data', (chunk: Buffer) => (complaint += chunk.toString('utf8')));
+  await new Promise((resolve) => child.once('close', resolve));
+  await release();
+  if (said === '') throw new Error(`the client of the benchmark ended: ${complaint}`);
+  return JSON.parse(said) as { fresh: number[]; kept: number[] };
 }
 
-const server = createServer((_request, response) => response.end('x'.repeat(1000)));
-await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-const port = String((server.address() as AddressInfo).port);
-const egress = await openEgress({ server: 'bench', allowedDomains: [`target.test:${port}`, `127.0.0.1:${port}`] }, { onBlocked: () => undefined, lookup: async () => ['127.0.0.1'] });
-const bridgePort = '39128';
-const bridge = spawn('socat', [`TCP-LISTEN:${bridgePort},bind=127.0.0.1,fork,reuseaddr`, `UNIX-CONNECT:${egress.socket}`]).on('error', () => undefined);
-await sleep(300);
-const preload = { ...egress.env, NO_PROXY: 'localhost', NODE_OPTIONS: `--require ${egress.mounts[0]?.from}`, TOLLGATE_EGRESS: egress.socket };
-const rows = [
-  ['direct', await run(['127.0.0.1', port], {})],
-  ['preload', await run(['target.test', port], preload)],
-  ['bridge (socat)', await run(['target.test', port, bridgePort], {})],
-] as const;
-const lines = rows.map(([name, times]) => `| ${name} | ${(['fresh', 'kept'] as const).map((kind) => `${quantile(times[kind], 0.5).toFixed(2)} / ${quantile(times[kind], 0.95).toFixed(2)}`).join(' | ')} |`);
-process.stderr.write(`| way | fresh connection p50 / p95 ms | kept connection p50 / p95 ms |\n|---|---|---|\n${lines.join('\n')}\n`);
-bridge.kill();
-await egress.close();
-server.close();
+function signed(ms: number): string {
+  return `${ms < 0 ? '' : '+'}${ms.toFixed(2)}`;
+}
+
+/** A row for each way: p50 and p95, and what they add to the same of the first row. */
+export function formatEgress(figures: readonly EgressFigures[]): string {
+  const [base] = figures;
+  const cells = (kind: 'fresh' | 'kept', one: EgressFigures): readonly string[] => [0.5, 0.95].map((part) => {
+    const ms = quantile(one[kind], part);
+    return one === base ? ms.toFixed(2) : `${ms.toFixed(2)} (${signed(ms - quantile(base?.[kind] ?? [], part))})`;
+  });
+  const rows = figures.map((one) => `| ${[one.way, ...cells('fresh', one), ...cells('kept', one)].join(' | ')} |`);
+  return ['| way | fresh p50 ms | fresh p95 ms | kept p50 ms | kept p95 ms |', '|---|---|---|---|---|', ...rows].join('\n').concat('\n');
+}

@@ -49,7 +49,8 @@ async function startBare(folder: string): Promise<number> {
   // The environment that the supervisor gives: one variable for certificates alone doubles the start of Node.
   const env = { PATH: process.env['PATH'], LANG: process.env['LANG'], HOME: folder };
   const opened = await Promise.all(serversIn(folder).map(async ([name, args]) => {
-    const target = await openStdio(name, args, { cwd: folder, env });
+    // As the supervisor: a session of its own, to which Linux gives a share of its own of a busy machine (sched_autogroup).
+    const target = await openStdio(name, args, { cwd: folder, env, detached: true });
     await target.ask('tools/list', {});
     return target;
   }));
