@@ -62,7 +62,7 @@ async function perform(turn: Turn, kind: 'console' | 'agent'): Promise<string> {
 describe('the tutorial', () => {
   it('has wrong rules and right ones, commands and calls', () => {
     const asked = STEPS.flatMap((step) => (step.kind === 'file' ? [] : step.turns.map((turn) => turn.asked.split(' ').slice(0, 3).join(' '))));
-    for (const word of ['check', 'test', 'mode', 'replay', 'why', 'build', 'diff']) expect(asked).toContain(`tollgate policy ${word}`);
+    for (const word of ['init', 'check', 'test', 'mode', 'replay', 'inputs', 'why', 'fmt', 'build', 'diff']) expect(asked).toContain(`tollgate policy ${word}`);
     expect(STEPS.filter(({ kind }) => kind === 'agent').length).toBeGreaterThan(1);
   });
 
