@@ -149,8 +149,9 @@ export class Consents {
   async refuseStart(settings: StartSettings): Promise<TollgateError | undefined> {
     const { name } = settings;
     this.#started.delete(name);
-    const refusal = this.refusalOf(name) ?? (await this.refuseLook(settings));
+    // What was approved while its files are looked at is not what they were compared with.
     const { consent } = this.store.get(name);
+    const refusal = this.refusalOf(name) ?? (await this.refuseLook(settings));
     if (refusal === undefined && consent !== undefined) this.#started.set(name, { hash: consent.hash, at: Date.now() });
     return refusal;
   }

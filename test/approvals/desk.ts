@@ -35,7 +35,11 @@ export class Desk {
   }
 
   async approve(scope: ApprovalScope = 'call', expireMs = 60_000): Promise<Approval> {
-    return approveRequest(this.store, await this.open(), { by: 'olga', now: Date.now(), record: (entry) => void this.records.push(entry), scope, expireMs });
+    return this.approveOne(await this.open(), scope, expireMs);
+  }
+
+  async approveOne(stored: Stored, scope: ApprovalScope = 'call', expireMs = 60_000): Promise<Approval> {
+    return approveRequest(this.store, stored, { by: 'olga', now: Date.now(), record: (entry) => void this.records.push(entry), scope, expireMs });
   }
 
   async deny(reason?: string, stored?: Stored): Promise<Approval> {

@@ -8,11 +8,13 @@ import { ServerPool } from '../../adapters/pool.ts';
 import type { AdapterOptions, ServerSettings } from '../../adapters/settings.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { loadConfig } from '../../facade/config/load.ts';
+import { Consents } from '../../facade/consent/consents.ts';
 import { discover } from '../../facade/consent/discovery.ts';
 import { refuseOther, reviewStart } from '../../facade/consent/review.ts';
 import { openAudit } from '../../facade/audit/log.ts';
 import { WIRING } from '../../facade/main.ts';
 import { Redactor } from '../../facade/output/redact.ts';
+import { openState } from '../../facade/state/sqlite.ts';
 import { isRunning } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 import { ACT_OF_BOSS, withConsents } from './place.ts';
@@ -49,6 +51,27 @@ async function poolWith({ asked = () => undefined, secret = () => undefined }: {
 }
 
 describe('a file that changes during a start', () => {
+  it('and is approved as it is then, while it is looked at: what runs is the former one, and is refused' + verifies('HA-15'), async () => {
+    const state = openState(folder);
+    const settings = { name: 'one', transport: 'stdio', command: process.execPath, args: [script], env: {}, headers: {} } as const;
+    const agree = async (consents: Consents): Promise<void> => {
+      await consents.approveStart({ facts: await consents.factsOf(settings), ...ACT_OF_BOSS });
+      await consents.approveAnyTools('one', { hints: false, ...ACT_OF_BOSS });
+    };
+    const parts = { folder, digest: (text: string) => `keyed ${text}` };
+    const owner = new Consents(state, { ...parts, inspect: inspectStart });
+    await agree(owner);
+    const running = new Consents(state, { ...parts, inspect: async (...asked) => {
+      const seen = await inspectStart(...asked);
+      evil();
+      await agree(owner);
+      return seen;
+    } });
+    expect(await running.refuseStart(settings)).toBeUndefined();
+    expect(running.refusalOf('one')?.message).toContain('approved anew as something else');
+    await state.close();
+  });
+
   it('unchanged, it starts' + verifies('HA-15'), async () => {
     const { pool, settings } = await poolWith({});
     expect((await pool.add(settings).start()).name).toBe('s');
