@@ -7,8 +7,10 @@ import type { Located, Path, Place } from './problems.ts';
 
 /** Levels of nesting; the parser itself would end the process some thousand levels further down. */
 const MAX_DEPTH = 64;
-/** Values after aliases are written out; a bomb of nine lines makes a billion. */
-const MAX_VALUES = 20_000;
+/** Values that aliases add when they are written out; a bomb of nine lines makes a billion. */
+const MAX_ALIASED = 20_000;
+/** Characters of one file: some fifty thousand rules. Reading more would take a minute and a gigabyte. */
+const MAX_TEXT = 8 * 1024 * 1024;
 
 /** A YAML file as plain values. `problems` is not empty when `value` must not be used. */
 export interface YamlFile extends Located {
@@ -57,8 +59,9 @@ export function readYaml(file: string, text: string): YamlFile {
 
 function parseYaml(text: string): PlainYaml {
   const lines = new LineCounter();
-  const { tokens, tooDeepAt } = readTokens(text, lines);
   const problem = (offset: number, message: string): PlainYaml['problems'][number] => ({ ...placeAt(lines.lineStarts, offset), message });
+  if (text.length > MAX_TEXT) return broken([problem(0, `more than ${MAX_TEXT} characters in one file; split it into several`)]);
+  const { tokens, tooDeepAt } = readTokens(text, lines);
   if (tooDeepAt !== undefined) return broken([problem(tooDeepAt, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`)]);
   const document = compose(tokens, text.length);
   if (document.errors.length > 0) return broken(separate(document.errors.map((error) => problem(textFrom(text, error.pos[0]), syntaxMessage(error, document.errors)))));
@@ -136,7 +139,9 @@ class Conversion {
   readonly faults: { offset: number; message: string }[] = [];
   readonly #document: Document;
   readonly offsets = new Map<string, { readonly key: number; readonly value: number }>();
-  #values = 0;
+  #aliased = 0;
+  /** How many aliases lead to where the walk is. */
+  #aliases = 0;
 
   constructor(document: Document) {
     this.#document = document;
@@ -149,10 +154,8 @@ class Conversion {
   #plain(node: Node | null, path: Path, keyOffset: number): unknown {
     const offset = node?.range?.[0] ?? keyOffset;
     this.offsets.set(pathId(path), { key: keyOffset, value: offset });
-    this.#values += 1;
-    if (path.length > MAX_DEPTH || this.#values > MAX_VALUES) {
-      return this.#fault(offset, `aliases that lead into themselves or make more than ${MAX_VALUES} values; write the values out`);
-    }
+    if (this.#aliases > 0) this.#aliased += 1;
+    if (path.length > MAX_DEPTH || this.#aliased > MAX_ALIASED) return this.#fault(offset, `aliases that lead into themselves or make more than ${MAX_ALIASED} values; write the values out`);
     if (node?.tag !== undefined && !node.tag.startsWith('tag:yaml.org,2002:')) return this.#fault(offset, 'a tag: tags are not read; remove it, or quote text that begins with `!`');
     if (isAlias(node)) return this.#alias(node.resolve(this.#document), path, offset);
     if (isMap(node)) return this.#map(node, path);
@@ -163,7 +166,10 @@ class Conversion {
 
   #alias(target: Node | undefined, path: Path, offset: number): unknown {
     if (target === undefined) return this.#fault(offset, 'an alias without an anchor before it; quote text that begins with `*`');
-    return this.#plain(target, path, offset);
+    this.#aliases += 1;
+    const value = this.#plain(target, path, offset);
+    this.#aliases -= 1;
+    return value;
   }
 
   #map(node: YAMLMap, path: Path): unknown {
