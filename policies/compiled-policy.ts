@@ -1,5 +1,6 @@
 /** Owns the policy port over compiled wasm: asks, and reads the answers; knows nothing of where policy came from. */
-import type { Question } from './worker-handle.ts';
+import { costOfCall, costOfList, DEAR_MS, type Weights } from './cost.ts';
+import type { Question, WorkerParts } from './worker-handle.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
 import { Confinements, type Confining } from './confinement.ts';
 import { readCallDecision, readListDecisions } from './decision.ts';
@@ -10,6 +11,7 @@ import type { CallDecision, CallInput, Effect, ListDecision, ListTool, OfferedTo
 import { formatProblem } from './problems.ts';
 import type { LocatedRule } from './rules.ts';
 import { WasmPolicy } from './wasm.ts';
+import { WorkerEvaluator } from './workers.ts';
 
 type Result = Readonly<Record<string, unknown>>;
 
@@ -17,7 +19,8 @@ type Result = Readonly<Record<string, unknown>>;
 export interface Evaluator {
   /** Whether long arguments are projected: the library knows the marks, user Rego would take them for the values. */
   readonly projects: boolean;
-  evaluate(question: Question): Result | Promise<Result>;
+  /** `cost`: milliseconds that it may take, where they can be known. */
+  evaluate(question: Question, cost?: number): Result | Promise<Result>;
   close(): void;
 }
 
@@ -26,20 +29,33 @@ const LIST_CHUNK = 250;
 /** Characters of input for each of which an evaluation gets a millisecond more. */
 const CHARS_A_MS = 8 * 1024;
 
-/** The shipped library over data: bounded work over bounded input, so it runs in this thread. */
+/** The shipped library over data: in this thread, and where it would hold that up, in workers, which are begun when one is needed. */
 export class LibraryEvaluator implements Evaluator {
   readonly projects = true;
+  readonly #parts: WorkerParts;
   readonly #wasm: WasmPolicy;
+  #workers: WorkerEvaluator | undefined;
 
   constructor(wasm: Uint8Array, data: string) {
-    this.#wasm = new WasmPolicy(wasm, data, { entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list] });
+    this.#parts = { wasm, data, entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list], limits: {} };
+    this.#wasm = new WasmPolicy(wasm, data, this.#parts);
   }
 
-  evaluate({ entrypoint, input, time }: Question): Result {
-    return this.#wasm.evaluate(entrypoint, input, time);
+  evaluate(question: Question, cost = 0): Result | Promise<Result> {
+    if (cost < DEAR_MS) return this.#wasm.evaluate(question.entrypoint, question.input, question.time);
+    this.#workers ??= new WorkerEvaluator(this.#parts);
+    return this.#workers.evaluate(question);
   }
 
-  close(): void {}
+  close(): void {
+    this.#workers?.close();
+  }
+}
+
+/** What is known of the costs of decisions before they are made; `cached`: whether a pattern is compiled once a decision. */
+export interface Costs {
+  readonly weights: Weights;
+  readonly cached: boolean;
 }
 
 /** Where the policy was fetched from. */
@@ -55,10 +71,11 @@ export class CompiledPolicy implements Policy {
   readonly #located: readonly LocatedRule[];
   readonly #confinements: Confinements;
   readonly #remote: Remote | undefined;
+  readonly #costs: Costs | undefined;
   /** By principal, then by verb and tool: decisions in which nothing of the call had a part. */
   readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
-  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[]; readonly located?: readonly LocatedRule[]; readonly confining: Confining; readonly remote?: Remote }) {
+  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[]; readonly located?: readonly LocatedRule[]; readonly confining: Confining; readonly remote?: Remote; readonly costs?: Costs }) {
     this.#evaluator = evaluator;
     this.revision = options.revision;
     this.rules = options.rules;
@@ -67,30 +84,31 @@ export class CompiledPolicy implements Policy {
     this.#located = options.located ?? [];
     this.#confinements = new Confinements(options.confining);
     this.#remote = options.remote;
+    this.#costs = options.costs;
   }
 
   call(input: CallInput): CallDecision | Promise<CallDecision> {
     const known = this.#constants.get(input.principal)?.get(callKey(input.effect));
     if (known !== undefined && input.effect.spill !== true) return known;
-    const result = this.#ask(ENTRYPOINTS.call, input);
-    return result instanceof Promise ? result.then(readCallDecision) : this.#keep(input, result);
+    const result = this.#ask(ENTRYPOINTS.call, input, this.#costs === undefined ? 0 : costOfCall(this.#costs.weights, input, this.#costs));
+    return result instanceof Promise ? result.then((later) => this.#keep(input, later)) : this.#keep(input, result);
   }
 
   /** What lib/why.rego tells of this call; only the shipped module has it. Throws POLICY_FAILED. */
   explain(input: CallInput): Result | Promise<Result> {
-    return this.#ask(ENTRYPOINTS.why, input);
+    return this.#ask(ENTRYPOINTS.why, input, 0);
   }
 
-  #ask(entrypoint: string, input: CallInput): Result | Promise<Result> {
+  #ask(entrypoint: string, input: CallInput, cost: number): Result | Promise<Result> {
     const text = callInputText(input, { project: this.#evaluator.projects, zones: this.#zones });
     const deadlineMs = this.#deadlineMs + text.length / CHARS_A_MS;
-    return this.#evaluator.evaluate({ entrypoint, input: text, time: input.time, deadlineMs, principal: input.principal.id, run: input.run });
+    return this.#evaluator.evaluate({ entrypoint, input: text, time: input.time, deadlineMs, principal: input.principal.id, run: input.run }, cost);
   }
 
   /** Keeps what the library says it would answer to every such call; bounded by the tools that the servers have. */
   #keep({ principal, effect }: CallInput, result: Result): CallDecision {
     const decision = readCallDecision(result);
-    if (result['constant'] !== true) return decision;
+    if (result['constant'] !== true || !this.#evaluator.projects) return decision;
     const known = this.#constants.get(principal) ?? new Map<string, CallDecision>();
     this.#constants.set(principal, known.set(callKey(effect), decision));
     return decision;
@@ -101,7 +119,8 @@ export class CompiledPolicy implements Policy {
     for (let from = 0; from < tools.length; from += LIST_CHUNK) {
       const chunk = tools.slice(from, from + LIST_CHUNK);
       const question = { entrypoint: ENTRYPOINTS.list, input: listInputText(principal, chunk), time: '', deadlineMs: this.#deadlineMs + chunk.length, principal: principal.id };
-      decisions.push(...readListDecisions(await this.#evaluator.evaluate(question), chunk.length));
+      const cost = this.#costs === undefined ? 0 : costOfList(this.#costs.weights, chunk);
+      decisions.push(...readListDecisions(await this.#evaluator.evaluate(question, cost), chunk.length));
     }
     return decisions;
   }

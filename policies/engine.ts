@@ -8,6 +8,7 @@ import { readBundle, type Bundle } from './bundle.ts';
 import { compileRego } from './compile.ts';
 import { confiningRules, type Confining } from './confinement.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
+import { weigh, type Weights } from './cost.ts';
 import { findFaults } from './judge.ts';
 import { hashLibrary, readLibrary } from './library.ts';
 import type { Offered } from './offered.ts';
@@ -54,7 +55,7 @@ export interface PolicyParts {
   readonly readYaml: (file: string, text: string) => YamlDocument;
   /** The command line's --opa. */
   readonly opa?: string;
-  /** Milliseconds for one decision of user Rego; default 50, and more with large arguments. */
+  /** Milliseconds of processor time for one decision in a worker; default 50 for user Rego, 2,000 for YAML rules, and more with large arguments. */
   readonly deadlineMs?: number;
 }
 
@@ -69,6 +70,8 @@ export interface CompiledParts {
   readonly data: string;
   readonly rules: CompiledRules;
   readonly confining: Confining;
+  /** What decisions over the YAML rules cost. */
+  readonly weights: Weights;
   /** True when the module holds Rego of the user or came as a bundle, so that it runs in a worker. */
   readonly foreign: boolean;
   /** Given when the bundle was fetched. */
@@ -110,7 +113,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     rego: user?.sets ?? NO_SETS,
   };
   const confining = { rules: confiningRules(rules.rules), workspace: parts.workspace, trusts: new Map(settings.servers.map(({ name, trust = 'external' }) => [name, trust])), foreign: user !== undefined && (user.sets.deny || user.sets.ask) };
-  return { confining, wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
+  return { confining, weights: weigh(rules, config), wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
 }
 
 /** The YAML rules of all sources, read and not yet judged. Throws POLICY_INVALID. */

@@ -1,11 +1,15 @@
-/** Owns what can be read of a wasm module before it runs: the memory that it needs; refuses modules that import none. */
+/** Owns what is read of a wasm module, and changed in it, before it runs: the memory that it needs, a cache that is broken; refuses modules that import no memory. */
 
+const CUSTOM_SECTION = 0;
+const CODE_SECTION = 10;
+/** The part of the names that is about functions. */
+const FUNCTION_NAMES = 1;
 const MAGIC = [0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00];
 const IMPORT_SECTION = 2;
 const DATA_SECTION = 11;
 const PAGE = 65_536;
-/** Instructions of the constant expression that places a segment. */
-const OP = { i32Const: 0x41, end: 0x0b } as const;
+/** Instructions: the constant expression that places a segment, and what a function is emptied with. */
+const OP = { nop: 0x01, end: 0x0b, i32Const: 0x41 } as const;
 /** Kinds of imports: WebAssembly core specification 2.0, binary format, 5.5.5. */
 const KIND = { function: 0, table: 1, memory: 2, global: 3 } as const;
 
@@ -15,19 +19,99 @@ const KIND = { function: 0, table: 1, memory: 2, global: 3 } as const;
  * little and would not load. Throws RangeError or Error on bytes that are no such module.
  */
 export function memoryPages(wasm: Uint8Array): number {
-  if (MAGIC.some((byte, index) => wasm[index] !== byte)) throw new Error('not a wasm module');
-  const reader = new Reader(wasm, MAGIC.length);
   let asked: number | undefined;
   let filled = 0;
-  while (!reader.done) {
-    const section = reader.byte();
-    const end = reader.number() + reader.position;
-    if (section === IMPORT_SECTION) asked = findMemory(reader);
-    if (section === DATA_SECTION) filled = findDataEnd(reader);
-    reader.position = end;
+  for (const { id, start } of sectionsOf(wasm)) {
+    if (id === IMPORT_SECTION) asked = findMemory(new Reader(wasm, start));
+    if (id === DATA_SECTION) filled = findDataEnd(new Reader(wasm, start));
   }
   if (asked === undefined) throw new Error('the module imports nothing');
   return Math.max(asked, Math.ceil(filled / PAGE));
+}
+
+/** Where opa's built-ins look for what they have compiled. */
+const CACHE_GET = 'opa_builtin_cache_get';
+
+/** Regular expressions of one evaluation from which on opa's cache of them is broken. */
+export const SOUND_CACHE = 100;
+
+/**
+ * The module with built-ins that find nothing compiled. From its hundredth pattern on, opa's cache of regular expressions throws one
+ * out for each that it takes back, and does not look whether it is the same: what was freed is then used, and an evaluation
+ * loops without end or decides from whatever stands there. Without the cache a pattern is compiled for each match. A
+ * module without names, without that function, or that is none, is given back as it is: whoever loads it judges it.
+ */
+export function dropCache(wasm: Uint8Array): Uint8Array {
+  try {
+    return emptyCache(wasm) ?? wasm;
+  } catch {
+    return wasm;
+  }
+}
+
+function emptyCache(wasm: Uint8Array): Uint8Array | undefined {
+  const sections = [...sectionsOf(wasm)];
+  const read = <T>(section: number, take: (reader: Reader, end: number) => T | undefined): T | undefined => {
+    for (const { id, start, end } of sections) {
+      const found = id === section ? take(new Reader(wasm, start), end) : undefined;
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  };
+  const index = read(CUSTOM_SECTION, findFunction);
+  const imported = read(IMPORT_SECTION, countFunctions) ?? 0;
+  return index === undefined || index < imported ? undefined : read(CODE_SECTION, (reader) => emptyFunction(wasm, reader, index - imported));
+}
+
+function* sectionsOf(wasm: Uint8Array): Generator<{ readonly id: number; readonly start: number; readonly end: number }> {
+  if (MAGIC.some((byte, index) => wasm[index] !== byte)) throw new Error('not a wasm module');
+  const reader = new Reader(wasm, MAGIC.length);
+  while (!reader.done) {
+    const id = reader.byte();
+    const end = reader.number() + reader.position;
+    yield { id, start: reader.position, end };
+    reader.position = end;
+  }
+}
+
+/** The index of the function, where this is the section of names. */
+function findFunction(reader: Reader, end: number): number | undefined {
+  if (reader.text() !== 'name') return undefined;
+  while (reader.position < end) {
+    const part = reader.byte();
+    const next = reader.number() + reader.position;
+    for (let left = part === FUNCTION_NAMES ? reader.number() : 0; left > 0; left -= 1) {
+      const index = reader.number();
+      if (reader.text() === CACHE_GET) return index;
+    }
+    reader.position = next;
+  }
+  return undefined;
+}
+
+function countFunctions(reader: Reader): number {
+  let functions = 0;
+  for (let left = reader.number(); left > 0; left -= 1) {
+    reader.text();
+    reader.text();
+    const kind = reader.byte();
+    if (kind === KIND.function) functions += 1;
+    if (kind === KIND.memory) skipLimits(reader);
+    else skipImport(reader, kind);
+  }
+  return functions;
+}
+
+/** The same number of bytes, so that nothing else of the module changes: no variables, 0, and nothing more. */
+function emptyFunction(wasm: Uint8Array, reader: Reader, wanted: number): Uint8Array | undefined {
+  reader.number();
+  for (let left = wanted; left > 0; left -= 1) reader.skip(reader.number());
+  const size = reader.number();
+  if (size < 4) return undefined;
+  const body = [0, OP.i32Const, 0, ...Array.from({ length: size - 4 }, () => OP.nop), OP.end];
+  const copy = Uint8Array.from(wasm);
+  copy.set(body, reader.position);
+  return copy;
 }
 
 /** The first byte behind all data. Segments that are placed by anything but a constant are left to the runtime. */
@@ -63,10 +147,14 @@ function skipImport(reader: Reader, kind: number): void {
   else if (kind === KIND.global) reader.skip(2);
   else if (kind === KIND.table) {
     reader.byte();
-    const limited = reader.byte() === 1;
-    reader.number();
-    if (limited) reader.number();
+    skipLimits(reader);
   } else throw new Error(`unknown kind of import ${kind}`);
+}
+
+function skipLimits(reader: Reader): void {
+  const limited = reader.byte() === 1;
+  reader.number();
+  if (limited) reader.number();
 }
 
 class Reader {
@@ -91,6 +179,12 @@ class Reader {
 
   skip(count: number): void {
     this.position += count;
+  }
+
+  text(): string {
+    const size = this.number();
+    this.position += size;
+    return new TextDecoder().decode(this.#bytes.subarray(this.position - size, this.position));
   }
 
   /** Unsigned LEB128 of at most 32 bits. */

@@ -4,6 +4,7 @@ import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-pol
 import type { CompiledParts } from './engine.ts';
 import { callInputText, listInputText } from './input.ts';
 import { ENTRYPOINTS } from './library.ts';
+import { dropCache, SOUND_CACHE } from './module.ts';
 import type { LocatedRule } from './rules.ts';
 import type { Question } from './worker-handle.ts';
 import { WorkerEvaluator } from './workers.ts';
@@ -21,6 +22,8 @@ export interface ReadyParts extends Omit<CompiledParts, 'rules'> {
 }
 
 const DEADLINE_MS = 50;
+/** The rules of the library are bounded by their number and by the input: what is long here is no loop. */
+const LIBRARY_DEADLINE_MS = 2_000;
 /** User Rego sees arguments whole, so its input may be larger than that of the library alone. */
 const WORKER_LIMITS = { inputBytes: 2 * 1024 * 1024, memoryBytes: 256 * 1024 * 1024 } as const;
 
@@ -42,15 +45,17 @@ export function readyParts({ rules, ...parts }: CompiledParts): ReadyParts {
   return { ...parts, revision, rules: rules.list.length, zones: rules.zones, located: rules.rules };
 }
 
-/** Starts a policy; `deadlineMs` is the time of one decision of user Rego. Throws POLICY_INVALID when the module cannot be loaded. */
-export async function startReady({ wasm, data, foreign, ...parts }: ReadyParts, deadlineMs = DEADLINE_MS): Promise<CompiledPolicy> {
-  const evaluator = foreign ? await startWorkers(wasm, data) : new LibraryEvaluator(wasm, data);
-  return new CompiledPolicy(evaluator, { ...parts, deadlineMs });
+/** Starts a policy; `deadlineMs` is the time of one decision in a worker. Throws POLICY_INVALID when the module cannot be loaded. */
+export async function startReady({ wasm, data, foreign, weights, ...parts }: ReadyParts, deadlineMs?: number): Promise<CompiledPolicy> {
+  if (foreign) return new CompiledPolicy(await startWorkers(wasm, data), { ...parts, deadlineMs: deadlineMs ?? DEADLINE_MS });
+  const cached = weights.regexes < SOUND_CACHE;
+  const evaluator = new LibraryEvaluator(cached ? wasm : dropCache(wasm), data);
+  return new CompiledPolicy(evaluator, { ...parts, deadlineMs: deadlineMs ?? LIBRARY_DEADLINE_MS, costs: { weights, cached } });
 }
 
-/** Evaluates what others wrote. Throws POLICY_INVALID when the module cannot be loaded. */
+/** Evaluates what others wrote, whose patterns nobody can count. Throws POLICY_INVALID when the module cannot be loaded. */
 export async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> {
-  const workers = new WorkerEvaluator({ wasm, data, entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list], limits: WORKER_LIMITS, warmUp: warmUp() });
+  const workers = new WorkerEvaluator({ wasm: dropCache(wasm), data, entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list], limits: WORKER_LIMITS, warmUp: warmUp() });
   await workers.start();
   return workers;
 }

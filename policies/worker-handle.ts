@@ -35,7 +35,7 @@ export const TIMED_OUT = 'The policy did not decide in time and was stopped.';
 
 /** Milliseconds that a worker has to load the module. */
 const START_MS = 10_000;
-/** Milliseconds by the wall after which nothing is waited for, however little of the processor a worker had: a busy machine is no reason to refuse, a stuck one is. */
+/** Milliseconds by the wall, beside twice the deadline, after which nothing is waited for, however little of the processor a worker had: a busy machine is no reason to refuse, a stuck one is. */
 const PATIENCE_MS = 1_000;
 
 /** One worker and the port to it. */
@@ -75,7 +75,7 @@ export class WorkerHandle {
   ask(question: Question): Promise<WorkerAnswer> {
     return new Promise((resolve) => {
       const { deadlineMs } = question;
-      const [before, latest] = [this.#clock.ms(), performance.now() + deadlineMs + PATIENCE_MS];
+      const [before, latest] = [this.#clock.ms(), performance.now() + 2 * deadlineMs + PATIENCE_MS];
       const expire = (): void => {
         const [had, left] = [this.#clock.ms(), latest - performance.now()];
         const due = before === undefined || had === undefined ? 0 : Math.min(deadlineMs - (had - before), left);

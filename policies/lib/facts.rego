@@ -128,7 +128,15 @@ strange(path) if not startswith(path, "/")
 
 strange(path) if contains(path, "//")
 
-strange(path) if regex.match(`/\.\.?(/|$)`, path)
+strange(path) if {
+	some step in ["/./", "/../"]
+	contains(path, step)
+}
+
+strange(path) if {
+	some end in ["/.", "/.."]
+	endswith(path, end)
+}
 
 # The type that the test reads is not the type that came: a number written as text, an object in place of a text.
 unreadable(condition, item) if {

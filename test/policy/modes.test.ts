@@ -1,6 +1,7 @@
 /** Tests modes: what counts for whom, what is told beside it, and that in any mix of modes the enforced rules alone decide. */
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
+import { weigh } from '../../policies/cost.ts';
 import { loadPolicy, startPolicy } from '../../policies/engine.ts';
 import { readLibrary } from '../../policies/library.ts';
 import type { CallDecision, Mode, ModeFor, Policy, Principal } from '../../policies/port.ts';
@@ -69,7 +70,7 @@ describe('a mode for some callers', () => {
 function unjudged(documents: readonly RuleDocument[]): Promise<Policy> {
   const rules = compileRules(documents, WORKSPACE);
   const config = { version: 1, ...compileSettings(SETTINGS), rules: { list: rules.list, index: rules.index }, modes: {}, mode: 'enforce', places: {}, regoRules: {}, rego: {} };
-  return startPolicy({ wasm: readLibrary().wasm, data: JSON.stringify({ config }), rules, confining: { rules: confiningRules(rules.rules), workspace: WORKSPACE, trusts: new Map(), foreign: false }, foreign: false });
+  return startPolicy({ wasm: readLibrary().wasm, data: JSON.stringify({ config }), rules, weights: weigh(rules, config), confining: { rules: confiningRules(rules.rules), workspace: WORKSPACE, trusts: new Map(), foreign: false }, foreign: false });
 }
 
 describe('in any mix of modes', () => {

@@ -1,0 +1,101 @@
+/** Tests that what is dear to decide holds up nobody: many rules, many patterns, arguments of many parts. */
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { readYaml } from '../../facade/config/document.ts';
+import { loadPolicy } from '../../policies/engine.ts';
+import { readLibrary } from '../../policies/library.ts';
+import { dropCache, SOUND_CACHE } from '../../policies/module.ts';
+import type { CallDecision, Policy } from '../../policies/port.ts';
+import { callOf, parts, policyOf, scratch, toolOf, PRINCIPAL } from './given.ts';
+
+const OPEN = { id: 'open', outcome: 'allow', when: {} };
+const patterns = (count: number): readonly object[] => [OPEN, ...Array.from({ length: count }, (_, number) => ({ id: `p${number}`, outcome: 'deny', when: { args: { command: { pattern: `^rm -rf /x${number}$` } } } }))];
+
+/** Whether a decision is made elsewhere, and which one. */
+async function asked(answer: CallDecision | Promise<CallDecision>): Promise<readonly [apart: boolean, outcome: string, reason: string | undefined]> {
+  const { outcome, reasons } = await answer;
+  return [answer instanceof Promise, outcome, reasons[0]?.id];
+}
+
+async function using(policy: Policy, run: () => Promise<void>): Promise<void> {
+  try {
+    await run();
+  } finally {
+    policy.close();
+  }
+}
+
+describe('a dear decision', () => {
+  it('over many patterns is made in a worker, and cheap ones beside it in this thread', async () => {
+    const policy = await policyOf([...patterns(300), { id: 'one', outcome: 'deny', when: { tools: ['git.push'], args: { force: { equals: true } } } }]);
+    await using(policy, async () => {
+      expect(await asked(policy.call(callOf({ args: { command: 'rm -rf /x299' } })))).toEqual([true, 'deny', 'p299']);
+      expect(await asked(policy.call(callOf({ args: { command: 'ls' } })))).toEqual([true, 'allow', 'open']);
+    });
+    const few = await policyOf(patterns(20));
+    await using(few, async () => expect(await asked(few.call(callOf({ args: { command: 'rm -rf /x3' } })))).toEqual([false, 'deny', 'p3']));
+  });
+
+  it('over an argument of many parts, which one rule walks through, is made in a worker, or refused', async () => {
+    const policy = await policyOf([OPEN, { id: 'no', outcome: 'deny', when: { args: { x: { prefix: 'bad' } } } }], { deadlineMs: 150 });
+    await using(policy, async () => {
+      const numbers = Array.from({ length: 2000 }, () => 1);
+      expect(await asked(policy.call(callOf({ args: { x: [...numbers, 'bad one'] } })))).toEqual([true, 'deny', 'no']);
+      expect(await asked(policy.call(callOf({ args: { x: 'bad one', text: ','.repeat(4000) } })))).toEqual([false, 'deny', 'no']);
+      const endless = policy.call(callOf({ args: { x: Array.from({ length: 100_000 }, () => 1) } }));
+      await expect(endless).rejects.toMatchObject({ code: 'POLICY_FAILED' });
+      expect(await asked(policy.call(callOf()))).toEqual([false, 'allow', 'open']);
+    });
+  });
+
+  it('that depends on nothing of the call is kept, wherever it was made', async () => {
+    const policy = await policyOf([OPEN, ...Array.from({ length: 2500 }, (_, number) => ({ id: `r${number}`, outcome: 'deny', when: { roles: [`nobody${number}`] } }))]);
+    await using(policy, async () => {
+      const call = callOf();
+      expect(await asked(policy.call(call))).toEqual([true, 'allow', 'open']);
+      expect(await asked(policy.call(call))).toEqual([false, 'allow', 'open']);
+      expect((await policy.list(PRINCIPAL, [toolOf()]))[0]?.verdict).toBe('always');
+    });
+  });
+});
+
+describe('more patterns than the engine can keep', () => {
+  /** Each is matched twice, which is where the engine breaks; see dropCache. */
+  const rules = Array.from({ length: SOUND_CACHE + 20 }, (_, number) => ({ id: `g${number}`, outcome: 'deny', when: { paths: [`src/*/a${number}`] } }));
+
+  it('decide as each does alone', async () => {
+    const policy = await policyOf([OPEN, ...rules]);
+    await using(policy, async () => {
+      for (const number of [0, SOUND_CACHE - 1, SOUND_CACHE, SOUND_CACHE + 19]) {
+        const { outcome, reasons } = await policy.call(callOf({ inside: ['src/b', `src/b/a${number}`, 'src/c', 'src/d'] }));
+        expect([outcome, reasons.map(({ id }) => id)]).toEqual(['deny', [`g${number}`]]);
+      }
+      expect((await policy.call(callOf({ inside: ['src/b', 'src/b/a', 'src/c', 'src/d'] }))).outcome).toBe('allow');
+    });
+  });
+
+  it('leave a module that is none, or has no such cache, as it is', () => {
+    const library = readLibrary().wasm;
+    const [dropped, differ] = [dropCache(library), (one: Uint8Array) => Buffer.compare(dropCache(one), one) !== 0];
+    expect([dropped.length, WebAssembly.validate(dropped as Uint8Array<ArrayBuffer>)]).toEqual([library.length, true]);
+    expect([differ(library), differ(dropped), differ(library.slice(0, 300)), differ(Uint8Array.from([1, 2, 3]))]).toEqual([true, false, false, false]);
+  });
+});
+
+describe('a file of ten thousand rules', () => {
+  it('is read, and decides', async () => {
+    const folder = scratch();
+    const file = path.join(folder, 'rules.yaml');
+    writeFileSync(file, `rules:\n- {id: open, outcome: allow, when: {}}\n${Array.from({ length: 10_000 }, (_, number) => `- {id: r${number}, outcome: deny, when: {tools: [git.t${number}]}}\n`).join('')}`);
+    const policy = await loadPolicy(parts({ folder, sources: [{ path: file, kind: 'yaml', mode: 'enforce' }] }));
+    await using(policy, async () => {
+      expect(await asked(policy.call(callOf({ tool: 't9999' })))).toEqual([false, 'deny', 'r9999']);
+      expect(await asked(policy.call(callOf({ tool: 't10000' })))).toEqual([false, 'allow', 'open']);
+    });
+  });
+
+  it('is refused by its length, when it is one that nobody could read, and not by its values', () => {
+    expect(readYaml('a.yaml', 'x'.repeat(9_000_000)).problems).toMatchObject([{ message: expect.stringContaining('split it into several') as string }]);
+  });
+});
