@@ -14,8 +14,8 @@ export class Allowlist {
   readonly #denied: readonly Domain[];
   readonly #closed: readonly string[];
 
-  /** `denied` win over `domains`; `closed`: see Confinement.closedHosts. */
-  constructor(domains: readonly string[], denied: readonly string[] = [], closed: readonly string[] = []) {
+  /** `closed`: see Confinement.closedHosts; it and `denied` win over `domains`. */
+  constructor(domains: readonly string[], closed: readonly string[] = [], denied: readonly string[] = []) {
     this.#entries = domains.map((text) => read(text, 'An allowed'));
     this.#denied = denied.map((text) => read(text, 'A denied'));
     this.#closed = closed;

@@ -42,7 +42,7 @@ const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';
 
 /** Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain. */
 export async function openEgress({ server, allowedDomains, deniedDomains, closedHosts, owner, limits, mark }: EgressPlan, events: EgressEvents): Promise<Egress> {
-  const allowlist = new Allowlist(allowedDomains, deniedDomains, closedHosts);
+  const allowlist = new Allowlist(allowedDomains, closedHosts, deniedDomains);
   const proxy = new EgressProxy({ server, allowlist, ...events, ...(limits !== undefined && { limits }) });
   const folder = mkdtempSync(path.join(tmpdir(), PREFIX));
   if (mark !== undefined) writeFileSync(path.join(folder, MARK), mark, { mode: 0o600 });

@@ -61,14 +61,14 @@ describe('denied domains', () => {
     ['*.secret.example.org', 'a.b.secret.example.org:443', false], ['*.secret.example.org', 'secret.example.org:443', true], ['*.example.org', 'open.example.org:443', false],
     ['open.example.org:8443', 'open.example.org:8443', false], ['open.example.org:8443', 'open.example.org:443', true],
   ])('%s, of all below example.org: %s: %s', (denied, text, expected) => {
-    expect(new Allowlist(['*.example.org', '*.example.org:8443'], [denied]).allows(target(text))).toBe(expected);
+    expect(new Allowlist(['*.example.org', '*.example.org:8443'], [], [denied]).allows(target(text))).toBe(expected);
   });
 
   it('hold for the address that an allowed name leads to, public or named', () => {
-    const list = new Allowlist(['example.org', 'intranet.test', '10.0.0.5'], ['93.184.216.34', '10.0.0.5:443']);
+    const list = new Allowlist(['example.org', 'intranet.test', '10.0.0.5'], [], ['93.184.216.34', '10.0.0.5:443']);
     expect([list.admits(target('example.org:443'), '93.184.216.34'), list.admits(target('example.org:443'), '93.184.216.35')]).toEqual([false, true]);
     expect([list.admits(target('intranet.test:443'), '10.0.0.5'), list.admits(target('intranet.test:80'), '10.0.0.5')]).toEqual([false, true]);
-    expect(() => new Allowlist(['example.org'], ['*.org'])).toThrow('A denied domain');
+    expect(() => new Allowlist(['example.org'], [], ['*.org'])).toThrow('A denied domain');
   });
 });
 
