@@ -78,7 +78,7 @@ describe('a file that changes during a start', () => {
     await pool.stopAll();
   });
 
-  it('while its secrets are fetched: it does not run' + verifies('HA-15'), async () => {
+  it('while its secrets are fetched (c045): it does not run' + verifies('HA-15'), async () => {
     const { pool, settings } = await poolWith({ secret: evil });
     await expect(pool.add(settings).start()).rejects.toThrow('it differs');
     expect(existsSync(mark)).toBe(false);

@@ -26,7 +26,7 @@ async function begin(server: RawServer, approved: readonly RawTool[], more: Read
 }
 
 describe('taken back', () => {
-  it('while it runs, by another process: the next call is refused, the list is empty, and the server ends within a second' + verifies('HA-15', 'CY-03'), async () => {
+  it('while it runs (c043), over another connection to the state: the next call is refused, the list is empty, and the server ends within a second' + verifies('HA-15', 'CY-03'), async () => {
     await begin({ tools: [ACT, mail()] }, [ACT, mail()]);
     const session = facade.open('me');
     expect(await codes('one_mail', session)).toBe('');
@@ -117,7 +117,7 @@ describe('a program that changes behind its approval', () => {
 });
 
 describe('tools that change behind their approval', () => {
-  it('without a word of the server: the list of its next start is what counts, at the call' + verifies('HA-15', 'CY-16'), async () => {
+  it('without a word of the server (c046): the list of its next start is what counts, at the call' + verifies('HA-15', 'CY-16'), async () => {
     await begin({ lists: [[ACT, mail()], [ACT, mail({ description: 'Other.' })]] }, [ACT, mail()]);
     const session = facade.open('me');
     expect(await codes('one_mail', session)).toBe('');

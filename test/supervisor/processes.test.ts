@@ -71,6 +71,10 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
     await expect.poll(async () => codeOf(await (both[0] as Child).call('chaos_echo', {})), { timeout: 5000 }).toBe('ok');
     const events = dataOf<{ event: string; by?: string }[]>((await cli(project, ['audit', 'list', '--all', '--type', 'server', '--json'])).out).map(({ event }) => event);
     expect(events.filter((event) => event === 'kill' || event === 'kill.lifted' || event === 'killed').sort()).toEqual(['kill', 'kill.lifted', 'killed', 'killed']);
+    // Consent that is taken back in a third process holds as soon.
+    expect((await cli(project, ['revoke', 'chaos'])).code).toBe(0);
+    for (const child of both) expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
+    await gone(startedIn(starts));
   });
 
   it('of all servers stops the primitives too, and the commands that run', async () => {
