@@ -15,7 +15,8 @@ import { draftCase, NOON, type DraftedCase } from './test-case.ts';
 import { ruleCoverage, type Coverage } from './test-coverage.ts';
 import { findTests, type TestFile } from './test-files.ts';
 import { judge, readAnswer, type Answer, type CaseResult } from './test-judge.ts';
-import { OpaBench, type RegoTest } from './test-opa.ts';
+import { KnownAnswers } from './test-known.ts';
+import { OpaBench, type Question, type RegoTest } from './test-opa.ts';
 import { readSuites } from './test-suite.ts';
 
 export type { Coverage, Uncovered } from './test-coverage.ts';
@@ -73,7 +74,7 @@ export async function runTests(request: TestRequest): Promise<TestReport> {
   const found = await looking;
   const opa = typeof found === 'string' ? undefined : found;
   const compiled = await compileParts({ ...parts, ...(opa === undefined ? {} : { opa: opa.program }) });
-  const bench = { user: await readSources(sources), tests: await readTests(files.rego), compiled };
+  const bench = { user: await readSources(sources), tests: await readTests(files.rego), compiled, cache: parts.cache };
   const told = opa === undefined ? undefined : await askBoth(cases, opa, bench);
   const wasm = told?.wasm ?? (await askWasm(cases, compiled));
   const results = cases.map((one, number) => judge(one, { wasm: wasm[number] ?? { failed: 'it has no answer' }, ...(told === undefined ? {} : { opa: told.answers[number] ?? { failed: 'it has no answer' } }) }));
@@ -132,17 +133,21 @@ interface Bench {
   readonly user: readonly SourceFile[];
   readonly tests: readonly SourceFile[];
   readonly compiled: CompiledParts;
+  /** Where answers of opa are kept. */
+  readonly cache: string;
 }
 
 /** opa is asked first: it answers in processes of its own, while wasm decides in this one. */
-async function askBoth(cases: readonly DraftedCase[], opa: Opa, { user, tests, compiled }: Bench): Promise<{ readonly answers: readonly Answer[]; readonly wasm: readonly Answer[]; readonly rego: readonly RegoTest[]; readonly coverage: Coverage }> {
+async function askBoth(cases: readonly DraftedCase[], opa: Opa, { user, tests, compiled, cache }: Bench): Promise<{ readonly answers: readonly Answer[]; readonly wasm: readonly Answer[]; readonly rego: readonly RegoTest[]; readonly coverage: Coverage }> {
   const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-test-'));
   try {
     const bench = await OpaBench.prepare(opa, { folder, files: user, tests, data: compiled.data });
     const questions = cases.map((one) => 'input' in one
       ? { list: false, input: callInputText(one.input, { project: !compiled.foreign, zones: compiled.rules.zones }), time: one.input.time }
       : { list: true, input: listInputText(one.principal, one.tools), time: NOON });
-    const [values, rego, wasm] = await Promise.all([bench.answer(questions), bench.test(), askWasm(cases, compiled)]);
+    const known = user.length === 0 ? await KnownAnswers.read(cache, { opa, data: compiled.data }) : undefined;
+    const ask = (unknown: readonly Question[]): Promise<readonly unknown[]> => bench.answer(unknown);
+    const [values, rego, wasm] = await Promise.all([known === undefined ? ask(questions) : known.answer(questions, ask), bench.test(), askWasm(cases, compiled)]);
     const answers = values.map((value, number) => readAnswer(value, cases[number]));
     return { answers, wasm, rego, coverage: bench.coverage.result };
   } finally {

@@ -1,6 +1,9 @@
 /** Tests `tollgate policy test` as an author uses it: what passes, what fails and how that is said, and what is refused before anything runs. */
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../../facade/cli/io.ts';
+import { findOpa } from '../../../policies/opa.ts';
 import { cli, dataOf } from '../../cli/terminal.ts';
 import { Project } from '../../config/project.ts';
 import { verifies } from '../../verifies.ts';
@@ -154,6 +157,41 @@ describe('what is run', () => {
     expect(out).toMatch(/^1 passed/);
     expect(project.load(CONFIG).config?.state.startsWith(project.home)).toBe(true);
     await expect(import('node:fs/promises').then(({ readdir }) => readdir(project.load(CONFIG).config?.state ?? ''))).rejects.toMatchObject({ code: 'ENOENT' });
+  });
+});
+
+describe('what opa has said', () => {
+  /** Notes how often it is asked for cases. */
+  const noted = async (log: string): Promise<string> => `#!/bin/sh\n[ "$1" = eval ] && echo asked >> ${log}\nexec ${(await findOpa()).program} "$@"\n`;
+
+  it('is asked once for a case under one policy, and anew for another case, another policy, or a file of answers that is damaged', async () => {
+    const other = new Project();
+    other.write('policies/rules.yaml', RULES);
+    other.write('tollgate.yaml', CONFIG);
+    const [opa, log] = ['opa', 'log'].map((name) => path.join(other.folder, name)) as [string, string];
+    other.write('opa', await noted(log));
+    chmodSync(opa, 0o755);
+    const state = other.load(CONFIG).config?.state ?? '';
+    const asked = async (...cases: readonly string[]): Promise<readonly [boolean, string]> => {
+      other.write('x_suite.yaml', `cases:\n${cases.map((one, number) => `  - {name: c${number}, ${one}}\n`).join('')}`);
+      writeFileSync(log, '');
+      const { out } = await cli(other, ['policy', 'test', 'x_suite.yaml', '--opa', opa]);
+      return [readFileSync(log, 'utf8') !== '', /\d+ passed, \d+ failed/.exec(out)?.[0] ?? ''];
+    };
+    const [read, env] = [`${READ}, expect: allow`, `${ENV}, expect: deny`];
+    expect(await asked(read)).toEqual([true, '1 passed, 0 failed']);
+    expect(await asked(read)).toEqual([true, '1 passed, 0 failed']);
+    mkdirSync(state, { recursive: true });
+    expect(await asked(read)).toEqual([true, '1 passed, 0 failed']);
+    expect(await asked(read)).toEqual([false, '1 passed, 0 failed']);
+    expect(await asked(read, env)).toEqual([true, '2 passed, 0 failed']);
+    expect(await asked(env, read)).toEqual([false, '2 passed, 0 failed']);
+    expect(await asked(env.replace('deny', 'allow'))).toEqual([false, '0 passed, 1 failed']);
+    other.write('policies/rules.yaml', RULES.replace('.env', '.envs'));
+    expect(await asked(read)).toEqual([true, '1 passed, 0 failed']);
+    writeFileSync(path.join(state, 'policy', 'opa-answers.json'), '{"policy": 1, "answers": [');
+    expect(await asked(read)).toEqual([true, '1 passed, 0 failed']);
+    other.remove();
   });
 });
 
