@@ -23,7 +23,7 @@ import { checkReferences } from './references.ts';
 import { bashOf, checkFolders, checkSandboxes } from './sandbox.ts';
 import type { SandboxBase } from './sandbox.ts';
 import { checkShape } from './schema.ts';
-import { joinServerFiles, SERVER_FOLDER } from './server-files.ts';
+import { joinServerFiles, SERVER_FOLDER, strayServerFiles } from './server-files.ts';
 import { buildSecretSources } from './secret-sources.ts';
 import { withSources } from '../secrets/uses.ts';
 import { buildServers } from './servers.ts';
@@ -130,7 +130,7 @@ class Loader {
       limits: { ...LIMITS, ...written.limits },
       schemaProfile: written.schemaProfile ?? 'portable',
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
-      warnings: [...this.#report.warnings, ...warnings, ...broad],
+      warnings: [...this.#report.warnings, ...warnings, ...broad, ...strayServerFiles(this.#folder)],
     });
   }
 

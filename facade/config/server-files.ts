@@ -56,18 +56,31 @@ export function joinServerFiles(yaml: YamlFile, folder: string, drafts: Readonly
   };
 }
 
+/** Files of the folder that hold servers in another form: they are read by nobody until they are imported. */
+export function strayServerFiles(folder: string): readonly Problem[] {
+  const all = listFiles(path.join(folder, SERVER_FOLDER), /\.(?:ya?ml|toml)$/);
+  const known = new Set(all.filter((base) => !base.endsWith('.toml')).map(nameOf));
+  return all.filter((base) => base.endsWith('.toml') && !known.has(nameOf(base))).map((base) => ({
+    file: `${SERVER_FOLDER}/${base}`, line: 1, column: 1, message: `the file is not read: a server here is a YAML file; take it over with: tollgate import ${SERVER_FOLDER}/${base}`,
+  }));
+}
+
 function readFiles(folder: string): readonly { readonly name: string; readonly file: YamlFile }[] {
-  return listFiles(path.join(folder, SERVER_FOLDER)).map((base) => {
+  return listFiles(path.join(folder, SERVER_FOLDER), /\.ya?ml$/).map((base) => {
     const shown = `${SERVER_FOLDER}/${base}`;
     const read = readText(path.join(folder, SERVER_FOLDER, base), MAX_BYTES);
     const file = read.ok ? readYaml(shown, read.text) : unread(shown, read.reason);
-    return { name: base.replace(/\.ya?ml$/, ''), file };
+    return { name: nameOf(base), file };
   });
 }
 
-function listFiles(folder: string): readonly string[] {
+function nameOf(base: string): string {
+  return base.replace(/\.(?:ya?ml|toml)$/, '');
+}
+
+function listFiles(folder: string, ends: RegExp): readonly string[] {
   try {
-    return readdirSync(folder).filter((base) => /^[^.].*\.ya?ml$/.test(base)).sort();
+    return readdirSync(folder).filter((base) => !base.startsWith('.') && ends.test(base)).sort();
   } catch {
     // There is no such folder, or it is a file: then there are no servers in it.
     return [];

@@ -73,6 +73,14 @@ describe('a file under servers/', () => {
     expect(JSON.stringify(controlRule(config).value.rules)).toContain('"servers/**"');
   });
 
+  it('in TOML is not read, which is said with the command that imports it, until that was done' + verifies('PF-01'), () => {
+    project.write('servers/notion.toml', 'command = "node"\n');
+    const { servers, warnings } = project.config(HEAD);
+    expect([servers.size, warnings]).toEqual([0, [{ file: 'servers/notion.toml', line: 1, column: 1, message: expect.stringContaining('tollgate import servers/notion.toml') }]]);
+    project.write('servers/notion.yaml', 'command: node\n');
+    expect(project.config(HEAD).warnings).toEqual([]);
+  });
+
   it('ignores other files, and a file in the place of the folder', () => {
     project.write('servers/README.md', '#');
     project.write('servers/.hidden.yaml', '[');
