@@ -1,7 +1,9 @@
 /** Owns what a person means by the service that is to be connected: a known one, an MCP server at an address, or another service there; refuses addresses that say more than one thing. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
 import { isConfidential, parseHost } from '../../catalogs/hosts.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { knownNames, loadKnown, type KnownCredential } from '../../catalogs/servers/known-server.ts';
+import { knownNames, loadKnown, type KnownCredential, type KnownServer } from '../../catalogs/servers/known-server.ts';
 import type { Probe } from '../../adapters/port.ts';
 import { draftKnown, draftRemote, draftService, type Draft, type Wish } from '../connect/draft.ts';
 import { nameFault, toSlug } from '../config/names.ts';
@@ -39,12 +41,23 @@ export async function findTarget(asked: Asked, finding: Finding): Promise<Draft>
   if (knownNames().includes(service)) {
     const wish = wishOf(asked, name === '' ? service : name, choices);
     const given = new Set([...finding.sources.keys(), ...[...finding.known].filter((secret) => secret.startsWith(`${wish.name}.`)).map((secret) => secret.slice(wish.name.length + 1))]);
-    return draftKnown(loadKnown(service), { ...wish, given });
+    const known = loadKnown(service);
+    refuseAbsent(known, choices);
+    return draftKnown(known, { ...wish, given });
   }
   const url = readAddress(service);
   if (url === undefined) throw new TollgateError('USAGE', { detail: `${quote(service)} is neither a known server nor an address.`, next: `Give an address such as tracker.example.com; of the known servers (\`tollgate known\`), ${didYouMean(service, knownNames())}` });
   if (choices.size > 0) throw new TollgateError('USAGE', { detail: 'A service by its address has nothing to choose.', next: 'Leave --set out; `tollgate connect --help` shows what an address takes.' });
   return byAddress(url, asked, finding);
+}
+
+/** A folder that is not there would be said by the sandbox, at the first start. Throws USAGE. */
+function refuseAbsent({ choices = [] }: KnownServer, given: ReadonlyMap<string, string>): void {
+  for (const { name, kind } of choices) {
+    const value = given.get(name);
+    if (kind !== 'folder' || value === undefined || !path.isAbsolute(value) || existsSync(value)) continue;
+    throw new TollgateError('USAGE', { detail: `There is no folder ${quote(value)}, so nothing was done.`, next: `Make it, or give another with --set ${name}=PATH.` });
+  }
 }
 
 async function byAddress(url: URL, asked: Asked, { io, sources, known, probe }: Finding): Promise<Draft> {

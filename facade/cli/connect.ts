@@ -5,6 +5,7 @@ import { IMPORTED } from '../clients/import.ts';
 import { isSameService } from '../connect/same.ts';
 import type { Config } from '../config/config.ts';
 import { loadConfig } from '../config/load.ts';
+import { didYouMean, quote } from '../config/problems.ts';
 import { SERVER_FOLDER } from '../config/server-files.ts';
 import { carryOut, textFor, type Done } from '../connect/carry-out.ts';
 import type { Draft } from '../connect/draft.ts';
@@ -42,6 +43,7 @@ interface Run {
 export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring): Promise<number> {
   const config = readConfig(options, io);
   const by = ownerOf(config, options, io);
+  if (!config.profiles.has(options.profile)) throw new TollgateError('USAGE', { detail: `There is no profile ${quote(options.profile)}, so nothing was done.`, next: `Give --profile one that there is; ${didYouMean(options.profile, config.profiles.keys())}` });
   const sources = readSources(options.credential ?? []);
   const vault = await openVault(config, io);
   const draft = await findTarget(options, { io, sources, known: vault.names, probe: wiring.probe });

@@ -61,7 +61,7 @@ export async function runImport(options: ImportOptions, io: Io, platform: NodeJS
 function checkNames({ only }: ImportOptions, files: readonly FoundFile[]): void {
   const there = files.flatMap(({ servers }) => servers.flatMap(({ name, original }) => [name, original]));
   const unknown = namesIn(only ?? '').find((name) => !there.includes(name));
-  if (unknown !== undefined) throw new TollgateError('USAGE', { detail: `None of these files has a server ${quote(unknown)}.`, next: `\`tollgate import\` lists them; ${didYouMean(unknown, there)}` });
+  if (unknown !== undefined) throw new TollgateError('USAGE', { detail: `None of these files has a server ${quote(unknown)}.`, next: `\`tollgate import\` lists them; ${didYouMean(unknown, new Set(there))}` });
 }
 
 function namesIn(only: string): readonly string[] {

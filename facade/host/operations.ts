@@ -57,7 +57,7 @@ export function standAlone(schema: object, components: object): object {
   return JSON.parse(JSON.stringify({ ...schema, $defs: components }).replaceAll('"#/components/schemas/', '"#/$defs/')) as object;
 }
 
-/** The operation of a path, and what the path says. Nothing is decoded: no name holds a percent sign. Throws HTTP_METHOD, with the methods that the path has. */
+/** The operation of a path, and what the path says. Nothing is decoded: no name holds a percent sign. Throws HTTP_PATH, and HTTP_METHOD with the methods that the path has. */
 export function findOperation(method: string, path: string): { readonly operation: Operation; readonly named: Readonly<Record<string, string>> } {
   const fitting = describeHost().operations.flatMap((operation) => {
     const named = match(operation.path, path);
@@ -66,8 +66,10 @@ export function findOperation(method: string, path: string): { readonly operatio
   // A path that is written out comes before one with a name in it.
   const found = fitting.filter(({ operation }) => operation.method === method).sort((a, b) => Object.keys(a.named).length - Object.keys(b.named).length)[0];
   if (found !== undefined) return found;
-  if (fitting.length === 0) throw new TollgateError('HTTP_METHOD', { detail: 'Nothing is served at this path.', next: 'GET /host/v1/openapi.json tells what is.', data: { status: 404 } });
-  throw new TollgateError('HTTP_METHOD', { next: `Use ${fitting.map(({ operation }) => operation.method).join(' or ')}.`, data: { allow: fitting.map(({ operation }) => operation.method).join(', ') } });
+  const [first] = fitting;
+  if (first === undefined) throw new TollgateError('HTTP_PATH', { next: 'GET /host/v1/openapi.json tells what is.' });
+  const below = describeHost().operations.filter((operation) => operation.method === method && operation.path.startsWith(`${first.operation.path}/{`));
+  throw new TollgateError('HTTP_METHOD', { next: `Use ${[...fitting.map(({ operation }) => operation.method), ...below.map((operation) => `${operation.method} ${operation.path}`)].join(' or ')}.`, data: { allow: fitting.map(({ operation }) => operation.method).join(', ') } });
 }
 
 /** Throws WIRE_PARAMS, naming each fault. */

@@ -12,6 +12,7 @@ export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   HTTP_HOST: 403,
   HTTP_ORIGIN: 403,
   HTTP_SESSION: 404,
+  HTTP_PATH: 404,
   HTTP_METHOD: 405,
   HTTP_BODY_TOO_LARGE: 413,
   RATE_LIMITED: 429,

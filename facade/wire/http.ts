@@ -142,7 +142,7 @@ class HttpFront {
     const path = (request.url ?? '').split('?', 1)[0];
     if (path === '/mcp') return serveMcp(this.#visit(request, response), { sessions: this.#sessions, maxBodyBytes: listen.maxBodyBytes, now: this.#now });
     if (this.#options.host !== undefined && path?.startsWith(HOST_PATH) === true) return this.#options.host.serve({ request, response }, () => this.#visit(request, response).principal);
-    if (path !== '/healthz' && path !== '/metrics') return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'Nothing is served at this path.', next: 'The endpoint is /mcp.' }), { status: 404 });
+    if (path !== '/healthz' && path !== '/metrics') return refuse(response, new TollgateError('HTTP_PATH'));
     if (request.method !== 'GET') return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), { headers: { allow: 'GET' } });
     if (path === '/healthz') return answer(response, JSON.stringify({ status: 'ok', servers: facade.health() }), { 'content-type': 'application/json', 'cache-control': 'no-store' });
     this.#visit(request, response);

@@ -298,6 +298,7 @@ describe('who and what may not', () => {
     [['notoin'], /did you mean "notion"/],
     [['memory', '--set', 'folder'], /not given as name=value/],
     [['filesystem', '--set', 'foldr=/x'], /has no choice "foldr", so nothing was done\.\nThere is: folder \(/],
+    [['memory', '--profile', 'nope'], /There is no profile "nope".*\nGive --profile/], [['filesystem', '--set', 'folder=/nope/at-all'], /There is no folder "\/nope\/at-all".*\nMake it/],
     [['notion', '--set', 'folder=/x'], /has no choice "folder".*\nThere is nothing to choose/],
     [['https://tracker.example.com', '--set', 'folder=/x'], /has nothing to choose/],
     [['not-exist.invalid'], /no address behind the name "not-exist\.invalid"/],

@@ -274,6 +274,8 @@ describe('attacks on the host API', () => {
     }
     for (const at of ['/nothing', '/grants/', '/grants/a/b', '/', '/../v2/grants']) expect((await fetch(`${bench.url}/host/v1${at}`, { headers: { authorization: `Bearer ${TOKENS.host}` } })).status).toBe(404);
     expect(((await bench.ask('GET /grants')).value.grants as unknown[]).length).toBe(3);
+    expect((await bench.ask('GET /nothing')).value).toMatchObject({ error: { code: 'HTTP_PATH' } });
+    expect(await bench.ask('DELETE /grants')).toMatchObject({ status: 405, value: { error: { code: 'HTTP_METHOD', next: 'Use GET or POST or DELETE /host/v1/grants/{id}.' } } });
   });
 
   it('keys twice, keys unknown, values of the wrong kind, bodies too large or none', async () => {

@@ -99,7 +99,12 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
 
   it('knows spaces, users and labels, and names the nearest', async () => {
     const problems = async (...words: readonly string[]): Promise<string> => (await run('load', 'docs', ...words)).err;
+    expect(await problems()).toContain('2 added');
+    expect(await listed()).toMatchObject([{ space: 'team' }, { space: 'team' }]);
+    const config = readFileSync(path.join(project.folder, 'tollgate.yaml'), 'utf8');
+    project.write('tollgate.yaml', config.replace('stdio: true, space: team}', 'stdio: true}'));
     expect(await problems()).toContain('Nothing says which space');
+    project.write('tollgate.yaml', config);
     expect(await problems('--space', 'teem')).toContain('team');
     expect(await problems('--space', 'other', '--user', 'agent')).toContain('No principal "agent" has the space "other"');
     expect(await problems('--space', 'team', '--label', 'intern')).toContain('internal');

@@ -156,8 +156,8 @@ describe('headers and methods', () => {
     ['PUT', { method: 'PUT' }, 405, 'HTTP_METHOD'],
     ['HEAD', { method: 'HEAD', body: undefined }, 405, ''],
     ['OPTIONS without origin', { method: 'OPTIONS' }, 405, 'HTTP_METHOD'],
-    ['another path', { path: '/' }, 404, 'HTTP_METHOD'],
-    ['a path below', { path: '/mcp/x' }, 404, 'HTTP_METHOD'],
+    ['another path', { path: '/' }, 404, 'HTTP_PATH'],
+    ['a path below', { path: '/mcp/x' }, 404, 'HTTP_PATH'],
     ['a query', { path: '/mcp?token=alice-token' }, 200, ''],
     ['POST to /healthz', { path: '/healthz' }, 405, 'HTTP_METHOD'],
   ];

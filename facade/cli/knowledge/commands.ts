@@ -36,7 +36,7 @@ export function addKnowledge({ program, io, done }: { readonly program: Command;
   const knowledge = program.command('knowledge').description('fill the store that the server knowledge answers from: load, set, list, forget').addHelpText('after', EXAMPLES);
   const add = (usage: string, about: string): Command =>
     knowledge.command(usage).description(about).option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON').option('--as <principal>', 'the owner who does it')
-      .option('--space <name>', 'the space; may be left out where there is only one').option('--user <id>', 'the one user of it who may see this; without it all of them');
+      .option('--space <name>', 'the space; may be left out where there is only one, and for that of your own principal').option('--user <id>', 'the one user of it who may see this; without it all of them');
   const labelled = (command: Command): Command => command.option('--label <label...>', 'labels that results will carry');
   labelled(add('load <paths...>', 'take in documents: files, or folders of .md, .markdown and .txt')).option('--memory', 'as memories of the user').option('--conversation <id>', 'the conversation that the memories belong to')
     .action(async (paths: string[], options: LoadOptions) => done(await (await import('./load.ts')).runLoad({ ...options, paths }, io)));

@@ -16,6 +16,8 @@ import type { KnowledgeOptions } from './commands.ts';
 export interface Desk {
   readonly config: Config;
   readonly shelf: Shelf;
+  /** The space that the owner's principal names, if it names one. */
+  readonly own?: string;
   /** Called before anything is changed: what could not be recorded is not begun. Throws AUDIT_FAILED. */
   begin(): void;
   /** Writes down how many entries were added, changed or taken out; never which. */
@@ -29,12 +31,13 @@ const LABELS = ['public', 'internal', 'secret', 'untrusted'] as const;
 export async function withDesk(options: KnowledgeOptions, io: Io, work: (desk: Desk) => number | Promise<number>): Promise<number> {
   const config = readConfig(options, io);
   const { id: by, owner } = readPrincipal(config, options, io);
+  const own = config.principals.find(({ id }) => id === by)?.space;
   if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${by} is no owner, and only an owner fills the store or looks into it.`, next: 'Use --as with a principal that has `owner: true`.' });
   const audit = auditOnDemand(config.audit);
   try {
     const store = openStore(config.state);
     try {
-      return await work({ config, shelf: createShelf(store.database), begin: () => audit.begin(), record: (event, facts) => audit.append(signed({ type: 'server', server: KNOWLEDGE, event, outcome: 'allow', by, ...facts }, io)) });
+      return await work({ config, ...(own !== undefined && { own }), shelf: createShelf(store.database), begin: () => audit.begin(), record: (event, facts) => audit.append(signed({ type: 'server', server: KNOWLEDGE, event, outcome: 'allow', by, ...facts }, io)) });
     } finally {
       store.close();
     }
@@ -43,12 +46,12 @@ export async function withDesk(options: KnowledgeOptions, io: Io, work: (desk: D
   }
 }
 
-/** The space and user that the options name, or the only space there is. A name that nobody has would hide what is loaded for ever. Throws USAGE. */
-export function ownerOf({ principals }: Config, { space, user }: Pick<KnowledgeOptions, 'space' | 'user'>): { readonly space: string; readonly user: string } {
+/** The space and user that the options name, else the owner's own space or the only one there is. A name that nobody has would hide what is loaded for ever. Throws USAGE. */
+export function ownerOf({ config: { principals }, own: mine }: Pick<Desk, 'config' | 'own'>, { space, user }: Pick<KnowledgeOptions, 'space' | 'user'>): { readonly space: string; readonly user: string } {
   const spaces = new Map<string, string[]>();
   for (const { id, space: own = id } of principals) spaces.set(own, [...(spaces.get(own) ?? []), id]);
   const only = spaces.size === 1 ? [...spaces.keys()][0] : undefined;
-  const chosen = space ?? only;
+  const chosen = space ?? mine ?? only;
   if (chosen === undefined) throw new TollgateError('USAGE', { detail: 'Nothing says which space this is for.', next: `Add --space with one of: ${listNames(spaces.keys())}.` });
   const users = spaces.get(chosen);
   if (users === undefined) throw new TollgateError('USAGE', { detail: `No principal has the space ${quote(chosen)}; ${didYouMean(chosen, spaces.keys())}`, next: 'A principal has the space that its `space` names, else one of its own, named like it.' });

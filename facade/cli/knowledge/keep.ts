@@ -20,7 +20,7 @@ export async function runSet(options: LoadOptions & { readonly key: string; read
   if (key.length > MAX_KEY || key.trim() !== key || key === '' || /\p{Cc}/u.test(key)) throw new TollgateError('USAGE', { detail: `A key is one line of at most ${MAX_KEY} characters, without blanks around it.`, next: 'Take a key like team.lead.' });
   const value = await valueOf(options.value, io);
   return withDesk(options, io, (desk) => {
-    const owner = ownerOf(desk.config, options);
+    const owner = ownerOf(desk, options);
     const labels = labelsOf(desk.config, options.label);
     desk.begin();
     const kept = desk.shelf.setFact({ ...owner, key, value, labels, source: 'the owner', at: Date.now() });
@@ -49,8 +49,9 @@ export async function runList(options: KnowledgeOptions, io: Io): Promise<number
 export async function runForget(options: ForgetOptions & { readonly name?: string }, io: Io): Promise<number> {
   const { name, kind, conversation, all } = options;
   if (name === undefined && conversation === undefined && all !== true) throw new TollgateError('USAGE', { detail: 'Nothing says what to forget.', next: 'Write a name that `tollgate knowledge list` shows, or --conversation, or --all.' });
-  return withDesk(options, io, ({ config, shelf, begin, record }) => {
-    const space = options.space ?? ownerOf(config, options).space;
+  return withDesk(options, io, (desk) => {
+    const { shelf, begin, record } = desk;
+    const space = options.space ?? ownerOf(desk, options).space;
     const selection: Selection = { ...selected({ ...options, space }), ...(name === undefined ? {} : { name }), ...(kind === undefined ? {} : { kind }), ...(conversation === undefined ? {} : { conversation }) };
     begin();
     const count = shelf.forget(selection);

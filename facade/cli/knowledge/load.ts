@@ -25,7 +25,7 @@ type Loaded = { readonly name: string; readonly chunks: number } & ({ readonly k
  */
 export async function runLoad(options: LoadOptions & { readonly paths: readonly string[] }, io: Io): Promise<number> {
   return withDesk(options, io, (desk) => {
-    const owner = ownerOf(desk.config, options);
+    const owner = ownerOf(desk, options);
     const labels = labelsOf(desk.config, options.label);
     if (options.memory === true && owner.user === '') throw new TollgateError('USAGE', { detail: 'A memory belongs to somebody.', next: 'Add --user.' });
     if (options.conversation !== undefined && options.memory !== true) throw new TollgateError('USAGE', { detail: 'Only memories belong to a conversation.', next: 'Add --memory, or leave --conversation out.' });
