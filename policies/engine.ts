@@ -20,6 +20,7 @@ import type { RegoFacts, RegoRule } from './rego.ts';
 import { nameOf, RemoteBundle } from './remote-bundle.ts';
 import { compileRules, type CompiledRules, type RuleDocument } from './rules.ts';
 import { compileSettings, type Settings } from './settings.ts';
+import { indexRules, type ListedRego } from './static-rules.ts';
 import { readyParts, startReady, startWorkers } from './start.ts';
 
 /** Where policy comes from: a YAML rules file, Rego (a folder or a file), or a built bundle. */
@@ -110,7 +111,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     mode: user?.mode ?? 'enforce',
     places: user?.facts?.places ?? {},
     regoRules: Object.fromEntries((user?.facts?.rules ?? []).map(reasonFacts).entries()),
-    rego: user?.sets ?? NO_SETS,
+    rego: user === undefined ? NO_SETS : listedRego(user),
   };
   const confining = { rules: confiningRules(rules.rules), workspace: parts.workspace, trusts: new Map(settings.servers.map(({ name, trust = 'external' }) => [name, trust])), foreign: user !== undefined && (user.sets.deny || user.sets.ask) };
   return { confining, weights: weigh(rules, config), wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
@@ -136,6 +137,13 @@ async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
   const read = remote === undefined ? await readBundle(bundle.path, name) : await remote.load();
   requireLibrary(read, `The bundle ${name}`);
   return { ...read, modes: {}, mode, sets: mayBe('enforce', mode) ? (read.facts?.sets ?? ALL_SETS) : NO_SETS, ...(remote === undefined ? {} : { remote }) };
+}
+
+/** Each rule with the mode of its package. A package that is not enforced leaves nothing open, but that shows in its rules only. */
+function listedRego({ facts, modes, mode, sets }: UserPolicy): ListedRego {
+  const rules = (facts?.statics ?? []).map((rule) => ({ ...rule, mode: modes[rule.package] ?? mode, call: [] as const }));
+  const open = facts === undefined || !Object.values(sets).includes(true) ? sets : facts.open;
+  return { ...open, rules, index: indexRules(rules) };
 }
 
 /** What is fetched takes the place of a bundle that works only when it works too. */

@@ -44,6 +44,8 @@ particular(_, kind) if count(kind.naming) > 0
 
 particular(target, _) if index.tool[target.id]
 
+particular(target, _) if written_index.tool[target.id]
+
 particular(target, _) if gate.high(target)
 
 exposed(verdict, _) := [] if verdict.verdict == "never"
@@ -160,25 +162,34 @@ reasons(rules) := [rule.reason | some rule in array.slice(rules, 0, 5)]
 
 index := data.config.rules.index
 
-# Rules of a part of the index that are enforced for this principal.
-live(numbers) := [rule |
-	some number in numbers
-	rule := data.config.rules.list[number]
+# Rules of Rego that read nothing of a call, by the same kinds; absent where there are none.
+written_index := object.get(data.config.rego, "index", {"tool": {}, "server": {}, "verb": {}, "any": []})
+
+# Those that are enforced for this principal.
+live(rules) := [rule |
+	some rule in rules
 	data.tollgate.modes.of(rule.mode) == "enforce"
 	every condition in rule.principal {
 		principal.holds(condition)
 	}
 ]
 
+under(numbers, written) := live(array.concat(
+	[data.config.rules.list[number] | some number in numbers],
+	[data.config.rego.rules[number] | some number in written],
+))
+
 asked := {tool.server | some tool in input.tools}
 
-by_server := {name: live(index.server[name]) | some name in asked}
+by_server := {name: under(object.get(index.server, name, []), object.get(written_index.server, name, [])) | some name in asked}
 
-by_verb := {name: live(numbers) | some name, numbers in index.verb}
+by_verb := {name: under(object.get(index.verb, name, []), object.get(written_index.verb, name, [])) |
+	some name in (object.keys(index.verb) | object.keys(written_index.verb))
+}
 
-by_nothing := live(index.any)
+by_nothing := under(index.any, written_index.any)
 
-by_tool(target) := live(object.get(index.tool, target.id, []))
+by_tool(target) := under(object.get(index.tool, target.id, []), object.get(written_index.tool, target.id, []))
 
 candidates(target) := array.concat(object.get(by_server, target.server, []), array.concat(by_verbs(target.verbs), by_nothing))
 

@@ -51,7 +51,7 @@ describe('a mode for some callers', () => {
     }
   });
 
-  it('holds for Rego too, and leaves the lists open that it could change', async () => {
+  it('holds for Rego too, in calls and in lists', async () => {
     const folder = scratch({ 'a.rego': 'package policy.a\n\ndeny contains {"id": "rego-no", "message": "No."} if input.effect.verb == "read"\n' });
     const policy = await loadPolicy(parts({ folder, settings: SETTINGS, rules: [documentOf([ALL])], sources: [{ ...regoSource(folder, 'shadow'), modes: [{ profile: 'ci', mode: 'enforce' }, { origin: PAGE, mode: 'warn' }] }] }));
     const said = async (principal: Partial<Principal>): Promise<unknown> => {
@@ -61,7 +61,8 @@ describe('a mode for some callers', () => {
     expect(await said({})).toEqual(['allow', [['rego-no', 'deny', 'shadow']]]);
     expect(await said({ profiles: ['work', 'ci'] })).toEqual(['deny', []]);
     expect(await said({ origin: PAGE })).toEqual(['allow', [['rego-no', 'deny', 'warn']]]);
-    expect((await policy.list({ ...PRINCIPAL, profiles: ['work', 'ci'] }, [toolOf()]))[0]?.verdict).toBe('maybe');
+    expect((await policy.list({ ...PRINCIPAL, profiles: ['work', 'ci'] }, [toolOf()]))[0]?.verdict).toBe('never');
+    expect((await policy.list(PRINCIPAL, [toolOf()]))[0]?.verdict).toBe('always');
     policy.close();
   });
 });
