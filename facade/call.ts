@@ -22,7 +22,7 @@ import type { Redactor } from './output/redact.ts';
 import { shape } from './output/shape.ts';
 import type { Spills } from './output/spills.ts';
 import type { Plans } from './plan.ts';
-import { endRecord, intentRecord, type Trace } from './record.ts';
+import { endRecord, factsOf, intentRecord, type Trace } from './record.ts';
 import type { Recorder } from './recording/writer.ts';
 import { refusal } from './refusal.ts';
 import type { Runs } from './runs.ts';
@@ -90,7 +90,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
       budgets: [...decision.obligations.budgets, ...standing.budgets], keys: keysOf(trace, caller.run), argBytes: trace.argBytes,
       maxOutputBytes: limits.cap.bytes, maxWallMs: limits.hardTimeoutMs, signal: request.signal, deadline,
     });
-    deps.audit.append(intentRecord(trace, deps.digest));
+    deps.audit.appendCall(intentRecord(trace), factsOf(trace, deps.digest));
     trace.intended = true;
     const granted = grantedBy(lease, limits);
     const sight = sightOf({ policy, exposed, bound, place, input });
@@ -123,7 +123,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
 function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: TollgateError | undefined }): Reply {
   let { reply, failure } = end;
   try {
-    deps.audit.append(endRecord(trace, { failure, now: deps.now(), digest: deps.digest }));
+    deps.audit.appendCall(endRecord(trace, { failure, now: deps.now() }), factsOf(trace, deps.digest));
   } catch (cause) {
     failure = new TollgateError(trace.executed === 'no' ? 'AUDIT_FAILED' : 'OUTCOME_UNRECORDED', { cause, data: { executed: trace.executed !== 'no' } });
     reply = refusal(failure, { id: trace.id, redactor: deps.redactor });

@@ -2,7 +2,8 @@
 import type { Identity } from '../adapters/port.ts';
 import type { TollgateError } from '../catalogs/errors.ts';
 import type { CallDecision, CallInput, Effect, Principal, Reason } from '../policies/port.ts';
-import type { AuditObligations, AuditReason, BudgetEntry, CallFacts, DecisionEntry, IntentEntry, OutcomeEntry } from './audit/entry.ts';
+import type { CallEntry, Unsealed, Written } from './audit/chain.ts';
+import type { AuditObligations, AuditReason, BudgetEntry, CallFacts } from './audit/entry.ts';
 import type { Shaped } from './output/shape.ts';
 import type { Exposed } from './exposure.ts';
 import type { Target } from './target.ts';
@@ -27,7 +28,8 @@ export interface Trace {
   budgets?: readonly string[];
   /** Id of the approval or grant that answered an ask. */
   consent?: string | undefined;
-  facts?: CallFacts;
+  /** What all its records say, as text. */
+  facts?: string;
   intended?: boolean;
   executed: 'no' | 'yes' | 'unknown';
   upstreamMs?: number;
@@ -40,22 +42,28 @@ export interface Trace {
   serverError?: boolean;
 }
 
-/** The fields that every record of a call has; from the intent on they stay as they are. */
-function factsOf(trace: Trace, digest: (text: string) => string): CallFacts {
-  if (trace.facts !== undefined) return trace.facts;
-  const effect = trace.target?.effect;
-  const { id, role, profiles, origin } = trace.principal;
+/** The text of what every record of a call says. It is made for the first of them, and stays as it is. */
+export function factsOf(trace: Trace, digest: (text: string) => string): string {
+  return (trace.facts ??= JSON.stringify(gatherFacts(trace, digest)));
+}
+
+function gatherFacts({ id, principal, session, caller, exposed, asked, revision, target, consent, decision }: Trace, digest: (text: string) => string): Written<Unsealed<CallFacts>> {
+  const effect = target?.effect;
   return {
-    id: trace.id,
-    principal: { id, role, profiles, origin },
-    session: trace.session,
-    run: trace.caller?.run ?? trace.session,
-    exposed: trace.exposed?.name ?? trace.asked,
-    revision: trace.revision,
-    ...(effect === undefined ? {} : { server: effect.server, tool: effect.tool, verb: effect.verb, effectDigest: effectDigest(effect, trace.target?.argsText ?? '', digest) }),
-    ...(trace.consent === undefined ? {} : { consent: trace.consent }),
-    ...(trace.decision === undefined ? {} : { reasons: trace.decision.reasons.map(place) }),
-    ...(trace.decision === undefined || trace.decision.shadow.length === 0 ? {} : { shadow: trace.decision.shadow.map((reason) => ({ ...place(reason), would: reason.would, mode: reason.mode })) }),
+    id,
+    principal: { id: principal.id, role: principal.role, profiles: principal.profiles, origin: principal.origin },
+    session,
+    run: caller?.run ?? session,
+    exposed: exposed?.name ?? asked,
+    revision,
+    server: effect?.server,
+    tool: effect?.tool,
+    verb: effect?.verb,
+    effectDigest: effect === undefined ? undefined : effectDigest(effect, target?.argsText ?? '', digest),
+    consent,
+    reasons: decision?.reasons.map(place),
+    shadow: decision === undefined || decision.shadow.length === 0 ? undefined : decision.shadow.map((reason) => ({ ...place(reason), would: reason.would, mode: reason.mode })),
+    parent: undefined,
   };
 }
 
@@ -68,44 +76,47 @@ export function effectDigest(effect: Effect, argsText: string, digest: (text: st
   return digest(JSON.stringify([effect, argsText]));
 }
 
-function obligationsOf({ decision, budgets: more = [] }: Pick<Trace, 'decision' | 'budgets'>): { obligations?: AuditObligations } {
-  if (decision === undefined) return {};
+function obligationsOf({ decision, budgets: more = [] }: Pick<Trace, 'decision' | 'budgets'>): AuditObligations | undefined {
+  if (decision === undefined) return undefined;
   const { caps, timeoutMs, pins, budgets, labels } = decision.obligations;
-  return { obligations: { ...caps, ...(timeoutMs === undefined ? {} : { timeoutMs }), pins: Object.keys(pins), budgets: [...budgets.map((budget) => budget.id), ...more], labels } };
+  return { ...caps, ...(timeoutMs === undefined ? {} : { timeoutMs }), pins: Object.keys(pins), budgets: [...budgets.map((budget) => budget.id), ...more], labels };
 }
 
 /** Before the server is reached. */
-export function intentRecord(trace: Trace, digest: (text: string) => string): IntentEntry {
-  trace.facts = factsOf(trace, digest);
-  return { type: 'intent', ...trace.facts, outcome: 'allow', ...obligationsOf(trace), sizes: { args: trace.argBytes } };
+export function intentRecord(trace: Trace): CallEntry {
+  return { type: 'intent', outcome: 'allow', obligations: obligationsOf(trace), sizes: { args: trace.argBytes } };
 }
 
 /** After all: an outcome where an intent stands, else the refusal by a budget or the decision without a call. */
-export function endRecord(trace: Trace, end: { failure: TollgateError | undefined; now: number; digest: (text: string) => string }): OutcomeEntry | BudgetEntry | DecisionEntry {
-  const code = end.failure?.code;
-  const ms = end.now - trace.startedAt;
-  const facts = factsOf(trace, end.digest);
-  if (trace.intended === true) return { type: 'outcome', ...facts, ...(code === undefined ? {} : { code }), ms, outcome: end.failure === undefined ? 'allow' : 'error', ...outcomeFields(trace) };
-  if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED') return { type: 'budget', ...facts, code, ms, outcome: 'deny', ...budgetFields(end.failure?.data ?? {}) };
-  return { type: 'decision', ...facts, ...(code === undefined ? {} : { code }), ms, outcome: outcomeOf(code), ...(trace.decision === undefined && reasonsOf(end.failure)), ...obligationsOf(trace), sizes: { args: trace.argBytes } };
+export function endRecord(trace: Trace, { failure, now }: { readonly failure: TollgateError | undefined; readonly now: number }): CallEntry {
+  const code = failure?.code;
+  const ms = now - trace.startedAt;
+  if (trace.intended === true) return outcomeRecord(trace, code, ms);
+  if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED') return { type: 'budget', code, ms, outcome: 'deny', ...budgetFields(failure?.data ?? {}) };
+  return { type: 'decision', code, ms, outcome: outcomeOf(code), reasons: trace.decision === undefined ? reasonsOf(failure) : undefined, obligations: obligationsOf(trace), sizes: { args: trace.argBytes } };
 }
 
 /** Of a refusal that came before the policy: what an owner has not added is a reason too. */
-function reasonsOf(failure: TollgateError | undefined): Pick<DecisionEntry, 'reasons'> {
+function reasonsOf(failure: TollgateError | undefined): readonly AuditReason[] | undefined {
   const reasons = failure?.data['reasons'];
-  return Array.isArray(reasons) ? { reasons: reasons.map(({ id }: Reason) => ({ id })) } : {};
+  return Array.isArray(reasons) ? reasons.map(({ id }: Reason) => ({ id })) : undefined;
 }
 
-function outcomeFields(trace: Trace): Pick<OutcomeEntry, 'executed' | 'sizes' | 'cut' | 'isError' | 'redactions' | 'escaped' | 'upstreamMs' | 'whose' | 'hits'> {
-  const { shaped, rawBytes, upstreamMs, whose, hits } = trace;
+function outcomeRecord({ shaped, rawBytes, upstreamMs, whose, hits, executed, argBytes, serverError }: Trace, code: TollgateError['code'] | undefined, ms: number): CallEntry {
   return {
-    executed: trace.executed,
-    ...(upstreamMs === undefined ? {} : { upstreamMs }),
-    ...(whose === undefined ? {} : { whose }),
-    ...(hits === undefined ? {} : { hits }),
-    sizes: { args: trace.argBytes, ...(rawBytes === undefined ? {} : { raw: rawBytes }), ...(shaped === undefined ? {} : { sent: shaped.sent, spilled: shaped.spilled }) },
-    ...(shaped === undefined ? {} : { cut: shaped.cut, isError: shaped.isError, redactions: shaped.redactions, escaped: shaped.escaped }),
-    ...(trace.serverError === true ? { isError: true } : {}),
+    type: 'outcome',
+    code,
+    ms,
+    outcome: code === undefined ? 'allow' : 'error',
+    executed,
+    upstreamMs,
+    whose,
+    hits,
+    sizes: { args: argBytes, raw: rawBytes, sent: shaped?.sent, spilled: shaped?.spilled },
+    cut: shaped?.cut,
+    isError: serverError === true ? true : shaped?.isError,
+    redactions: shaped?.redactions,
+    escaped: shaped?.escaped,
   };
 }
 

@@ -1,6 +1,6 @@
 /** Owns the form of the chain: names of its files, text of a record, its hash; refuses to hash anything but the bytes that are written. */
 import { createHash, hash as hashOnce } from 'node:crypto';
-import type { AuditEntry } from './entry.ts';
+import type { AuditEntry, BudgetEntry, CallFacts, DecisionEntry, IntentEntry, OutcomeEntry } from './entry.ts';
 
 /** Version of the form, `v` of every record. */
 const VERSION = 1;
@@ -42,6 +42,19 @@ export type Unsealed<Entry> = Entry extends unknown ? (keyof Entry & (typeof SEA
 /** Every entry that can stand in a file. */
 export type ChainEntry = Unsealed<AuditEntry | OpenedEntry | ContinuedEntry | ClosedEntry>;
 
+/** What may be absent may as well be undefined: JSON leaves it out, and an object that always has the same keys is made at once. */
+export type Written<Entry> = { readonly [Key in keyof Entry]: Record<never, never> extends Pick<Entry, Key> ? Entry[Key] | undefined : Entry[Key] };
+
+/** A record of a call without its facts, which are written once for all its records. */
+export type CallEntry =
+  | Written<Omit<IntentEntry, keyof CallFacts>>
+  | Written<Omit<OutcomeEntry, keyof CallFacts>>
+  | Written<Omit<BudgetEntry, keyof CallFacts>>
+  | Written<Omit<DecisionEntry, Exclude<keyof CallFacts, 'reasons'>>>;
+
+/** What is to be sealed: an entry, or one of a call and the text of its facts, an object whose members stand in the record too. */
+export type Sealable = { readonly entry: ChainEntry; readonly facts?: undefined } | { readonly entry: CallEntry; readonly facts: string };
+
 /** Every type of a record, in the order of docs/audit.md. */
 export const AUDIT_TYPES = [
   'intent', 'outcome', 'decision', 'budget', 'session', 'config', 'server', 'approval', 'grant', 'consent', 'upgrade', 'switch', 'setup', 'recovered', 'opened', 'continued', 'closed',
@@ -78,33 +91,33 @@ const sha256 = (bytes: Buffer): string =>
 
 const SEAL = /^,"hash":"([0-9a-f]{64})"\}$/;
 const SEAL_BYTES = `,"hash":"${NO_HASH}"}`.length;
-const COMMA = 44;
+/** Of one UTF-16 unit in UTF-8. */
+const MOST_BYTES = 3;
+const NO_ROOM = Buffer.alloc(0);
 
 /**
  * Seals an entry. What is hashed is the text of the line itself up to the hash, so there is no second, canonical form
- * in which two readers could differ. Throws for an entry with a key of the seal, which no type kept out.
+ * in which two readers could differ. It is written into `room` where that is long enough, and then stands there until the next is.
+ * Throws for an entry with a key of the seal, which no type kept out.
  */
-export function seal(entry: ChainEntry, { seq, ts, prev }: Place): Sealed {
-  for (const key of SEAL_KEYS) if (key in entry) throw new Error(`an entry has the key ${key} of the seal`);
-  const text = textOf(entry);
-  const head = `${DOMAIN}{"v":${VERSION},"seq":${seq},"ts":"${ts}"`;
+export function seal(record: Sealable, { seq, ts, prev }: Place, room = NO_ROOM): Sealed {
+  for (const key of SEAL_KEYS) if (key in record.entry) throw new Error(`an entry has the key ${key} of the seal`);
+  const members = membersOf(record);
+  const head = `${DOMAIN}{"v":${VERSION},"seq":${seq},"ts":"${ts}",`;
   const tail = `,"prev":"${prev}"`;
-  // The members of the entry stand between ours: its braces give way to commas.
-  const last = head.length + Buffer.byteLength(text) - 1;
-  const end = last + tail.length;
-  const bytes = Buffer.allocUnsafe(end + SEAL_BYTES + 1);
-  bytes.write(head, 0);
-  bytes.write(text, head.length);
-  bytes[head.length] = COMMA;
-  bytes.write(tail, last);
+  const most = head.length + members.length * MOST_BYTES + tail.length + SEAL_BYTES + 1;
+  const bytes = most <= room.length ? room : Buffer.allocUnsafe(most);
+  const end = bytes.write(`${head}${members}${tail}`);
   const hash = sha256(bytes.subarray(0, end));
-  bytes.write(`,"hash":"${hash}"}\n`, end);
-  return { bytes: bytes.subarray(DOMAIN_BYTES.length), hash };
+  const whole = end + bytes.write(`,"hash":"${hash}"}\n`, end);
+  return { bytes: bytes.subarray(DOMAIN_BYTES.length, whole), hash };
 }
 
-function textOf(entry: ChainEntry): string {
+/** The members of a record as they stand between ours. */
+function membersOf({ entry, facts = '{}' }: Sealable): string {
   const text = JSON.stringify(entry);
-  return text.length <= MAX_RECORD ? text : JSON.stringify(bounded(entry));
+  if (text.length + facts.length > MAX_RECORD) return JSON.stringify(bounded({ ...(JSON.parse(text) as object), ...(JSON.parse(facts) as object) })).slice(1, -1);
+  return facts === '{}' ? text.slice(1, -1) : `${text.slice(1, -1)},${facts.slice(1, -1)}`;
 }
 
 /** The hash that a line (without newline) carries, if it is the true one. Works on bytes: bad UTF-8 must not read as good. */

@@ -59,9 +59,9 @@ export interface AuditObligations {
 /** Bytes: of the arguments, of the server's result, of what was sent, of what was spilled. */
 export interface AuditSizes {
   readonly args: number;
-  readonly raw?: number;
-  readonly sent?: number;
-  readonly spilled?: number;
+  readonly raw?: number | undefined;
+  readonly sent?: number | undefined;
+  readonly spilled?: number | undefined;
 }
 
 /** What a record can say of a call, and the words that `audit list --outcome` takes. */

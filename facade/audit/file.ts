@@ -11,13 +11,19 @@ export interface ChainFile {
   readonly size: number;
   /** Appends all bytes, or throws and leaves none. */
   write(bytes: Buffer): void;
-  /** False when the file was removed, or moved away to be replaced: what is written then would not be found again. */
-  isInPlace(): boolean;
+  /**
+   * False when the file was removed, or moved away to be replaced: what is written then would not be found again. Looked at anew ten
+   * milliseconds later: a file that somebody takes away costs the records of that long at most. `now`: ms.
+   */
+  isInPlace(now: number): boolean;
   sync(): Promise<void>;
   close(): Promise<void>;
   /** Takes back a file that got no record. */
   discard(): void;
 }
+
+/** How long the file is taken to be still in its place, ms: looking costs as much as writing. */
+const LOOK_MS = 10;
 
 /** Creates the file (0600); undefined when there is one. Throws what node:fs throws. */
 export function createChainFile(path: string, files: AuditFs = fs): ChainFile | undefined {
@@ -26,6 +32,7 @@ export function createChainFile(path: string, files: AuditFs = fs): ChainFile | 
   const { ino, dev } = files.fstatSync(fd);
   let size = 0;
   let isTorn = false;
+  let seenAt = Number.NaN;
 
   const append = (bytes: Buffer): void => {
     let done = 0;
@@ -60,9 +67,12 @@ export function createChainFile(path: string, files: AuditFs = fs): ChainFile | 
       isTorn = false;
       size += bytes.length;
     },
-    isInPlace: () => {
+    isInPlace: (now) => {
+      if (Math.abs(now - seenAt) < LOOK_MS) return true;
       const found = files.statSync(path, { throwIfNoEntry: false });
-      return found?.ino === ino && found.dev === dev;
+      const isThere = found?.ino === ino && found.dev === dev;
+      seenAt = isThere ? now : Number.NaN;
+      return isThere;
     },
     sync: () => settle(files.fdatasync),
     close: () => settle(files.close as typeof files.fdatasync),

@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import { basename, join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { OWN_MARK } from '../state/process.ts';
-import { chainName, fileName, isoTime, NO_HASH, seal, type ChainEntry } from './chain.ts';
+import { chainName, fileName, isoTime, NO_HASH, seal, type CallEntry, type ChainEntry, type Sealable } from './chain.ts';
 import type { AuditEntry } from './entry.ts';
 import { createChainFile, type AuditFs, type ChainFile } from './file.ts';
 import { recoverTorn } from './recover.ts';
@@ -15,6 +15,8 @@ export type { AuditEntry } from './entry.ts';
 export interface AuditLog {
   /** Returns when write(2) has taken every byte. Throws AUDIT_FAILED; then nothing stands in the log, and the next append tries anew. */
   append(entry: AuditEntry): void;
+  /** The same for a record of a call, with the text of its facts. */
+  appendCall(entry: CallEntry, facts: string): void;
   /** Hash of the last record. Kept elsewhere, it proves later that nothing was cut off (`verify --expect-head`). */
   readonly head: string;
   /** The file that is written to. */
@@ -38,8 +40,6 @@ export interface AuditOptions {
 
 /** fdatasync is called once for all records of this long, ms: what a loss of power may cost. A killed process costs nothing. */
 const SYNC_MS = 50;
-/** How long the file is taken to be still in its place, ms: looking costs as much as writing. */
-const LOOK_MS = 10;
 
 /** Opens a chain of its own for this process, and puts the torn ends of dead ones aside. Throws AUDIT_FAILED. */
 export function openAudit(options: AuditOptions): AuditLog {
@@ -65,7 +65,8 @@ class Chain implements AuditLog {
   #timer: NodeJS.Timeout | undefined;
   #syncFault: unknown;
   #closed = false;
-  #seenAt = Number.NaN;
+  /** Records are made in here, one after the other; the usual one fits. */
+  readonly #room = Buffer.allocUnsafe(8192);
 
   /** Begins the first file. Another log that this process opened in the same millisecond has the name: take the next. */
   constructor(options: AuditOptions) {
@@ -87,11 +88,11 @@ class Chain implements AuditLog {
   }
 
   append(entry: AuditEntry): void {
-    guard(() => {
-      if (this.#closed) throw new Error('the audit log is closed');
-      this.#throwSyncFault();
-      this.#write(entry);
-    });
+    this.#append({ entry });
+  }
+
+  appendCall(entry: CallEntry, facts: string): void {
+    this.#append({ entry, facts });
   }
 
   async flush(): Promise<void> {
@@ -105,7 +106,7 @@ class Chain implements AuditLog {
   async close(): Promise<void> {
     if (this.#closed) return;
     try {
-      guard(() => this.#write({ type: 'closed' }));
+      guard(() => this.#write({ entry: { type: 'closed' } }));
     } finally {
       this.#closed = true;
       if (this.#file !== undefined) this.#retire(this.#file);
@@ -114,11 +115,19 @@ class Chain implements AuditLog {
     }
   }
 
-  #write(entry: ChainEntry): void {
-    const day = isoTime(this.#now()).slice(0, 10);
+  #append(record: Sealable): void {
+    guard(() => {
+      if (this.#closed) throw new Error('the audit log is closed');
+      this.#throwSyncFault();
+      this.#write(record);
+    });
+  }
+
+  #write(record: Sealable): void {
+    const now = this.#now();
     const file = this.#file;
-    const isFull = file === undefined || file.size >= this.#options.rotateBytes || day > this.#day;
-    this.#put(isFull || !this.#isInPlace(file) ? this.#rotate() : file, entry);
+    const isFull = file === undefined || file.size >= this.#options.rotateBytes || isoTime(now).slice(0, 10) > this.#day;
+    this.#put(isFull || !file.isInPlace(now) ? this.#rotate() : file, record);
     this.#timer ??= setTimeout(() => void this.#sync(), SYNC_MS).unref();
   }
 
@@ -137,7 +146,7 @@ class Chain implements AuditLog {
     const file = createChainFile(join(this.#options.folder, fileName(this.#name, part)), this.#options.files);
     if (file === undefined) return undefined;
     try {
-      this.#put(file, first);
+      this.#put(file, { entry: first });
     } catch (error) {
       file.discard();
       throw error;
@@ -148,18 +157,11 @@ class Chain implements AuditLog {
     return file;
   }
 
-  #put(file: ChainFile, entry: ChainEntry): void {
-    const sealed = seal(entry, { seq: this.#seq + 1, ts: isoTime(this.#now()), prev: this.#head });
+  #put(file: ChainFile, record: Sealable): void {
+    const sealed = seal(record, { seq: this.#seq + 1, ts: isoTime(this.#now()), prev: this.#head }, this.#room);
     file.write(sealed.bytes);
     this.#seq += 1;
     this.#head = sealed.hash;
-  }
-
-  /** Looked at anew after ten milliseconds: a file that somebody takes away costs the records of that long at most. */
-  #isInPlace(file: ChainFile): boolean {
-    const now = this.#now();
-    if (!(Math.abs(now - this.#seenAt) < LOOK_MS)) this.#seenAt = file.isInPlace() ? now : Number.NaN;
-    return !Number.isNaN(this.#seenAt);
   }
 
   async #sync(): Promise<void> {
@@ -173,8 +175,7 @@ class Chain implements AuditLog {
   }
 
   #retire(file: ChainFile): void {
-    const closing = file
-      .sync()
+    const closing = file.sync()
       .finally(() => file.close())
       .catch((error: unknown) => void (this.#syncFault = error))
       .finally(() => this.#closing.delete(closing));

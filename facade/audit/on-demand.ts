@@ -19,6 +19,7 @@ export function auditOnDemand(options: AuditOptions): AuditOnDemand {
   };
   return {
     append: (entry) => opened().append(entry),
+    appendCall: (entry, facts) => opened().appendCall(entry, facts),
     begin: () => void opened(),
     get head() {
       return log?.head ?? NO_HASH;

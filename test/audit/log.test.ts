@@ -1,10 +1,10 @@
 import fs, { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, expectTypeOf, it } from 'vitest';
 import { NO_HASH, seal, SEAL_KEYS, type ChainEntry, type Unsealed } from '../../facade/audit/chain.ts';
-import type { AuditEntry } from '../../facade/audit/entry.ts';
+import type { AuditEntry, CallFacts } from '../../facade/audit/entry.ts';
 import type { AuditFs } from '../../facade/audit/file.ts';
 import { openAudit, type AuditLog, type AuditOptions } from '../../facade/audit/log.ts';
 import { verifyAudit } from '../../facade/audit/verify.ts';
@@ -44,10 +44,24 @@ describe('the log of a process', () => {
     for (const key of SEAL_KEYS) expect(() => log.append({ ...decision('1'), [key]: 'x' }), key).toThrow(failure);
     expect(readRecords(log.file).filter(({ type }) => type === 'decision')).toEqual([]);
     const keys = (text: string): string[] => [...text.matchAll(/"(\w+)":/g)].map(([, key = '']) => key);
-    const sealed = keys(seal({ type: 'consent', event: 'start-approved', server: 'one', outcome: 'allow', approved: 'a' }, { seq: 1, ts: '', prev: NO_HASH }).bytes.toString());
+    const sealed = keys(seal({ entry: { type: 'consent', event: 'start-approved', server: 'one', outcome: 'allow', approved: 'a' } }, { seq: 1, ts: '', prev: NO_HASH }).bytes.toString());
     expect(new Set(sealed).size).toBe(sealed.length);
     expectTypeOf<AuditEntry>().toExtend<ChainEntry>();
     expectTypeOf<Unsealed<{ readonly type: 'closed'; readonly hash?: string }>>().toEqualTypeOf<never>();
+  });
+
+  it('takes the facts of a call as text, in a record of the same members, bounded alike; a key of the seal is none of theirs', () => {
+    const log = open(temporaryFolder());
+    const { type, outcome, sizes, ...facts } = intent('1', { run: 'r"\n' });
+    log.append({ ...facts, type, outcome, sizes });
+    log.appendCall({ type, outcome, sizes, obligations: undefined }, JSON.stringify(facts));
+    log.appendCall({ type, outcome, sizes, obligations: undefined }, JSON.stringify({ ...facts, exposed: 'x'.repeat(5000) }));
+    const own = ({ seq: _seq, ts: _ts, prev: _prev, hash: _hash, ...rest }: Record<string, unknown>): unknown => rest;
+    const [, whole, parted, long] = readRecords(log.file);
+    expect(own(parted ?? {})).toEqual(own(whole ?? {}));
+    expect(long).toEqual({ ...parted, exposed: `${'x'.repeat(200)}…`, seq: 4, ts: long?.['ts'], prev: parted?.['hash'], hash: log.head });
+    expect(verifyAudit(dirname(log.file))).toMatchObject({ ok: true, records: 4 });
+    expectTypeOf<Unsealed<CallFacts>>().toEqualTypeOf<CallFacts>();
   });
 
   it('has another name when one process opens two in the same millisecond', async () => {

@@ -38,7 +38,7 @@ export function writeDeadChain(folder: string, files: readonly (readonly ChainEn
   mkdirSync(folder, { recursive: true });
   let [seq, prev] = [0, NO_HASH];
   const put = (entry: ChainEntry): Buffer => {
-    const sealed = seal(entry, { seq: (seq += 1), ts: new Date(Date.UTC(2026, 0, 1) + seq * 1000).toISOString(), prev });
+    const sealed = seal({ entry }, { seq: (seq += 1), ts: new Date(Date.UTC(2026, 0, 1) + seq * 1000).toISOString(), prev });
     prev = sealed.hash;
     return sealed.bytes;
   };

@@ -83,7 +83,7 @@ describe('verify', () => {
 
   it('sees what was written behind the end, or sealed without being a record', () => {
     const { folder, lines, head, path, write } = log();
-    const sealed = (body: object, seq: number, prev: string): Buffer => seal(body as never, { seq, ts: 't', prev }).bytes;
+    const sealed = (body: object, seq: number, prev: string): Buffer => seal({ entry: body as never }, { seq, ts: 't', prev }).bytes;
     writeFileSync(path, Buffer.concat([Buffer.from(`${lines.join('\n')}\n`), sealed(intent('9'), 8, head)]));
     expect(verifyAudit(folder).faults).toMatchObject([{ seq: 8, what: expect.stringContaining('behind the end') }]);
     write(['']);
@@ -126,7 +126,7 @@ describe('verify', () => {
 
 describe('the form of the chain', () => {
   it('seals bytes, not text: what decodes alike is not alike', () => {
-    const { bytes } = seal(intent('\uFFFD'), { seq: 1, ts: 't', prev: 'p' });
+    const { bytes } = seal({ entry: intent('\uFFFD') }, { seq: 1, ts: 't', prev: 'p' });
     const line = bytes.subarray(0, -1);
     expect(checkSeal(line)).toBeDefined();
     const at = line.indexOf(Buffer.from('\uFFFD'));
