@@ -26,19 +26,25 @@ export function readCallDecision(value: Record_): CallDecision {
 export function readListDecisions(value: Record_, count: number): readonly ListDecision[] {
   requireThat(value['version'] === 1, 'version');
   const schemaProfile = text(value['schemaProfile'], 'schemaProfile');
+  const verdicts = list(value['verdicts'], 'verdicts').map(readVerdict);
   const tools = list(value['tools'], 'tools');
   requireThat(tools.length === count, 'one verdict for each tool');
   return tools.map((entry) => {
     const tool = record(entry, 'tools');
-    return {
-      verdict: oneOf(VERDICTS, tool['verdict'], 'verdict'),
-      reasons: list(tool['reasons'], 'reasons').map(readReason),
-      expose: list(tool['expose'], 'expose').map(readExposure),
-      schemaProfile,
-      ...(tool['says'] === undefined ? {} : { says: list(tool['says'], 'says').map((say) => ({ outcome: oneOf(OUTCOMES, record(say, 'says')['outcome'], 'says'), say: text(record(say, 'says')['say'], 'says') })) }),
-      ...(tool['bounds'] === undefined ? {} : { bounds: list(tool['bounds'], 'bounds').map(readBound) }),
-    };
+    const verdict = typeof tool['same'] === 'number' ? (verdicts[tool['same']] ?? failed('same')) : readVerdict(tool);
+    return { ...verdict, expose: list(tool['expose'], 'expose').map(readExposure), schemaProfile };
   });
+}
+
+/** Of one tool, or of all of a kind. */
+function readVerdict(value: unknown): Omit<ListDecision, 'expose' | 'schemaProfile'> {
+  const { verdict, reasons, says, bounds } = record(value, 'verdicts');
+  return {
+    verdict: oneOf(VERDICTS, verdict, 'verdict'),
+    reasons: list(reasons, 'reasons').map(readReason),
+    ...(says === undefined ? {} : { says: list(says, 'says').map((say) => ({ outcome: oneOf(OUTCOMES, record(say, 'says')['outcome'], 'says'), say: text(record(say, 'says')['say'], 'says') })) }),
+    ...(bounds === undefined ? {} : { bounds: list(bounds, 'bounds').map(readBound) }),
+  };
 }
 
 function readObligations(value: Record_): Obligations {

@@ -17,6 +17,7 @@ import data.tollgate.servers
 decisions := {
 	"version": 1,
 	"schemaProfile": principal.schema_profile,
+	"verdicts": [kinds[key].verdict | some key in numbered],
 	"tools": [decide(tool) | some tool in input.tools],
 } if {
 	input.version == 1
@@ -24,23 +25,22 @@ decisions := {
 	data.config.version == 1
 }
 
-# Tools of one kind differ by their name only. What rules say of a kind is found out once, however many tools it has; only where
-# a rule names tools each of them is judged by itself.
+# Tools of one kind differ by their name only. What rules say of a kind is found out and told once, however many tools it has;
+# only where a rule names tools each of them is judged by itself.
 decide(tool) := {"verdict": "never", "reasons": [servers.refusal(tool)], "expose": []}
 
-decide(tool) := object.union(verdict, {"expose": exposed(verdict, target)}) if {
-	not servers.refusal(tool)
-	target := object.union(tool, {"id": concat(".", [tool.server, tool.tool])})
-	verdict := judge(target, kinds[kind_of(tool)])
+decide(tool) := answer(object.union(tool, {"id": concat(".", [tool.server, tool.tool])}), kind_of(tool)) if not servers.refusal(tool)
+
+answer(target, key) := {"same": number[key], "expose": exposed(kinds[key].verdict, target)} if not particular(target, key)
+
+answer(target, key) := object.union(verdict, {"expose": exposed(verdict, target)}) if {
+	particular(target, key)
+	kind := kinds[key]
+	verdict := weigh(target, outcomes(array.concat(possible(by_tool(target), target), array.concat(possible(kind.naming, target), kind.rules))))
 }
 
-judge(target, kind) := kind.verdict if not particular(target, kind)
-
-judge(target, kind) := weigh(target, outcomes(array.concat(possible(by_tool(target), target), array.concat(possible(kind.naming, target), kind.rules)))) if {
-	particular(target, kind)
-}
-
-particular(_, kind) if count(kind.naming) > 0
+# Functions are asked by what is short: the engine hashes all that they are asked by.
+particular(_, key) if count(kinds[key].naming) > 0
 
 particular(target, _) if index.tool[target.id]
 
@@ -65,6 +65,10 @@ kinds := {key: kind |
 		"verdict": weigh(target, outcomes(rules)),
 	}
 }
+
+numbered := [key | some key, _ in kinds]
+
+number := {key: place | some place, key in numbered}
 
 known_facts(null) := {}
 

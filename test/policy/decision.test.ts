@@ -6,7 +6,7 @@ import { readCallDecision, readListDecisions } from '../../policies/decision.ts'
 
 const REASON = { id: 'a', message: 'b' };
 const CALL = { version: 1, outcome: 'allow', reasons: [REASON], obligations: { caps: {}, pins: {}, budgets: [], labels: [] }, shadow: [] };
-const LIST = { version: 1, schemaProfile: 'portable', tools: [{ verdict: 'maybe', reasons: [], expose: [{ pins: {} }] }] };
+const LIST = { version: 1, schemaProfile: 'portable', verdicts: [], tools: [{ verdict: 'maybe', reasons: [], expose: [{ pins: {} }] }] };
 
 const changed = (base: object, path: readonly string[], value: unknown): Record<string, unknown> => {
   const copy = structuredClone(base) as Record<string, unknown>;
@@ -22,6 +22,8 @@ describe('answers of the wasm', () => {
     const { version: _version, ...expected } = whole;
     expect(readCallDecision(whole)).toEqual(expected);
     expect(readListDecisions(LIST, 1)).toEqual([{ verdict: 'maybe', reasons: [], expose: [{ pins: {} }], schemaProfile: 'portable' }]);
+    const kinds = { ...LIST, verdicts: [{ verdict: 'never', reasons: [REASON] }, { verdict: 'always', reasons: [] }], tools: [{ same: 1, expose: [] }, { same: 0, expose: [] }] };
+    expect(readListDecisions(kinds, 2).map(({ verdict, reasons }) => [verdict, reasons.length])).toEqual([['always', 0], ['never', 1]]);
   });
 
   it.each([
@@ -38,7 +40,7 @@ describe('answers of the wasm', () => {
   });
 
   it.each([
-    [['version'], 0], [['schemaProfile'], undefined], [['tools'], []], [['tools'], [null]], [['tools', '0', 'verdict'], 'yes'], [['tools', '0', 'verdict'], undefined],
+    [['version'], 0], [['schemaProfile'], undefined], [['tools'], []], [['tools'], [null]], [['tools', '0', 'same'], 0], [['tools', '0', 'same'], -1], [['verdicts'], undefined], [['verdicts'], [{ verdict: 'always' }]], [['tools', '0', 'verdict'], 'yes'], [['tools', '0', 'verdict'], undefined],
     [['tools', '0', 'reasons'], undefined], [['tools', '0', 'expose'], undefined], [['tools', '0', 'expose'], [{}]], [['tools', '0', 'expose'], ['read']],
   ] as const)('refuses a list decision whose %j is %j', (path, value) => {
     expect(() => readListDecisions(changed(LIST, path, value), 1)).toThrow(expect.objectContaining({ code: 'POLICY_FAILED' }));

@@ -6,10 +6,13 @@ import { copyAssets } from '../../policies/assets.ts';
 import { unpack } from '../../policies/bundle.ts';
 import { BUILTINS } from '../../policies/builtins.ts';
 import { callAll, makeCapabilities } from '../../policies/capabilities.ts';
-import { buildLibrary, CAPABILITIES, hashLibrary, readLibrary, readLibrarySources } from '../../policies/library.ts';
+import { listInputText } from '../../policies/input.ts';
+import { buildLibrary, CAPABILITIES, ENTRYPOINTS, hashLibrary, readLibrary, readLibrarySources } from '../../policies/library.ts';
 import { findOpa, packageRoot, runOpa, type Opa } from '../../policies/opa.ts';
+import { compileRules } from '../../policies/rules.ts';
+import { compileSettings } from '../../policies/settings.ts';
 import { WasmPolicy } from '../../policies/wasm.ts';
-import { callOf, policyOf, PRINCIPAL, scratch, toolOf } from './given.ts';
+import { callOf, documentOf, policyOf, PRINCIPAL, scratch, settings, toolOf, WORKSPACE } from './given.ts';
 
 let opa: Opa;
 beforeAll(async () => {
@@ -43,8 +46,11 @@ describe('the shipped library', () => {
     const schema = new Ajv({ strict: false }).compile(JSON.parse(readFileSync(path.join(ROOT, 'policies/schemas/decision.json'), 'utf8')) as object);
     const policy = await policyOf([{ id: 'a', outcome: 'allow', when: {}, obligations: { caps: { bytes: 5 }, timeoutMs: 3, labels: ['x'] } }, { id: 'b', outcome: 'deny', mode: 'warn', when: {} }]);
     expect([schema({ version: 1, ...(await policy.call(callOf())) }), schema.errors]).toEqual([true, null]);
-    const tools = (await policy.list(PRINCIPAL, [toolOf(), toolOf({ server: 'no' })])).map(({ schemaProfile: _, ...tool }) => tool);
-    expect([schema({ version: 1, schemaProfile: 'portable', tools }), schema.errors]).toEqual([true, null]);
+    const rules = [{ id: 'a', outcome: 'allow', when: { args: { x: { min: 1 } } } }, { id: 'b', outcome: 'deny', when: { tools: ['git.push'], paths: ['a'] } }];
+    const { list, index } = compileRules([documentOf(rules)], WORKSPACE);
+    const config = { version: 1, ...compileSettings(settings()), rules: { list, index }, modes: {}, mode: 'enforce', places: {}, rego: {} };
+    const answer = new WasmPolicy(readLibrary().wasm, JSON.stringify({ config }), { entrypoints: [ENTRYPOINTS.list] }).evaluate(ENTRYPOINTS.list, listInputText(PRINCIPAL, [toolOf(), toolOf({ tool: 'push' }), toolOf({ server: 'no' })]));
+    expect([schema(answer), schema.errors, answer['tools']]).toEqual([true, null, [{ same: 0, expose: [] }, expect.objectContaining({ verdict: 'maybe' }), expect.objectContaining({ verdict: 'never' })]]);
   });
 
   it('tells by its revision when any decision could change', async () => {

@@ -144,6 +144,16 @@ describe('list and call agree', () => {
     }), { numRuns: 80 });
   }, 240_000);
 
+  it('a tool in a long list, where its kind is judged once, has the verdict that it has alone', async () => {
+    await fc.assert(fc.asyncProperty(rules, principals, async (all, over) => {
+      const policy = await policyOf(all, { settings: SETTINGS });
+      const principal: Principal = { ...PRINCIPAL, ...over };
+      const alone = [];
+      for (const tool of tools) alone.push(...(await policy.list(principal, [tool])));
+      expect(await policy.list(principal, tools)).toEqual(alone);
+    }), { numRuns: 30 });
+  }, 120_000);
+
   it.each([
     ['a static deny hides', [{ outcome: 'allow', when: {} }, { outcome: 'deny', when: { tools: ['git.status'] } }], 'never'],
     ['a deny by role hides', [{ outcome: 'allow', when: {} }, { outcome: 'deny', when: { roles: ['developer'] } }], 'never'],
