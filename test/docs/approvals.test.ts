@@ -2,7 +2,9 @@
 import { spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
+import { stripVTControlCharacters } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child, MAIN } from '../process/child.ts';
 import { giveAway } from '../servers/system.ts';
@@ -80,4 +82,78 @@ describe('the story of approvals', () => {
     const shown = settle(asked.startsWith('$ ') ? command(asked.slice(2)) : await ask(asked.slice('agent: '.length)));
     expectLike(shown, output);
   }, 60_000);
+});
+
+/** A person at a terminal: what the command prints, with a yes to each question, as it stands on the screen. */
+async function typed(at: Project, asked: string): Promise<readonly string[]> {
+  let shown = '';
+  const write = (text: string): void => {
+    shown += stripVTControlCharacters(text);
+    if (!shown.endsWith('[y/N] ')) return;
+    shown += 'y\n';
+    setImmediate(() => running.stdin.write('y\n'));
+  };
+  const running = start(at, asked.replace(/^\$ tollgate /, '').split(' '), { stdout: write, stderr: write, isTTY: true });
+  Object.assign(running.stdin, { isTTY: true });
+  await running.ended;
+  return shown.trimEnd().split('\n');
+}
+
+/** Digests, ids, times and places are of each machine. */
+function masked(lines: readonly string[], at?: Project): readonly string[] {
+  const here = (line: string): string => (at === undefined ? line : line.replaceAll(at.folder, '/home/me/project'));
+  return lines.map((line) => here(line).replace(/\b[0-9a-f]{32,64}\b/g, 'HASH').replace(/^(binding +)[0-9a-f]{12}$/, '$1HASH').replace(/\b(?=\w*\d)[2-9a-hjkmnp-z]{10}\b/g, 'ID').replace(/^( {2}program {2}).*/, '$1NODE').replace(/asked .* ago, ends in .*/, 'asked').replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/, 'TIME'));
+}
+
+describe('what a person sees at a terminal', () => {
+  const unnamed = BLOCKS.length === 0 ? [] : blocksOf('docs/approvals.md').filter(({ language }) => language === '').map(({ text }) => text.trimEnd().split('\n'));
+  let place: Project;
+  beforeAll(() => {
+    place = new Project();
+    chmodSync(place.root, 0o755);
+    place.write('tollgate.yaml', `version: 1
+workspace: ./workspace
+principals: [{id: agent, stdio: true}, {id: boss, stdio: true, owner: true}]
+profiles: {default: {servers: [notes], expose: {primitives: workspace}}}
+
+
+rules:
+  - {id: rest, outcome: allow, when: {}}
+  - {id: pushes, outcome: ask, when: {commands: [git push]}, message: Pushing needs a person.}
+approvals: {waitMs: 60000}
+servers: {notes: {command: node, args: [servers/notes.js], env: {NOTES_KEY: "\${secret:NOTES_KEY}"}}}
+`);
+    place.write('workspace/README.md', '# Hello\n');
+    place.write('servers/notes.js', `require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => { const { id, method } = JSON.parse(line); if (id === undefined) return;
+const result = method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'notes', version: '1.0.0' } } : { tools: [{ name: 'find', description: 'Finds notes.', inputSchema: { type: 'object', properties: { text: { type: 'string', description: 'What to look for.' } } } }] };
+process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n'); });`);
+    giveAway(place.folder);
+  });
+  afterAll(() => place.remove());
+
+  it('the two screens of a server' + verifies('HA-15'), async () => {
+    const [asked = '', ...page] = unnamed[0] ?? [];
+    const setting = start(place, ['secret', 'set', 'NOTES_KEY']);
+    setting.stdin.end('value-of-the-notes-key');
+    await setting.ended;
+    expectLike(masked(await typed(place, `${asked} --as boss`), place), masked(page));
+  });
+
+  it('the notice of a call, the request, and its approval' + verifies('PF-08'), async () => {
+    const agent = start(place, ['run', '--as', 'agent']);
+    const send = (id: number, method: string, params: unknown): boolean => agent.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
+    send(1, 'initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } });
+    send(2, 'tools/call', { name: 'bash', arguments: { command: 'git push origin main' } });
+    await expect.poll(() => agent.said.err, { timeout: 20_000 }).toContain('waits for approval');
+    const notice = agent.said.err.split('\n').filter((line) => line.includes('waits for approval'));
+    expect(masked(notice)).toEqual(masked(unnamed[1] ?? []));
+    const id = /show (\w{4})/.exec(notice[0] ?? '')?.[1] ?? '';
+    const text = (unnamed[2] ?? []).join('\n');
+    for (const turn of text.split(/\n(?=\$ )/)) {
+      const [asked = '', ...page] = turn.split('\n');
+      expectLike(masked(await typed(place, `${asked.replace(/\w{4}$/, id)} --as boss`)), masked(page));
+    }
+    agent.stop();
+    await agent.ended;
+  });
 });
