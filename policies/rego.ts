@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation, type Module, type Rule } from './ast.ts';
 import type { Problem } from './problems.ts';
 import { RESERVED } from './rules.ts';
+import { findIdFaults, ID, ID_WORDS, writtenIds } from './rego-ids.ts';
 import { hasPlainReason, staticRule, type StaticRule } from './static-rules.ts';
 
 /** The sets that count. */
@@ -10,7 +11,6 @@ export const SETS = ['deny', 'ask', 'allow'] as const;
 export type SetName = (typeof SETS)[number];
 
 const SEVERITIES = ['low', 'medium', 'high', 'critical'] as const;
-const ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 /** A name between dots: ids and modes are spelled with dots. */
 const SEGMENT = /^[A-Za-z0-9_-]+$/;
 /** Names that the build gives to its own rules in the packages of the user. */
@@ -85,6 +85,7 @@ export function inspectRego(files: readonly ParsedFile[]): Inspected {
   const { packages, rules, problems } = inspector;
   const sets = Object.fromEntries(SETS.map((set) => [set, rules.some(({ facts }) => facts.set === set)])) as RegoFacts['sets'];
   const places = Object.fromEntries(rules.flatMap(({ rule, facts: { file, line } }) => writtenIds(rule).map((id) => [id, { file, line }])));
+  problems.push(...findIdFaults(rules));
   const statics = rules.map(staticRule);
   const open = Object.fromEntries(SETS.map((set) => [set, rules.some((one, at) => statics[at] === undefined && (one.facts.set === set || (set === 'deny' && !hasPlainReason(one))))])) as RegoFacts['open'];
   return { facts: { packages, sets, open, statics: statics.filter((one) => one !== undefined), places, rules: rules.map(({ facts }) => facts), others: digestOthers(files, rules) }, rules, problems };
@@ -149,7 +150,7 @@ function readCustom(annotations: readonly Annotation[]): Pick<RegoRule, 'id' | '
 
 function checkCustom({ custom = {} }: Annotation, refuse: (message: string) => void): void {
   const { id, severity, remediation } = custom;
-  if (id !== undefined && (typeof id !== 'string' || !ID.test(id))) refuse('custom.id must be a text of letters, digits, ".", "_" and "-", 64 at most');
+  if (id !== undefined && (typeof id !== 'string' || !ID.test(id))) refuse(`custom.id must be ${ID_WORDS}`);
   if (typeof id === 'string' && RESERVED.has(id)) refuse(`"${id}" is the id of a reason of Tollgate itself; choose another`);
   if (severity !== undefined && !SEVERITIES.some((known) => known === severity)) refuse(`custom.severity must be one of ${SEVERITIES.join(', ')}`);
   if (remediation !== undefined && typeof remediation !== 'string') refuse('custom.remediation must be a text: what the caller can do instead');
@@ -169,10 +170,4 @@ function digestOthers(files: readonly ParsedFile[], members: readonly SetRule[])
     }
   }
   return Object.fromEntries([...named].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, rules]) => [name, digestOf(...rules)]));
-}
-
-/** The ids that a rule writes into its members as plain text. */
-function writtenIds({ head }: Rule): readonly string[] {
-  const pairs = head.key?.type === 'object' ? (head.key.value as readonly (readonly [{ value: unknown }, { type: string; value: unknown }])[]) : [];
-  return pairs.filter(([key, value]) => key.value === 'id' && value.type === 'string').map(([, value]) => String(value.value));
 }

@@ -4,14 +4,18 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { checkRego } from '../compile.ts';
-import { compileParts, type PolicyParts, type SourceSettings } from '../engine.ts';
+import { compileParts, readRules, type PolicyParts, type SourceSettings } from '../engine.ts';
+import { readKnown } from '../known.ts';
 import { findOpa } from '../opa.ts';
 import { findUnjudged } from '../offered.ts';
 import type { Problem } from '../problems.ts';
-import type { LocatedRule } from '../rules.ts';
+import type { ParsedFile } from '../rego.ts';
+import { findSharedIds } from '../rego-ids.ts';
+import { compileRules, type LocatedRule } from '../rules.ts';
 import { isRego, readSources, stageFiles } from '../stage.ts';
 import { findBlind } from './blind.ts';
 import { lintRego, type Finding } from './lint.ts';
+import { lintInput } from './lint-input.ts';
 
 export type { Finding } from './lint.ts';
 
@@ -74,11 +78,29 @@ async function checkAllRego(parts: PolicyParts, sources: readonly SourceSettings
     await stageFiles(files, staging);
     const { problems, files: parsed, rules } = await checkRego(files, { opa, staging });
     const taken = new Set(problems.map(({ file, line }) => `${file}:${line}`));
-    const linted = lintRego(parsed, rules).filter(({ file, line }) => !taken.has(`${file}:${line}`));
-    return { findings: [...problems.map(asError), ...linted, ...(await findUnread(parts, sources))], regoFiles: files.filter(isRego).length, regoRules: rules.length };
+    const linted = [...lintRego(parsed, rules), ...findSharedIds(rules).map(asError), ...(await lintInputs(parsed, parts))].filter(({ file, line }) => !taken.has(`${file}:${line}`));
+    return { findings: [...problems.map(asError), ...firstOfLine(linted), ...(await findUnread(parts, sources))], regoFiles: files.filter(isRego).length, regoRules: rules.length };
   } finally {
     await rm(staging, { recursive: true, force: true });
   }
+}
+
+async function lintInputs(files: readonly ParsedFile[], parts: PolicyParts): Promise<readonly Finding[]> {
+  // Labels that rules in YAML give are known too; what is wrong with these rules is told elsewhere.
+  const yaml = await readRules(parts).then((documents) => compileRules(documents, parts.workspace).rules, () => []);
+  const { settings, offered = new Map() } = parts;
+  const world = { offered, ...(settings.profiles.length === 0 ? {} : { known: readKnown(settings, yaml) }) };
+  return files.flatMap((file) => lintInput(file, world).map(({ where, message, isDoubt }): Finding => ({ file: file.shown, line: where?.row ?? 1, column: where?.col ?? 1, severity: isDoubt === true ? 'warning' : 'error', message })));
+}
+
+/** Of two findings at one line the first says enough; an error before a warning. */
+function firstOfLine(findings: readonly Finding[]): readonly Finding[] {
+  const found = new Map<string, Finding>();
+  for (const finding of findings.toSorted((a, b) => Number(a.severity === 'warning') - Number(b.severity === 'warning'))) {
+    const key = finding.severity === 'warning' ? `${finding.file}:${finding.line}:${finding.message}` : `${finding.file}:${finding.line}`;
+    if (!found.has(key)) found.set(key, finding);
+  }
+  return [...found.values()];
 }
 
 /** Rules in YAML that lie in a folder of Rego: the folder brings its Rego only, and the rules would be missing in silence. */

@@ -20,7 +20,7 @@ const ID = '# METADATA\n# custom:\n#   id: one\n';
 
 describe('policy check', () => {
   it('counts what is sound', async () => {
-    const sound = rego(`${ID}deny contains "x" if input.effect.tool == "push"`);
+    const sound = rego(`${ID}deny contains "x" if input.effect.tool == "bash"`);
     expect(await check(sound)).toEqual(['ok: 0 YAML rules, 1 rule in 1 file of Rego']);
   });
 
@@ -30,7 +30,22 @@ describe('policy check', () => {
     ['a clock that is not there', `${ID}deny contains "x" if time.diff(1, 2) == [1]`, /time\.diff; the clock is read with time\.now_ns/],
     ['a verb of sprintf', `${ID}deny contains sprintf("%q", [input.run])`, /^git\.rego:6:23: error: sprintf has no %q here: use %s for texts/],
     ['sprintf with too few values', `${ID}deny contains sprintf("%s and %d, 100 %%", [input.run])`, /error: sprintf has 2 verbs and 1 values/],
-    ['a comparison that contradicts another', `${ID}deny contains "x" if {\n\tinput.effect.tool == "a"\n\tinput.labels[_] == "l"\n\t"b" == input.effect.tool\n}`, /^git\.rego:9:2: error: this rule can never fire: input\.effect\.tool cannot be "a" and "b" at once/],
+    ['a comparison that contradicts another', `${ID}deny contains "x" if {\n\tinput.effect.tool == "read"\n\tinput.labels[_] == "l"\n\t"bash" == input.effect.tool\n}`, /^git\.rego:9:2: error: this rule can never fire: input\.effect\.tool cannot be "read" and "bash" at once/],
+    ['a server that is none', `${ID}deny contains "x" if input.effect.server == "worspace"`, /^git\.rego:6:45: error: there is no server "worspace"\. Did you mean "workspace"\?/],
+    ['a role that nobody has', `${ID}deny contains "x" if input.principal.role in {"user", "nope"}`, /^git\.rego:6:55: error: there is no principal with the role "nope"\. Known are user\./],
+    ['a group, with not', `${ID}deny contains "x" if not "ops" in input.principal.groups`, /error: there is no principal in the group "ops"/],
+    ['a label that nothing gives', `${ID}deny contains "x" if "secrt" in input.labels`, /error: there is no label "secrt"\. Did you mean "secret"\?/],
+    ['a tool that the workspace has not', `${ID}deny contains "x" if {\n\tinput.effect.server == "workspace"\n\tinput.effect.tool == "raed"\n}`, /^git\.rego:8:23: error: workspace has no tool "raed"\. Did you mean "read"\?/],
+    ['an argument that the tool has not', `${ID}deny contains "x" if {\n\tinput.effect.server == "workspace"\n\tinput.effect.tool == "read"\n\tstartswith(input.effect.arguments.pth, "x")\n}`, /^git\.rego:9:13: error: read has no argument "pth"\. Did you mean "path"\?/],
+    ['a value that the argument does not take', `${ID}deny contains "x" if {\n\tinput.effect.server == "workspace"\n\tinput.effect.tool == "read"\n\tinput.effect.arguments.limit == "3"\n}`, /error: limit takes a whole number, never "3"/],
+    ['literals that differ', `${ID}deny contains "x" if 1 == 2`, /error: this rule can never fire: both sides are written out, and differ/],
+    ['a name that differs from itself', `${ID}deny contains "x" if {\n\tx := input.run\n\tx != x\n}`, /^git\.rego:8:2: error: this rule can never fire: both sides are the same/],
+    ['a verb among others', `${ID}deny contains "x" if input.effect.verb in {"raed", "read"}`, /^git\.rego:6:44: error: a verb is one of read, write, destructive, execute, never "raed"/],
+    ['a plan', `${ID}deny contains "x" if input.plan != "aproved"`, /error: a plan is one of none, pending, approved, never "aproved"/],
+    ['an id that is none', 'deny contains {"id": "Bad ID!", "message": "m"} if input.run', /^git\.rego:3:1: error: the id "Bad ID!" must be a text of lower-case letters/],
+    ['an id of Tollgate itself', 'deny contains {"id": "default-deny", "message": "m"} if input.run', /error: "default-deny" is the id of a reason of Tollgate itself/],
+    ['one id for two rules', 'deny contains {"id": "a", "message": "m"} if input.run\n\nask contains {"id": "a", "message": "m"} if input.run', /^git\.rego:5:1: error: the id "a" stands at policies\/git\/git\.rego:3 already; ids are unique/],
+    ['a field beside a function that is not there', `${ID}deny contains "x" if strts_with(input.run, "x")\n\nask contains {"id": "y", "message": "m"} if input.efect.verb == "read"`, /^git\.rego:6:22: error: undefined function strts_with\n?.*/],
     ['a verb that no call has', `${ID}deny contains "x" if input.effect.verb == "delete"`, /error: this rule can never fire: a verb is one of read, write, destructive, execute, never "delete"/],
     ['a body that is false', `${ID}deny contains "x" if {\n\tinput.run\n\tfalse\n}`, /^git\.rego:8:2: error: this rule can never fire: it asks for `false`/],
     ['the member of another tool', 'deny contains {"msg": "x"} if input.run', /^git\.rego:3:15: error: a reason is \{"id": "…", "message": "…"\}; here is no id and no message/],
@@ -42,7 +57,7 @@ describe('policy check', () => {
     ['deny as a boolean', 'deny if input.run', /^git\.rego:3:1: error: `deny` must be a set: write `deny contains/],
     ['Rego v0', 'deny[msg] { msg := input.run }', /^git\.rego:3:1: error: `if` keyword is required before rule body; this is Rego v0; in v1 write/],
     ['a field that the input has not', `${ID}deny contains "x" if input.efect`, /error: undefined ref: input\.efect; known here: /],
-    ['an id that is none', '# METADATA\n# custom:\n#   id: no spaces\ndeny contains "x" if input.run', /^git\.rego:3:1: error: custom\.id must be a text of letters/],
+    ['an id that is none', '# METADATA\n# custom:\n#   id: no spaces\ndeny contains "x" if input.run', /^git\.rego:3:1: error: custom\.id must be a text of lower-case letters/],
     ['the id of a reason of ours', '# METADATA\n# custom:\n#   id: default-deny\ndeny contains "x" if input.run', /"default-deny" is the id of a reason of Tollgate itself/],
     ['a severity that is none', '# METADATA\n# custom:\n#   severity: 5\ndeny contains {"id": "x", "message": "m"} if input.run', /custom\.severity must be one of low, medium, high, critical/],
     ['a remediation that is none', '# METADATA\n# custom:\n#   remediation: [a]\ndeny contains {"id": "x", "message": "m"} if input.run', /custom\.remediation must be a text/],
@@ -101,6 +116,16 @@ describe('policy check', () => {
   it('says of a tool without its server what to write, once', async () => {
     const { out } = await cli(project({ 'policies/rules.yaml': 'rules: [{id: a, outcome: deny, when: {tools: [read]}}]\n' }, '[policies/rules.yaml]'), ['policy', 'check']);
     expect(out).toBe('policies/rules.yaml:1:47: error: "read" is no tool: write server.tool, here workspace.read, or server.* for all tools of a server\n1 error\n');
+  });
+
+  it('finds nothing in what may well be: two bodies of one rule, an open server, a name of another configuration', async () => {
+    expect(await check(rego('deny contains {"id": "a", "message": "m"} if input.effect.server == "workspace"', 'deny contains {"id": "a", "message": "m"} if input.effect.tool == "read"', 'ask contains {"id": "b", "message": "m"} if not input.effect.arguments.anything == 1'))).toEqual(['ok: 0 YAML rules, 3 rules in 1 file of Rego']);
+    const both = await check(rego(`${ID}deny contains "x" if strts_with(input.run, "x")`, 'ask contains {"id": "y", "message": "m"} if input.efect.verb == "read"'));
+    expect(both.slice(0, 2)).toEqual([expect.stringContaining('git.rego:6:22: error: undefined function strts_with'), expect.stringMatching(/^git\.rego:8:45: error: undefined ref: input\.efect; known here: clock, effect, /)]);
+    expect(await check(rego(`${ID}deny contains "x" if input.effect.tool == "raed"`))).toEqual(['git.rego:6:43: warning: no server has a tool "raed". Did you mean "read"?', 'ok: 0 YAML rules, 1 rule in 1 file of Rego, 1 warning']);
+    const bare = new Project();
+    bare.write('a.rego', 'package policy.a\n\ndeny contains {"id": "one", "message": "m"} if {\n\tinput.effect.server == "gitt"\n\tinput.principal.role == "nope"\n}\n');
+    expect((await cli(bare, ['policy', 'check', 'a.rego'])).out).toBe('ok: 0 YAML rules, 1 rule in 1 file of Rego\n');
   });
 
   it('judges what rules name of a server by the definitions that were approved, and says once of another that it cannot', async () => {

@@ -1,0 +1,46 @@
+/** Owns the ids of rules in Rego: how they are spelled, where members write them, and that no two rules share one. */
+import type { Rule } from './ast.ts';
+import type { Problem } from './problems.ts';
+import type { SetRule } from './rego.ts';
+import { RESERVED } from './rules.ts';
+
+/** As policies/schemas/rules.json has it for YAML. */
+export const ID = /^[a-z0-9][a-z0-9._-]{0,63}$/;
+/** The same for people. */
+export const ID_WORDS = 'a text of lower-case letters, digits, ".", "_" and "-", 64 at most';
+
+/** Ids of members that are none, or Tollgate's own. */
+export function findIdFaults(rules: readonly SetRule[]): readonly Problem[] {
+  return rules.flatMap((one) => writtenIds(one.rule).flatMap((id) => {
+    if (!ID.test(id)) return [faultOf(one, `the id "${id.slice(0, 40)}" must be ${ID_WORDS}`)];
+    return RESERVED.has(id) ? [faultOf(one, `"${id}" is the id of a reason of Tollgate itself; choose another`)] : [];
+  }));
+}
+
+/** Ids that two rules give themselves, in a member or in METADATA: a refusal would not say which. Rules with the very same head are one rule with several bodies. */
+export function findSharedIds(rules: readonly SetRule[]): readonly Problem[] {
+  const first = new Map<string, SetRule>();
+  return rules.flatMap((one) => {
+    const own = [...writtenIds(one.rule), ...(one.rule.annotations ?? []).filter(({ scope }) => scope === 'rule').flatMap(({ custom }) => (typeof custom?.['id'] === 'string' ? [custom['id']] : []))];
+    return own.flatMap((id) => {
+      const before = first.get(id);
+      if (before === undefined) first.set(id, one);
+      return before === undefined || isSameHead(before, one) ? [] : [faultOf(one, `the id "${id}" stands at ${before.facts.file}:${before.facts.line} already; ids are unique`)];
+    });
+  });
+}
+
+function faultOf({ rule, facts }: SetRule, message: string): Problem {
+  return { file: facts.file, line: rule.head.location.row, column: rule.head.location.col, message };
+}
+
+function isSameHead(one: SetRule, other: SetRule): boolean {
+  const headOf = ({ rule, facts }: SetRule): string => JSON.stringify([facts.package, facts.set, rule.head.key], (key, value: unknown) => (key === 'location' ? undefined : value));
+  return headOf(one) === headOf(other);
+}
+
+/** The ids that a rule writes into its members as plain text. */
+export function writtenIds({ head }: Rule): readonly string[] {
+  const pairs = head.key?.type === 'object' ? (head.key.value as readonly (readonly [{ value: unknown }, { type: string; value: unknown }])[]) : [];
+  return pairs.filter(([key, value]) => key.value === 'id' && value.type === 'string').map(([, value]) => String(value.value));
+}
