@@ -1,6 +1,5 @@
 /** Owns what is told of one call, however it ends; refuses to make it twice. */
 import { asTollgateError } from '../catalogs/errors.ts';
-import type { ErrorCode } from '../catalogs/errors.ts';
 import type { ToolResult } from '../catalogs/tool.ts';
 import type { OnEvent } from './events.ts';
 import { UpstreamError } from './port.ts';
@@ -18,15 +17,14 @@ export interface AttemptParts {
 /** Makes the call. Throws as UpstreamSession.call. */
 export async function attempt(call: UpstreamCall, { server, session, onEvent, onTimeout }: AttemptParts): Promise<JsonDoc<ToolResult>> {
   const began = performance.now();
-  const tell = (end: { event: 'tool.completed' } | { event: 'tool.failed'; code: ErrorCode }): void =>
-    onEvent?.({ server, id: call.id ?? session.id, tool: call.tool, ms: Math.round(performance.now() - began), ...end });
+  const about = (): { server: string; id: string; tool: string; ms: number } => ({ server, id: call.id ?? session.id, tool: call.tool, ms: Math.round(performance.now() - began) });
   try {
     const result = await session.call(call);
-    tell({ event: 'tool.completed' });
+    onEvent?.({ event: 'tool.completed', ...about() });
     return result;
   } catch (thrown) {
     const code = thrown instanceof UpstreamError ? 'TOOL_FAILED' : asTollgateError(thrown).code;
-    tell({ event: 'tool.failed', code });
+    onEvent?.({ event: 'tool.failed', code, ...about() });
     if (code === 'TOOL_TIMEOUT') onTimeout();
     throw thrown;
   }

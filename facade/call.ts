@@ -103,7 +103,10 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
       cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, canRead: table.canRead, ownNotes: exposed.primitive !== undefined,
       spill: { put: (text) => deps.spills.put(text, owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
-      meta: { ...provenance(trace, exposed.server.adapter.info()?.version), ...(labels.length > 0 ? { 'tollgate/labels': labels } : {}), ...(faults > 0 ? { 'tollgate/outputInvalid': faults } : {}), ...warningMeta(decision) },
+      meta: {
+        'tollgate/provenance': provenance(trace, exposed.server.adapter.info()?.version), 'tollgate/labels': labels.length > 0 ? labels : undefined,
+        'tollgate/outputInvalid': faults > 0 ? faults : undefined, 'tollgate/warnings': warningMeta(decision),
+      },
       notes: [...bound.notes, ...warningNotes(decision)],
       ...(exposed.entry?.output === undefined ? {} : { validOutput: (value: unknown) => exposed.entry?.output?.check(value).length === 0 }),
     }));
@@ -148,9 +151,9 @@ function outputFaults(raw: JsonDoc<ToolResult>, validator: { check(value: unknow
 }
 
 /** HB-07. */
-function provenance(trace: Trace, version: string | undefined): Record<string, unknown> {
+function provenance(trace: Trace, version: string | undefined): object {
   const effect = trace.target?.effect;
-  return { 'tollgate/provenance': { server: effect?.server, tool: effect?.tool, ...(version === undefined ? {} : { version }), time: isoTime(trace.startedAt), decision: trace.id } };
+  return { server: effect?.server, tool: effect?.tool, version, time: isoTime(trace.startedAt), decision: trace.id };
 }
 
 function joinLabels(own: readonly string[], obliged: readonly string[]): readonly string[] {

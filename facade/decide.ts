@@ -45,8 +45,8 @@ export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 
     const { effect, argsText, args } = target;
     const standing = deps.standing.judge({ caller, effect, args });
     trace.budgets = standing.budgets.map(({ id }) => id);
-    const input = (trace.input = { principal, run, labels: deps.labels.of(session, run), time: isoTime(at), plan: await deps.plans.of(principal, run) });
-    const decision = (trace.decision = await policy.call({ effect, argsText, ...input }));
+    const input = (trace.input = { effect, argsText, principal, run, labels: deps.labels.of(session, run), time: isoTime(at), plan: await deps.plans.of(principal, run) });
+    const decision = (trace.decision = await policy.call(input));
     refuse(decision, args);
     if (decision.outcome === 'ask') trace.consent = standing.grant ?? (await deps.approvals.obtain({ caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision, pin: exposed.pin, stands: () => deps.standing.judge({ caller, effect, args }), ...waiting(request) }));
     if (decision.outcome === 'allow' || trace.consent !== undefined) return { target, standing, input, decision };
@@ -81,7 +81,7 @@ export function warningNotes(decision: CallDecision): readonly string[] {
 }
 
 /** The same for `_meta`. */
-export function warningMeta(decision: CallDecision): { readonly 'tollgate/warnings'?: readonly object[] } {
+export function warningMeta(decision: CallDecision): readonly object[] | undefined {
   const found = warnings(decision);
-  return found.length === 0 ? {} : { 'tollgate/warnings': found.slice(0, 8).map(({ id, message, would }) => ({ id, message, would })) };
+  return found.length === 0 ? undefined : found.slice(0, 8).map(({ id, message, would }) => ({ id, message, would }));
 }

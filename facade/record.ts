@@ -21,8 +21,8 @@ export interface Trace {
   caller?: Caller;
   exposed?: Exposed;
   target?: Target;
-  /** What the policy is told beside the target. */
-  input?: Omit<CallInput, 'effect' | 'argsText'>;
+  /** What the policy is told. */
+  input?: CallInput;
   decision?: CallDecision;
   /** Ids of the budgets beside those of the policy. */
   budgets?: readonly string[];
@@ -68,7 +68,8 @@ function gatherFacts({ id, principal, session, caller, exposed, asked, revision,
 }
 
 function place({ id, file, line }: Reason): AuditReason {
-  return { id, ...(file === undefined ? {} : { file }), ...(line === undefined ? {} : { line }) };
+  if (file === undefined) return { id };
+  return line === undefined ? { id, file } : { id, file, line };
 }
 
 /** Keyed, so that low-entropy arguments cannot be guessed from the log; equal effects give equal digests. */
@@ -79,7 +80,7 @@ export function effectDigest(effect: Effect, argsText: string, digest: (text: st
 function obligationsOf({ decision, budgets: more = [] }: Pick<Trace, 'decision' | 'budgets'>): AuditObligations | undefined {
   if (decision === undefined) return undefined;
   const { caps, timeoutMs, pins, budgets, labels } = decision.obligations;
-  return { ...caps, ...(timeoutMs === undefined ? {} : { timeoutMs }), pins: Object.keys(pins), budgets: [...budgets.map((budget) => budget.id), ...more], labels };
+  return { bytes: caps.bytes, lines: caps.lines, timeoutMs, pins: Object.keys(pins), budgets: budgets.map((budget) => budget.id).concat(more), labels };
 }
 
 /** Before the server is reached. */

@@ -11,7 +11,7 @@ export interface Seeing {
   readonly exposed: Exposed;
   readonly bound: Bound;
   readonly place: Parameters<typeof aim>[2];
-  readonly input: Omit<CallInput, 'effect' | 'argsText'>;
+  readonly input: CallInput;
 }
 
 /**

@@ -47,26 +47,35 @@ export interface StandingSource {
 /** The usual view, and the usual answer. */
 export const OPEN: View = { revision: '', hides: () => false };
 export const NOTHING_STANDS: Partial<Standing> = {};
+const NO_BUDGETS: Standing = { budgets: [] };
 
 /** All sources as one: the first refusal counts, budgets add up, the first grant answers. */
 export function joinStanding(sources: readonly StandingSource[]): { view(principal: Principal, from?: From): View; judge(call: Standee): Standing } {
+  // Views do not change, and usually the same ones come again.
+  let last: { readonly views: readonly View[]; readonly joined: View } | undefined;
   return {
     view: (principal, from) => {
       const views = sources.map((source) => source.view(principal, from));
-      const off = views.find((view) => view.off !== undefined)?.off;
-      const unlisted = views.find((view) => view.unlisted !== undefined)?.unlisted;
-      // Revisions hold no line ends.
-      const revision = views.map((view) => view.revision).join('\n');
-      return {
-        revision, hides: (tool) => views.some((view) => view.hides(tool)), withholds: (tool) => views.some((view) => view.withholds?.(tool) === true), mayStart: (server) => views.every((view) => view.mayStart?.(server) !== false),
-        ...(off !== undefined && { off }), ...(unlisted !== undefined && { unlisted }),
-      };
+      if (last === undefined || views.some((view, index) => view !== last?.views[index])) last = { views, joined: joinViews(views) };
+      return last.joined;
     },
     judge: (call) => {
       const found = sources.map((source) => source.judge(call)).filter((one) => one !== NOTHING_STANDS);
+      if (found.length === 0) return NO_BUDGETS;
       const grant = found.find((one) => one.grant !== undefined)?.grant;
       return { budgets: found.flatMap(({ budgets = [] }) => budgets), ...(grant !== undefined && { grant }) };
     },
+  };
+}
+
+function joinViews(views: readonly View[]): View {
+  const off = views.find((view) => view.off !== undefined)?.off;
+  const unlisted = views.find((view) => view.unlisted !== undefined)?.unlisted;
+  return {
+    // Revisions hold no line ends.
+    revision: views.map((view) => view.revision).join('\n'),
+    hides: (tool) => views.some((view) => view.hides(tool)), withholds: (tool) => views.some((view) => view.withholds?.(tool) === true), mayStart: (server) => views.every((view) => view.mayStart?.(server) !== false),
+    ...(off !== undefined && { off }), ...(unlisted !== undefined && { unlisted }),
   };
 }
 

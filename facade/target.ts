@@ -32,18 +32,19 @@ export function aim(exposed: Exposed, bound: Bound, place: { workspace: string; 
   if (exposed.primitive === 'read' && Spills.names(args['path'])) return aimAtSpill(exposed, bound, place);
   const { server, primitive } = exposed;
   const times = primitive === 'bash' ? bashTimes(args) : { timeoutMs: server.timeoutMs, hardTimeoutMs: server.hardTimeoutMs };
-  const shared = { labels: server.labels, headShare: primitive === 'bash' ? 0.3 : 1, ...times };
+  const { labels } = server;
+  const { timeoutMs, hardTimeoutMs } = times;
   if (primitive !== undefined && server.backend !== undefined) {
     const backend = server.backend;
     const lowered = backend.lower(primitive, args);
     const effect = effectOf({ server: server.name, tool: lowered.tool, semantics: lowered.semantics, args: lowered.args }, place.workspace);
     const argsText = lowered.args === args ? bound.doc.text : JSON.stringify(lowered.args);
-    return { effect, argsText, args: lowered.args, send: (call) => backend.call({ tool: primitive, args: bound.doc, ...call }), ...shared };
+    return { effect, argsText, args: lowered.args, labels, timeoutMs, hardTimeoutMs, headShare: primitive === 'bash' ? 0.3 : 1, send: (call) => backend.call({ tool: primitive, args: bound.doc, ...call }) };
   }
   const name = exposed.entry?.tool.name ?? exposed.name;
   const semantics = exposed.entry?.semantics ?? { verb: 'destructive' };
   const effect = effectOf({ server: server.name, tool: name, semantics, args }, place.workspace);
-  return { effect, argsText: bound.doc.text, args, send: (call) => server.adapter.call({ tool: name, args: bound.doc, ...call }), ...shared };
+  return { effect, argsText: bound.doc.text, args, labels, timeoutMs, hardTimeoutMs, headShare: 1, send: (call) => server.adapter.call({ tool: name, args: bound.doc, ...call }) };
 }
 
 function aimAtSpill(exposed: Exposed, bound: Bound, place: { spills: Spills; owner: SpillOwner }): Target {

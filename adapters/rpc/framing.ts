@@ -68,8 +68,8 @@ export class LineReader {
   }
 
   private deliver(line: Buffer): void {
-    const end = line.length > 0 && line[line.length - 1] === RETURN ? line.length - 1 : line.length;
-    if (end > 0) this.options.onLine(line.subarray(0, end));
+    const whole = line.length > 0 && line[line.length - 1] === RETURN ? line.subarray(0, -1) : line;
+    if (whole.length > 0) this.options.onLine(whole);
   }
 
   private gather(bytes: Buffer): void {

@@ -47,9 +47,9 @@ export interface CallFacts {
 
 /** What an allowed call had to obey, short: names and numbers only. */
 export interface AuditObligations {
-  readonly bytes?: number;
-  readonly lines?: number;
-  readonly timeoutMs?: number;
+  readonly bytes?: number | undefined;
+  readonly lines?: number | undefined;
+  readonly timeoutMs?: number | undefined;
   /** Names of pinned arguments. */
   readonly pins?: readonly string[];
   readonly budgets?: readonly string[];

@@ -7,6 +7,9 @@ import { TollgateError } from '../../catalogs/errors.ts';
 const KEY_BYTES = 32;
 /** Of SHA-256; the key is shorter, as RFC 2104 asks of keys that are not hashed first. */
 const BLOCK_BYTES = 64;
+const HASH_BYTES = 32;
+/** More than the usual text takes, and the most that one UTF-16 unit takes in UTF-8. */
+const [ROOM_BYTES, MOST_BYTES] = [8192, 3];
 
 /** The key of the audit's digests: `audit.key`. Throws STATE_FAILED. */
 export function readAuditKey(folder: string): Buffer {
@@ -36,14 +39,21 @@ export function findKey(folder: string, name: string): Buffer | undefined {
 
 /**
  * HMAC-SHA-256 (RFC 2104) under one key, hex. Plain hashes of short arguments could be looked up in a dictionary; these
- * cannot without the key. The two padded keys are made once, and Node hashes in one step: a call is digested in half the time.
+ * cannot without the key. The two padded keys are made once, with room for what follows them, and Node hashes in one step.
  */
 export function createDigest(key: Buffer): (text: string) => string {
   if (typeof hashOnce !== 'function') return (text) => createHmac('sha256', key).update(text).digest('hex');
   const padded = Buffer.concat([key], BLOCK_BYTES);
   const inner = padded.map((byte) => byte ^ 0x36);
   const outer = padded.map((byte) => byte ^ 0x5c);
-  return (text) => hashOnce('sha256', Buffer.concat([outer, hashOnce('sha256', Buffer.concat([inner, Buffer.from(text, 'utf8')]), 'buffer')]), 'hex');
+  const within = Buffer.concat([inner], BLOCK_BYTES + ROOM_BYTES);
+  const around = Buffer.concat([outer], BLOCK_BYTES + HASH_BYTES);
+  return (text) => {
+    const fits = text.length * MOST_BYTES <= ROOM_BYTES;
+    const message = fits ? within.subarray(0, BLOCK_BYTES + within.write(text, BLOCK_BYTES)) : Buffer.concat([inner, Buffer.from(text)]);
+    around.set(hashOnce('sha256', message, 'buffer'), BLOCK_BYTES);
+    return hashOnce('sha256', around, 'hex');
+  };
 }
 
 function create(path: string): Buffer {

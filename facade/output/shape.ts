@@ -51,14 +51,15 @@ export interface Shaped extends Cleaning {
  */
 export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
   requireContent(doc.value.content);
-  const { result: cleaned, done } = cleanResult(doc.text, doc.value, request);
+  const { result: cleaned, done: counted } = cleanResult(doc.text, doc.value, request);
   const same = cleaned === doc.value;
+  const done = same ? PLAIN : counted;
   const result = request.notes.length === 0 ? cleaned : { ...cleaned, content: [...request.notes.map(note), ...(cleaned.content ?? [])] };
   const small = surelyFits(doc.text, request.cap);
   const cutting = small ? undefined : cutResult(result, request);
   const meta = metaOf(request.meta, done, cutting);
   const text = same && result === cleaned && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
-  return { text, sent: Buffer.byteLength(text), cut: cutting !== undefined, spilled: cutting?.spilled ?? 0, isError: result.isError === true, ...(same ? PLAIN : done) };
+  return { text, sent: Buffer.byteLength(text), cut: cutting !== undefined, spilled: cutting?.spilled ?? 0, isError: result.isError === true, redactions: done.redactions, escaped: done.escaped, links: done.links };
 }
 
 function requireContent(content: unknown): void {
@@ -79,7 +80,8 @@ function note(line: string): ContentItem {
   return { type: 'text', text: `[tollgate: ${line}]` };
 }
 
-function metaOf(base: Readonly<Record<string, unknown>>, done: Cleaning, cutting: Cutting | undefined): Record<string, unknown> {
+function metaOf(base: Readonly<Record<string, unknown>>, done: Cleaning, cutting: Cutting | undefined): Readonly<Record<string, unknown>> {
+  if (done === PLAIN && cutting === undefined) return base;
   const meta: Record<string, unknown> = { ...base };
   if (done.redactions > 0) meta['tollgate/redacted'] = done.redactions;
   if (done.escaped > 0) meta['tollgate/escaped'] = done.escaped;

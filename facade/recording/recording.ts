@@ -32,15 +32,15 @@ export function isWhole(recording: Recording): recording is WholeRecording {
 
 /** What is to be kept of a call; undefined where the policy was not asked. */
 export function recordingOf(trace: Trace, error: TollgateError | undefined): Recording | undefined {
-  const { input, target, decision } = trace;
-  if (input === undefined || target === undefined) return undefined;
-  const { argsText, effect } = target;
+  const { input, decision } = trace;
+  if (input === undefined) return undefined;
+  const { argsText, ...rest } = input;
   return {
     version: INPUT_VERSION,
     id: trace.id,
     exposed: trace.exposed?.name ?? trace.asked,
     revision: trace.revision,
-    input: { ...input, effect, ...(argsText.length > MAX_ARGS ? {} : { argsText }) },
+    input: { ...rest, ...(argsText.length > MAX_ARGS ? {} : { argsText }) },
     argChars: argsText.length,
     ...(decision === undefined ? { failed: error?.message ?? 'The policy gave no decision.' } : { decision }),
   };

@@ -30,7 +30,8 @@ export function createValues(database: Database, { stops, own }: { readonly stop
     if (at - seen.at >= STAMP_MS) seen = { at, version: `${version()?.data_version ?? 0}.${stops.version()}` };
     return `${seen.version}.${own.writes}`;
   };
-  const memo = new Memo(stamp);
+  const values = new Memo<string | undefined>(stamp);
+  const lists = new Memo<ReadonlyMap<string, string>>(stamp);
   const writing = (sql: string): ReturnType<Database['run']> => {
     const run = database.run(sql);
     return (...values) => {
@@ -54,7 +55,7 @@ export function createValues(database: Database, { stops, own }: { readonly stop
     if (work(rows) !== false) stops.write(rows);
   });
   return {
-    get: (space, key) => memo.read(`${space} ${key}`, () => get(space, key)?.value ?? (space === STOPS ? stops.rows().get(key) : undefined)),
+    get: (space, key) => values.read(space, key, () => get(space, key)?.value ?? (space === STOPS ? stops.rows().get(key) : undefined)),
     put: (space, key, value) => {
       try {
         put(space, key, value);
@@ -76,27 +77,37 @@ export function createValues(database: Database, { stops, own }: { readonly stop
       }),
     swap: (space, key, { from, to }) => (from === undefined ? insert(space, key, to) : replace(to, space, key, from)) === 1,
     stamp,
-    list: (space, prefix = '') => memo.read(`${space}\0${prefix}`, () => listed(space, prefix)),
+    list: (space, prefix = '') => lists.read(space, prefix, () => listed(space, prefix)),
   };
 }
 
 /** Answers that hold while nothing was written: one call asks a dozen times for what people decided last week. */
-class Memo {
+class Memo<T> {
   readonly #stamp: () => string;
-  readonly #answers = new Map<string, unknown>();
+  /** By space, then by key. */
+  readonly #answers = new Map<string, Map<string, { readonly answer: T }>>();
+  #size = 0;
   #at = '';
 
   constructor(stamp: () => string) {
     this.#stamp = stamp;
   }
 
-  read<T>(question: string, ask: () => T): T {
+  read(space: string, key: string, ask: () => T): T {
     const at = this.#stamp();
-    if (at !== this.#at || this.#answers.size >= MEMO_MAX) this.#answers.clear();
+    if (at !== this.#at || this.#size >= MEMO_MAX) this.#forget();
     this.#at = at;
-    if (this.#answers.has(question)) return this.#answers.get(question) as T;
+    const known = this.#answers.get(space)?.get(key);
+    if (known !== undefined) return known.answer;
     const answer = ask();
-    this.#answers.set(question, answer);
+    const answers = this.#answers.get(space) ?? new Map<string, { readonly answer: T }>();
+    this.#answers.set(space, answers.set(key, { answer }));
+    this.#size += 1;
     return answer;
+  }
+
+  #forget(): void {
+    this.#answers.clear();
+    this.#size = 0;
   }
 }

@@ -3,7 +3,7 @@ import { CAPABILITIES, isNamed, isOn, isUsed, type Capability } from '../../cata
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { BudgetObligation, Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
-import { NOTHING_STANDS, type Standee, type StandingSource } from '../standing.ts';
+import { NOTHING_STANDS, type Standee, type StandingSource, type View } from '../standing.ts';
 import type { Upgrade, Upgrades } from './upgrades.ts';
 
 /** Before the name of a capability, in ids of reasons and of budgets. */
@@ -11,6 +11,7 @@ export const UPGRADE = 'upgrade:';
 
 type Servers = Pick<Config, 'servers' | 'profiles'>;
 
+const NONE: readonly Capability[] = [];
 const NOTHING_ADDED: ReadonlyMap<string, Upgrade> = new Map();
 
 /** A tool that a server lists. */
@@ -38,21 +39,28 @@ export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { read
     // What was added to the profile itself counts before what was added to all.
     return new Map([...all].sort((a, b) => Number(a.profile !== undefined) - Number(b.profile !== undefined)).map((one) => [one.capability, one]));
   };
-  const ofServer = (server: string): readonly Capability[] => (hosts.has(server) ? [...CAPABILITIES.values()].filter(({ host }) => host) : []);
+  const hosted = [...CAPABILITIES.values()].filter(({ host }) => host);
+  const ofServer = (server: string): readonly Capability[] => (hosts.has(server) ? hosted : NONE);
+  const viewOf = (added: ReadonlyMap<string, Upgrade>): View => {
+    const isMissing = (capability: Capability): boolean => !added.has(capability.name);
+    return {
+      revision: [...added.keys()].sort().join(),
+      hides: ({ server, tool, primitive }) => config.servers.has(server) && (ofServer(server).some(isMissing) || (primitive === undefined && named(tool).some(isMissing))),
+      mayStart: (server) => !ofServer(server).some(isMissing),
+    };
+  };
+  const usual = viewOf(NOTHING_ADDED);
   return {
     view: (principal) => {
       const added = addedTo(principal);
-      const isMissing = (capability: Capability): boolean => !added.has(capability.name);
-      return {
-        revision: [...added.keys()].sort().join(),
-        hides: ({ server, tool, primitive }) => config.servers.has(server) && (ofServer(server).some(isMissing) || (primitive === undefined && named(tool).some(isMissing))),
-        mayStart: (server) => !ofServer(server).some(isMissing),
-      };
+      return added === NOTHING_ADDED ? usual : viewOf(added);
     },
     judge: ({ caller, effect, args }: Standee) => {
       if (!config.servers.has(effect.server)) return NOTHING_STANDS;
+      const [byServer, byName, offered] = [ofServer(effect.server), named(effect.tool), onServer(effect.server)];
+      if (byServer.length + byName.length + offered.length === 0) return NOTHING_STANDS;
       const use = { tool: effect.tool, args, paths: effect.paths.map(({ path }) => path), ...(effect.command !== undefined && { command: effect.command }) };
-      const used = [...new Set([...ofServer(effect.server), ...named(effect.tool), ...onServer(effect.server).filter((capability) => isUsed(capability, use))])];
+      const used = [...new Set([...byServer, ...byName, ...offered.filter((capability) => isUsed(capability, use))])];
       if (used.length === 0) return NOTHING_STANDS;
       const added = addedTo(caller.principal);
       const missing = used.find(({ name }) => !added.has(name));

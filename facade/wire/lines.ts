@@ -44,8 +44,7 @@ export class LineWriter {
     const queue = this.#queue;
     this.#queue = [];
     if (queue.length === 0 || this.#output.destroyed) return;
-    queue.push('');
-    if (this.#output.write(queue.join('\n')) || this.#full) return;
+    if (this.#output.write(`${queue.join('\n')}\n`) || this.#full) return;
     this.#setFull(true);
     this.#output.once('drain', () => this.#setFull(false));
   }

@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { dirname, join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, expectTypeOf, it } from 'vitest';
-import { NO_HASH, seal, SEAL_KEYS, type ChainEntry, type Unsealed } from '../../facade/audit/chain.ts';
+import { isoTime, NO_HASH, seal, SEAL_KEYS, type ChainEntry, type Unsealed } from '../../facade/audit/chain.ts';
 import type { AuditEntry, CallFacts } from '../../facade/audit/entry.ts';
 import type { AuditFs } from '../../facade/audit/file.ts';
 import { openAudit, type AuditLog, type AuditOptions } from '../../facade/audit/log.ts';
@@ -62,6 +62,10 @@ describe('the log of a process', () => {
     expect(long).toEqual({ ...parted, exposed: `${'x'.repeat(200)}…`, seq: 4, ts: long?.['ts'], prev: parted?.['hash'], hash: log.head });
     expect(verifyAudit(dirname(log.file))).toMatchObject({ ok: true, records: 4 });
     expectTypeOf<Unsealed<CallFacts>>().toEqualTypeOf<CallFacts>();
+  });
+
+  it('says a time as Date does', () => {
+    fc.assert(fc.property(fc.integer({ min: -8.64e15, max: 8.64e15 }), (ms) => expect(isoTime(ms)).toBe(new Date(ms).toISOString())));
   });
 
   it('has another name when one process opens two in the same millisecond', async () => {

@@ -184,7 +184,7 @@ describe('the key of the digests', () => {
     expect(readAuditKey(folder)).toEqual(key);
     expect(statSync(join(folder, 'audit.key')).mode & 0o777).toBe(0o600);
     expect(readAuditKey(temporaryFolder())).not.toEqual(key);
-    for (const text of ['', 'rm -rf /', 'ü'.repeat(500)]) expect(createDigest(key)(text)).toBe(createHmac('sha256', key).update(text).digest('hex'));
+    for (const text of ['', 'rm -rf /', 'ü'.repeat(500), '漢'.repeat(2731)]) expect(createDigest(key)(text)).toBe(createHmac('sha256', key).update(text).digest('hex'));
     expect(createDigest(key)('a')).not.toBe(createDigest(Buffer.alloc(32))('a'));
   });
 

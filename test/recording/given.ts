@@ -25,8 +25,7 @@ export function traceOf(id: string, args: unknown = { path: 'a' }, decision: Cal
   const argsText = JSON.stringify(args);
   return {
     id, principal, session: 's', asked: 'read', argBytes: argsText.length, startedAt: NOON, revision: 'r1', executed: 'no',
-    input: { principal, run: 'run-1', labels: [], time: new Date(NOON).toISOString() },
-    target: { effect: { verb: 'read', server: 'workspace', tool: 'read', paths: [], urls: [] }, argsText, args: {} },
+    input: { effect: { verb: 'read', server: 'workspace', tool: 'read', paths: [], urls: [] }, argsText, principal, run: 'run-1', labels: [], time: new Date(NOON).toISOString() },
     ...(decision === undefined ? {} : { decision }),
   } as unknown as Trace;
 }
