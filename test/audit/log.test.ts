@@ -65,7 +65,7 @@ describe('the log of a process', () => {
   });
 
   it('says a time as Date does', () => {
-    fc.assert(fc.property(fc.integer({ min: -8.64e15, max: 8.64e15 }), (ms) => expect(isoTime(ms)).toBe(new Date(ms).toISOString())));
+    fc.assert(fc.property(fc.integer({ min: -8.64e15, max: 8.64e15 }), (ms) => isoTime(ms) === new Date(ms).toISOString()));
   });
 
   it('has another name when one process opens two in the same millisecond', async () => {
