@@ -21,31 +21,44 @@ function revision(number: number): string {
   return rules({ id, outcome: 'allow', when: { verbs: ['read'] }, obligations: { caps: { bytes }, labels: [label] } });
 }
 
+/** Every hundredth swap changes a cap and the profiles too, and four of them bring Rego or take it away. */
+function surroundings(number: number): { readonly text: string; readonly bytes: number } {
+  const [hundred, rego] = [Math.floor(number / 100), number % 400 >= 350 && number % 400 < 352];
+  const bytes = hundred % 2 === 1 ? 2000 : 9000;
+  const text = configure(`caps: {concurrent: 64, bytes: ${bytes}}\nprofiles: {default: {}, of${hundred % 3}: {schemaProfile: openai}}\n`);
+  return { text: rego ? text.replace('[rules.yaml]', '[rules.yaml, rego]') : text, bytes };
+}
+
 describe('a thousand swaps under load', () => {
   it('drop no decision and mix none: rule, cap, label and recorded revision of each call belong together', async () => {
-    facade = await new Reloadable({ 'tollgate.yaml': configure('caps: {concurrent: 64}\n'), 'rules.yaml': revision(0), 'workspace/long.txt': 'x'.repeat(10_000) }).start();
-    const sessions = Array.from({ length: 4 }, () => facade.open('local'));
-    const known = new Map<string, number>();
+    const rego = 'package policy.a\n\ndeny contains {"id": "r", "message": "No."} if input.effect.arguments.no\n';
+    facade = await new Reloadable({ 'tollgate.yaml': surroundings(0).text, 'rego/a.rego': rego, 'rules.yaml': revision(0), 'workspace/long.txt': 'x'.repeat(10_000) }).start();
+    const sessions = Array.from({ length: 2 }, () => facade.open('local'));
+    /** By revision: which rule, and which cap around it. */
+    const known = new Map<string, { readonly which: number; readonly cap: number }>();
     const policies: WeakRef<Policy>[] = [];
     const answers: Awaited<ReturnType<Reloadable['call']>>[] = [];
     let swapping = true;
     const load = sessions.map(async (session) => {
       while (swapping) {
         answers.push(...(await Promise.all([facade.call(session, 'read', { path: 'long.txt' }), facade.call(session, 'read', { path: 'long.txt' })])));
-        await sleep(0);
+        await sleep(5);
       }
     });
     for (let number = 0; number < 1000; number += 1) {
-      known.set(facade.assembled.deps.policy().revision, number % 2);
+      known.set(facade.assembled.deps.policy().revision, { which: number % 2, cap: surroundings(number).bytes });
       facade.write('rules.yaml', revision(number + 1));
+      const { text } = surroundings(number + 1);
+      if (text !== surroundings(number).text) facade.write('tollgate.yaml', text);
       await facade.reload();
       policies.push(new WeakRef(facade.assembled.deps.policy()));
     }
     swapping = false;
     await Promise.all(load);
 
-    expect(known.size).toBe(2);
-    expect(answers.length).toBeGreaterThan(500);
+    known.set(facade.assembled.deps.policy().revision, { which: 0, cap: surroundings(1000).bytes });
+    expect(known.size).toBeGreaterThan(12);
+    expect(answers.length).toBeGreaterThan(100);
     expect(answers.filter(({ code }) => code !== '')).toEqual([]);
     for (const { text, meta } of answers) {
       const which = REVISIONS.find(({ label }) => JSON.stringify(meta['tollgate/labels']) === JSON.stringify([label]));
@@ -57,8 +70,9 @@ describe('a thousand swaps under load', () => {
     expect(intents).toHaveLength(answers.length);
     expect(facade.records('outcome')).toHaveLength(answers.length);
     const seen = new Set(intents.map(({ reasons, obligations, revision: recorded }) => {
-      const which = REVISIONS[known.get(String(recorded)) ?? -1];
-      expect({ reasons, obligations }).toMatchObject({ reasons: [{ id: which?.id }], obligations: { bytes: which?.bytes, labels: [which?.label] } });
+      const { which: number, cap } = known.get(String(recorded)) ?? { which: -1, cap: 0 };
+      const which = REVISIONS[number];
+      expect({ reasons, obligations }).toMatchObject({ reasons: [{ id: which?.id }], obligations: { bytes: Math.min(cap, which?.bytes ?? 0), labels: [which?.label] } });
       return which?.id;
     }));
     expect([...seen].sort()).toEqual(['even', 'odd']);
