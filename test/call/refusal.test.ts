@@ -86,7 +86,7 @@ describe('decide', () => {
     const policy = { revision: 'r', call: typeof made === 'function' ? made : () => made } as unknown as Policy;
     const bound = { doc: { text: JSON.stringify(args), value: args, exact: true }, notes: [] };
     const deps = {
-      standing: { judge: async () => ({ budgets: [], ...(grant !== undefined && { grant }) }) }, labels: { of: async () => [] }, plans: { of: async () => 'none' }, now: () => 1,
+      standing: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) }, labels: { of: () => [] }, plans: { of: () => 'none' }, now: () => 1,
       approvals: { obtain: obtain ?? (() => Promise.reject(new TollgateError('APPROVAL_REQUIRED'))) },
     } as unknown as Parameters<typeof decide>[0];
     await decide(deps, { policy, trace, caller, exposed, bound, place: { workspace: '/', owner: { principal: 'ann', run: 'r' } } as Judging['place'], request: { name: 's_t', args: bound.doc, signal: session.closed } });
