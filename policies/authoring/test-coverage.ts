@@ -20,6 +20,8 @@ export interface Coverage {
   readonly covered: number;
   readonly percent: number;
   readonly uncovered: readonly Uncovered[];
+  /** Rules that nothing can decide by as long as there is no server of others; they are not counted. */
+  readonly waiting?: readonly Uncovered[];
 }
 
 interface Range {
@@ -56,11 +58,21 @@ export class LineCoverage {
   }
 }
 
+/** What rules are counted for: the decisions, which ids are Tollgate's own, and whether there is a server of others. */
+export interface Covering {
+  readonly decisions: readonly CallDecision[];
+  readonly isOurs: (id: string) => boolean;
+  readonly hasServers: boolean;
+}
+
 /** A rule of YAML is covered when it was among the reasons of a decision, enforced or not: one that others always overrule proves nothing. */
-export function ruleCoverage({ list }: Pick<CompiledRules, 'list'>, decisions: readonly CallDecision[], isOurs: (id: string) => boolean): Coverage {
+export function ruleCoverage({ list, rules: located }: Pick<CompiledRules, 'list' | 'rules'>, { decisions, isOurs, hasServers }: Covering): Coverage {
   const seen = new Set(decisions.flatMap(({ reasons, shadow }) => [...reasons, ...shadow].map(({ id }) => id)));
-  const rules = list.map(({ reason }) => reason).filter(({ id }) => !isOurs(id));
-  return coverageOf(rules.length, rules.filter(({ id }) => !seen.has(id)).map(({ id, file, line }) => ({ file, line, rule: id })));
+  const foreign = new Set(hasServers ? [] : located.filter(({ rule }) => rule.when.trust?.every((trust) => trust === 'external') === true && !seen.has(rule.id)).map(({ rule }) => rule.id));
+  const rules = list.map(({ reason: { id, file, line } }): Uncovered & { readonly rule: string } => ({ file, line, rule: id })).filter(({ rule }) => !isOurs(rule));
+  const counted = rules.filter(({ rule }) => !foreign.has(rule));
+  const waiting = rules.filter(({ rule }) => foreign.has(rule));
+  return { ...coverageOf(counted.length, counted.filter(({ rule }) => !seen.has(rule))), ...(waiting.length === 0 ? {} : { waiting }) };
 }
 
 function coverageOf(total: number, uncovered: readonly Uncovered[]): Coverage {

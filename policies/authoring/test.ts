@@ -79,7 +79,7 @@ export async function runTests(request: TestRequest): Promise<TestReport> {
   const wasm = told?.wasm ?? (await askWasm(cases, compiled));
   const results = cases.map((one, number) => judge(one, { wasm: wasm[number] ?? { failed: 'it has no answer' }, ...(told === undefined ? {} : { opa: told.answers[number] ?? { failed: 'it has no answer' } }) }));
   const decisions = wasm.flatMap((answer) => ('decision' in answer ? [answer.decision] : []));
-  const rules = ruleCoverage(compiled.rules, decisions, (id) => request.ownRules.includes(id));
+  const rules = ruleCoverage(compiled.rules, { decisions, isOurs: (id) => request.ownRules.includes(id), hasServers: parts.settings.servers.length > 0 });
   const rego = told === undefined || told.coverage.total === 0 ? {} : { rego: told.coverage };
   return { cases: results, rego: told?.rego ?? [], coverage: { rules, ...rego }, ...(typeof found === 'string' ? { notCompared: found } : {}) };
 }

@@ -88,6 +88,7 @@ function readable(report: TestReport, { missed, isPart }: { readonly missed: rea
     ...missed.map((text) => `${paint(io, 'red', 'FAIL')} ${text}`),
     `${counts.join(', ')}. ${parts.join(', ')}${parts.length === 0 ? '' : '.'}`.trimEnd(),
     ...(uncovered.length === 0 ? [] : [paint(io, 'dim', `Not covered: ${uncovered.slice(0, SHOWN).map(showPlace).join(', ')}${more}`)]),
+    ...(isPart || coverage.rules.waiting === undefined ? [] : [paint(io, 'dim', `For servers of others, and there are none: ${coverage.rules.waiting.slice(0, SHOWN).map(showPlace).join(', ')}`)]),
     ...(notCompared === undefined ? [] : [`The cases ran in the built wasm only. ${notCompared}`]),
   ].map((line) => `${line}\n`).join('');
 }
