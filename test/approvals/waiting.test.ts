@@ -169,7 +169,12 @@ describe('the client of a call that waits', () => {
     const { item } = await desk.open();
     await desk.approve();
     await answer;
-    expect(heard.map((text) => JSON.parse(text) as unknown)).toEqual([{ jsonrpc: '2.0', method: 'notifications/progress', params: { progressToken: 'p', progress: 0, total: 60, message: `Waiting for a person to approve this call (${item.id}).` } }]);
+    const told = heard.map((text) => JSON.parse(text) as { params: { progress: number } });
+    expect(told[0]).toEqual({ jsonrpc: '2.0', method: 'notifications/progress', params: { progressToken: 'p', progress: expect.any(Number), total: 60, message: `Waiting for a person to approve this call (${item.id}).` } });
+    const seconds = told.map(({ params }) => params.progress);
+    // Nought, unless the machine is busy; each later one is more.
+    expect(seconds[0]).toBeLessThan(5);
+    expect(seconds).toEqual([...new Set(seconds)].sort((x, y) => x - y));
   });
 
   it('that has said its last word gets its answer at once: a drained facade hangs for nobody', async () => {
