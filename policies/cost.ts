@@ -31,13 +31,13 @@ const SHORT = 1024;
 
 const NONE: Weight = { rules: 0, regexes: 0, args: 0 };
 
-/** The weights of all rules; `config` is all that stands in the data. */
-export function weigh({ list, index }: { readonly list: readonly RuleData[]; readonly index: RuleIndex }, config: unknown): Weights {
+/** The weights of all rules; `around` is what else stands in the data. */
+export function weigh({ list, index }: { readonly list: readonly RuleData[]; readonly index: RuleIndex }, around: unknown): Weights {
   const each = list.map((rule): Weight => ({ rules: 1, regexes: countRegexes([rule.target, rule.call]), args: rule.call.filter(isWalk).length }));
   const of = (numbers: readonly number[]): Weight => numbers.map((number) => each[number] ?? NONE).reduce(sum, NONE);
   const ofAll = (part: Readonly<Record<string, readonly number[]>>, least = 0): Record<string, Weight> =>
     Object.fromEntries(Object.entries(part).map(([key, numbers]) => [key, of(numbers)] as const).filter(([, { rules, regexes, args }]) => rules + regexes + args > least));
-  return { tool: ofAll(index.tool, FEW), server: ofAll(index.server), verb: ofAll(index.verb), any: of(index.any), regexes: countRegexes(config) };
+  return { tool: ofAll(index.tool, FEW), server: ofAll(index.server), verb: ofAll(index.verb), any: of(index.any), regexes: each.reduce(sum, NONE).regexes + countRegexes(around) };
 }
 
 /** Milliseconds that deciding this call may take; `cached`: whether a pattern is compiled once only. */
@@ -68,11 +68,13 @@ function sum(a: Weight, b: Weight): Weight {
 
 /** Where conditions and settings hold them: lists under `regex`, and a text under `pattern`. */
 function countRegexes(value: unknown): number {
-  if (typeof value !== 'object' || value === null) return 0;
-  return Object.entries(value).reduce((total, [key, inner]) => {
-    if (key === 'regex' && Array.isArray(inner)) return total + inner.length;
-    return total + (key === 'pattern' && typeof inner === 'string' ? 1 : countRegexes(inner));
-  }, 0);
+  let found = 0;
+  for (const [key, inner] of Object.entries(value ?? {}) as readonly (readonly [string, unknown])[]) {
+    if (key === 'regex' && Array.isArray(inner)) found += inner.length;
+    else if (key === 'pattern' && typeof inner === 'string') found += 1;
+    else if (typeof inner === 'object') found += countRegexes(inner);
+  }
+  return found;
 }
 
 /** Values of all depths. What does not parse is refused by whoever reads it for its decision. */

@@ -103,9 +103,10 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     throw thrown;
   });
   refuseProblems(faults);
+  const around = compileSettings(settings);
   const config = {
     version: 1,
-    ...compileSettings(settings),
+    ...around,
     rules: { list: rules.list, index: rules.index },
     modes: user?.modes ?? {},
     mode: user?.mode ?? 'enforce',
@@ -114,7 +115,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     rego: user === undefined ? NO_SETS : listedRego(user),
   };
   const confining = { rules: confiningRules(rules.rules), workspace: parts.workspace, trusts: new Map(settings.servers.map(({ name, trust = 'external' }) => [name, trust])), foreign: user !== undefined && (user.sets.deny || user.sets.ask) };
-  return { confining, weights: weigh(rules, config), wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
+  return { confining, weights: weigh(rules, around), wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
 }
 
 /** The YAML rules of all sources, read and not yet judged. Throws POLICY_INVALID. */
