@@ -10,13 +10,15 @@ export interface WrittenFile {
   readonly shown: string;
   readonly content: string | Uint8Array;
   readonly isNew?: true;
+  /** The folder must be there: one that is made by mistake hides a slip in a name. */
+  readonly isBeside?: true;
 }
 
 /** Writes a file, and the folders that it lies in. False when it was to be new and something is there, a dangling link too. Throws USAGE. */
-export function writeAsked({ file, shown, content, isNew }: WrittenFile): boolean {
+export function writeAsked({ file, shown, content, isNew, isBeside }: WrittenFile): boolean {
   let isMade = false;
   try {
-    makeFolder(path.dirname(file));
+    if (isBeside !== true) makeFolder(path.dirname(file));
     isMade = true;
     writeFileSync(file, content, { flag: isNew === true ? 'wx' : 'w' });
     return true;
@@ -35,7 +37,7 @@ function makeFolder(folder: string): void {
 
 const REASONS: Readonly<Record<string, string>> = {
   EACCES: 'it is not permitted', EPERM: 'it is not permitted', EROFS: 'the file system is read-only', ENOSPC: 'the disk is full',
-  EEXIST: 'a file stands in the way', ENOTDIR: 'a file stands in the way', EISDIR: 'it is a folder', ENOENT: 'no folder can be made there',
+  EEXIST: 'a file stands in the way', ENOTDIR: 'a file stands in the way', EISDIR: 'it is a folder', ENOENT: 'there is no such folder',
 };
 
 function reasonOf(cause: unknown): string {

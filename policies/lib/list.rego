@@ -66,7 +66,8 @@ kinds := {key: kind |
 	}
 }
 
-numbered := [key | some key, _ in kinds]
+# In an order of their own: engines go over objects each in theirs.
+numbered := sort(object.keys(kinds))
 
 number := {key: place | some place, key in numbered}
 

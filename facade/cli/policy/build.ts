@@ -29,7 +29,7 @@ export async function runPolicyBuild(options: BuildOptions, io: Io, { authoring 
     ...(options.signingKey === undefined ? {} : { signing: { algorithm: options.signingAlg, key: readKey(options, io) } }),
   };
   const { bytes, ...built } = await authoring.build(request);
-  writeAsked({ file: path.resolve(io.cwd, options.output), shown: options.output, content: bytes });
+  writeAsked({ file: path.resolve(io.cwd, options.output), shown: options.output, content: bytes, isBeside: true });
   if (options.json === true) io.stdout(`${JSON.stringify({ file: options.output, bytes: bytes.byteLength, ...built })}\n`);
   else io.stdout(`${options.output}: ${plural(built.rules, 'rule')} of ${built.packages.map((name) => `policy.${name}`).join(', ') || 'no package'}, revision ${built.revision.slice(0, 12)}${built.signed ? ', signed' : ''}\n`);
   return EXIT.ok;

@@ -224,7 +224,7 @@ describe('policy init', () => {
     expect((await cli(made, ['policy', 'init', 'more', '--no-rego', '--json'])).out).toContain('"config":"there"');
   });
 
-  it.each([['tollgate.yaml', 'a file stands in the way'], ['/proc/xx', 'no folder can be made there']])('says at once that nothing can be written below %s', async (folder, why) => {
+  it.each([['tollgate.yaml', 'a file stands in the way'], ['/proc/xx', 'there is no such folder']])('says at once that nothing can be written below %s', async (folder, why) => {
     const made = new Project();
     made.write('tollgate.yaml', 'rules: []\n');
     expect(await cli(made, ['policy', 'init', folder, '--no-rego'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`${folder}/rules.yaml cannot be written: ${why}.`) as string });
@@ -256,7 +256,8 @@ describe('policy diff', () => {
     await cli(made, ['policy', 'build', '-o', 'bundle.tgz']);
     expect(await cli(made, ['policy', 'diff', 'bundle.tgz', 'bundle.tar.gz'])).toMatchObject({ code: 0, err: 'Both say the same.\n' });
     for (const nothing of ['notes.txt', 'notes']) expect(await cli(made, ['policy', 'diff', 'bundle.tgz', nothing])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`${nothing} holds neither rules, nor Rego, nor a bundle.`) as string });
-    expect(await cli(made, ['policy', 'build', '-o', '/proc/xx/y.tar.gz'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('/proc/xx/y.tar.gz cannot be written: no folder can be made there.') as string });
+    expect(await cli(made, ['policy', 'build', '-o', 'nowhere/y.tar.gz'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('nowhere/y.tar.gz cannot be written: there is no such folder') as string });
+    expect(existsSync(path.join(made.folder, 'nowhere'))).toBe(false);
     expect(await cli(made, ['policy', 'diff', 'bundle.tar.gz', 'policies/git'])).toMatchObject({ code: 0, out: '', err: 'Both say the same.\n' });
     expect(await cli(made, ['policy', 'diff', 'policies/git', 'policies/git/git.rego', '--json'])).toMatchObject({ code: 0, out: '{"same":true,"differences":[]}\n' });
   });
