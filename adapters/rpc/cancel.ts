@@ -27,7 +27,8 @@ export class Cancel implements CancelSignal {
     if (this.aborted) return;
     this.aborted = true;
     this.reason = reason;
-    for (const listener of this.listeners.splice(0)) listener();
+    // One at a time: a listener may take the next one off.
+    for (let listener = this.listeners.shift(); listener !== undefined; listener = this.listeners.shift()) listener();
   }
 }
 

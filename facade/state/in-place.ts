@@ -4,6 +4,8 @@ import { TollgateError } from '../../catalogs/errors.ts';
 
 /** Room for some thirty switches, in one block: to write over it takes room from nobody. */
 const BYTES = 4096;
+/** The row that stops everything has room of its own, whatever stands there already. */
+const [ALL, ALL_BYTES] = ['*', 256];
 
 /** The file, open until `close`. What another process has written is there at the next read. Every method throws STATE_FAILED. */
 export class InPlace {
@@ -82,13 +84,15 @@ function openOrMake(path: string): number {
 
 function pageOf(rows: ReadonlyMap<string, string>): Buffer {
   const text = Buffer.from(JSON.stringify(Object.fromEntries(rows)));
-  if (text.length > BYTES) throw new TollgateError('STATE_FAILED', { detail: 'The disk is full, and so is the room that is kept for switches.', next: 'Free some of the disk.' });
+  if (text.length > (rows.has(ALL) ? BYTES : BYTES - ALL_BYTES)) throw new TollgateError('STATE_FAILED', { detail: 'The disk is full, and so is the room that is kept for switches.', next: 'Free some of the disk.' });
   return Buffer.concat([text, Buffer.alloc(BYTES - text.length, ' ')]);
 }
 
 function rowsIn(bytes: Buffer): ReadonlyMap<string, string> | undefined {
   try {
-    return new Map(Object.entries(JSON.parse(bytes.toString()) as Record<string, string>));
+    const value: unknown = JSON.parse(bytes.toString());
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
+    return new Map(Object.entries(value as Record<string, string>));
   } catch {
     return undefined;
   }

@@ -1,6 +1,8 @@
 /** Tests that a large program is read once while it stays as it is, over processes too, and that nothing else is believed about it. */
 import { createHash } from 'node:crypto';
-import { mkdtempSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { spawn } from 'node:child_process';
+import { chmodSync, chownSync, mkdtempSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -60,6 +62,24 @@ describe('the digest of a program', () => {
     vi.useRealTimers();
     writeFileSync(file, `${TEXT}y`);
     expect((await fileFact(file, { store }))?.sha256).toBe(sha256(`${TEXT}y`));
+    expect(store.rows.size).toBe(0);
+  });
+
+  // chown needs root, as the sandbox does that drops to the workspace's owner; a file that everybody may write needs none.
+  it.each([['its own user', (name: string) => chownSync(name, 1000, 1000)], ['everybody', (name: string) => chmodSync(name, 0o666)]])('of a file that %s may write through a shared map, which moves no time, is made at each look' + verifies('HA-15'), async (_who, open) => {
+    open(file);
+    await fileFact(file, { store });
+    const times = identityOf(file);
+    // The map dirties its page before the look, as an attacker would, and writes after it.
+    const script = 'import mmap,sys\nf=open(sys.argv[1],"r+b")\nm=mmap.mmap(f.fileno(),0)\nm[0:1]=b"x"\nprint("mapped",flush=True)\nsys.stdin.readline()\nm[0:1]=b"E"\n';
+    const child = spawn('python3', ['-c', script, file], { stdio: ['pipe', 'pipe', 'inherit'] });
+    await once(child.stdout, 'data');
+    const mapped = identityOf(file);
+    expect((await fileFact(file, { store }))?.sha256).toBe(sha256(TEXT));
+    child.stdin.end('\n');
+    await once(child, 'exit');
+    expect([identityOf(file) === mapped, times !== mapped]).toEqual([true, true]);
+    expect((await fileFact(file, { store }))?.sha256).toBe(sha256(TEXT.replace('x', 'E')));
     expect(store.rows.size).toBe(0);
   });
 

@@ -22,8 +22,13 @@ describe('the giving up of a call', () => {
     const cancel = new Cancel();
     const told: string[] = [];
     const left = (): number => told.push('left');
-    cancel.addEventListener('abort', () => told.push('first'));
+    const later = (): number => told.push('later');
+    cancel.addEventListener('abort', () => {
+      told.push('first');
+      cancel.removeEventListener('abort', later);
+    });
     cancel.addEventListener('abort', left);
+    cancel.addEventListener('abort', later);
     cancel.addEventListener('abort', () => told.push('second'));
     cancel.removeEventListener('abort', left);
     cancel.removeEventListener('abort', left);

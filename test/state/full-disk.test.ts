@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { KillSwitch } from '../../facade/servers/kill-switch.ts';
+import { InPlace } from '../../facade/state/in-place.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { verifies } from '../verifies.ts';
 import { empty, fill, mountSmallDisk, unmount } from './small-disk.ts';
@@ -54,9 +55,23 @@ describe('on a full disk', () => {
 });
 
 describe('the file of switches', () => {
+  it('always has room for the one that stops everything', () => {
+    const file = new InPlace(stops());
+    const rows = new Map<string, string>();
+    const kill = (name: string): void => {
+      file.write(new Map([...rows, [name, JSON.stringify(ACT)]]));
+      rows.set(name, JSON.stringify(ACT));
+    };
+    expect(() => { for (let n = 0; n < 200; n += 1) kill(`server-${n}`); }).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
+    expect(rows.size).toBeGreaterThan(30);
+    kill('*');
+    expect(new Map(file.rows())).toEqual(rows);
+    file.close();
+  });
+
   it('that cannot be read is not taken for an empty one, and a link is not followed' + verifies('HA-19'), async () => {
     const state = openState(folder);
-    for (const text of ['', '{"one":', 'x'.repeat(9000)]) {
+    for (const text of ['', '{"one":', 'x'.repeat(9000), '[]'.padEnd(4096), '"one"'.padEnd(4096), 'true'.padEnd(4096), 'null'.padEnd(4096)]) {
       writeFileSync(stops(), text);
       await new Promise((resolve) => setTimeout(resolve, 2));
       expect(() => new KillSwitch(state).refusalOf('one')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
