@@ -1,7 +1,7 @@
 /** Owns the tests of one conversation with a server over a link in memory: ids, deadlines, progress, cancellation. */
 import fc from 'fast-check';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { UpstreamError } from '../../adapters/port.ts';
 import { readMessage } from '../../adapters/rpc/json.ts';
@@ -16,12 +16,20 @@ interface Sent {
   readonly [key: string]: unknown;
 }
 
+/** Benches of one test: what still waits for an answer ends with it, and not in the file after this one. */
+const benches: Bench[] = [];
+afterEach(() => benches.splice(0).forEach(({ peer }) => peer.end(new TollgateError('CANCELLED'))));
+
 class Bench {
   readonly texts: string[] = [];
   queued = 0;
   dropped = 0;
   changed = 0;
   readonly peer = new Peer({ send: (text) => void this.texts.push(text), backlog: () => this.queued }, { onToolsChanged: () => this.changed++, onDropped: () => this.dropped++ });
+
+  constructor() {
+    benches.push(this);
+  }
 
   get sent(): Sent[] {
     return this.texts.map((text) => JSON.parse(text) as Sent);
@@ -62,7 +70,7 @@ describe('Peer', () => {
 
   it('splices the text of the params as it stands', () => {
     const bench = new Bench();
-    void bench.request({ params: (id) => `{"arguments":{"n":12345678901234567890, "z" : -0},"t":${id}}` });
+    void codeOf(bench.request({ params: (id) => `{"arguments":{"n":12345678901234567890, "z" : -0},"t":${id}}` }));
     expect(bench.texts).toEqual(['{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{"n":12345678901234567890, "z" : -0},"t":1}}']);
   });
 
@@ -122,9 +130,9 @@ describe('Peer', () => {
 
   it('drops progress that was not asked for, goes backwards or is no number', () => {
     const bench = new Bench();
-    void bench.request();
+    void codeOf(bench.request());
     const seen: unknown[] = [];
-    void bench.request({ onProgress: (params) => seen.push(params['progress']) });
+    void codeOf(bench.request({ onProgress: (params) => seen.push(params['progress']) }));
     bench.receive(progressOf(1, 1), progressOf(2, 5), progressOf(2, 5), progressOf(2, 4), progressOf(2, 'x'), progressOf(9, 1), { method: 'notifications/progress' });
     expect([seen, bench.dropped]).toEqual([[5], 6]);
   });
