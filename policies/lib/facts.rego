@@ -18,6 +18,18 @@ holds(condition) if {
 	unreadable(condition, item)
 }
 
+# Rules that deny or ask look into lists too. There may be many values, so nothing that reads other facts is asked of each.
+holds(condition) if {
+	condition.over == "argument"
+	condition.need == "any"
+	some item in anywhere(condition.path)
+	caught(condition, item)
+}
+
+caught(condition, item) if meets(condition, item)
+
+caught(condition, item) if misread(condition, item)
+
 holds(condition) if {
 	condition.need == "every"
 	all := items(condition)
@@ -72,12 +84,7 @@ items(condition) := input.labels if condition.over == "labels"
 
 items(condition) := commands if condition.over == "commands"
 
-# Rules that deny or ask look into lists too; rules that allow go through objects only.
-items(condition) := anywhere(condition.path) if {
-	condition.over == "argument"
-	condition.need == "any"
-}
-
+# Rules that allow go through objects only.
 items(condition) := [object.get(input.effect.arguments, condition.path, null)] if {
 	condition.over == "argument"
 	condition.need == "every"
@@ -91,10 +98,26 @@ commands := input.effect.command.words if not input.effect.command.opaque
 # Two defaults that differ: only a value that is there gives the same answer to both.
 stands(path) if object.get(input.effect.arguments, path, 0) == object.get(input.effect.arguments, path, 1)
 
-anywhere(path) := [value |
-	walk(input.effect.arguments[path[0]], [trail, value])
-	[step | some step in trail; is_string(step)] == array.slice(path, 1, count(path))
-]
+# Most arguments are a text or a number: these are not walked through.
+anywhere(path) := found if {
+	found := [value | value := input.effect.arguments[path[0]]]
+	flat(found, path)
+} else := object.get(places, [path], {})
+
+flat([], _)
+
+flat([value], [_]) if {
+	not is_array(value)
+	not is_object(value)
+}
+
+# Every value of the arguments by the names that lead to it, places in lists left out: walked through once for all rules. Equal
+# values are kept once, by their text: the engine's hash of nested lists is the same for all.
+places[names][json.marshal(value)] := value if {
+	walk(input.effect.arguments, [trail, value])
+	names := [step | some step in trail; is_string(step)]
+	count(names) > 0
+}
 
 # An opaque command may be any command, a URL that does not parse may name any host, a long text may hold anything.
 unreadable(condition, item) if {
@@ -120,8 +143,10 @@ unreadable(condition, item) if {
 
 unreadable(condition, item) if {
 	condition.over == "argument"
-	item.tollgate_long
+	misread(condition, item)
 }
+
+misread(_, item) if item.tollgate_long
 
 # A path that could not be resolved stands as it was written, and two readers may take it for two places.
 strange(path) if not startswith(path, "/")
@@ -139,8 +164,7 @@ strange(path) if {
 }
 
 # The type that the test reads is not the type that came: a number written as text, an object in place of a text.
-unreadable(condition, item) if {
-	condition.over == "argument"
+misread(condition, item) if {
 	condition.reads
 	not type_name(item) in {condition.reads, "null", "array"}
 }
@@ -192,6 +216,10 @@ suits(condition, item) if {
 
 suits(condition, item) if {
 	condition.over == "argument"
+	meets(condition, item)
+}
+
+meets(condition, item) if {
 	every test in condition.tests {
 		passes(test, item)
 	}
