@@ -17,9 +17,9 @@ export async function approveAll(config: Config, names: readonly string[] = [...
     for (const name of names) {
       const server = config.servers.get(name);
       if (server === undefined) throw new Error(`There is no server ${name} to approve.`);
-      await consents.approveStart({ facts: await consents.factsOf(server), ...act });
-      if (tools === undefined) await consents.approveAnyTools(name, { hints: server.trustHints, ...act });
-      else await consents.approveTools(name, { tools, prompts: [], hints: server.trustHints }, act);
+      const start = await consents.approveStart({ facts: await consents.factsOf(server), ...act });
+      if (tools === undefined) await consents.approveAnyTools(name, { start, hints: server.trustHints, ...act });
+      else await consents.approveTools(name, { tools, prompts: [], hints: server.trustHints }, { start, ...act });
     }
   } finally {
     await state.close();

@@ -5,19 +5,12 @@ import type { RawTool } from '../../catalogs/tool.ts';
 import type { State } from '../state/state.ts';
 import { pendingRefusal } from './refusals.ts';
 import { driftOf, pinsOnce, setHash, type ToolSet } from './tool-set.ts';
+import { boundItem, itemOf, readItem, waitingIn, withholdsSame, type PendingItem, type Waiting } from './waiting.ts';
 
 const SETS = 'consent/tools';
 const PENDING = 'consent/pending';
 /** A server that lists something else each time is noted once in this time. */
 const NOTE_MS = 60_000;
-
-/** What a running facade saw that nobody has approved: one item a server, however much it changed. It counts in all processes (see ./standing.ts). */
-export interface PendingItem {
-  readonly since: string;
-  readonly changed: readonly string[];
-  readonly added: readonly string[];
-  readonly removed: readonly string[];
-}
 
 /** The sets of one state folder. Throws STATE_FAILED. */
 export class ApprovedTools {
@@ -68,26 +61,26 @@ export class ApprovedTools {
   /**
    * Keeps what has drifted, for whoever looks at servers and for every process that shows or calls its tools; a list without drift puts
    * them back. A program that is older than what was kept (`startedAt`, ms since 1970) has a say only where it listed otherwise itself.
-   * What is new of it, or undefined: then nobody needs to be told.
+   * What is new of it, all of it, or undefined: then nobody needs to be told.
    */
   async note(server: string, { approved, now, at, startedAt }: { approved: readonly RawTool[]; now: readonly RawTool[]; at: number; startedAt: number }): Promise<PendingItem | undefined> {
     const last = this.#seen.get(server);
     // Its list is no news because something else was approved meanwhile.
     if (last?.startedAt === startedAt && isDeepStrictEqual(last.now, now)) return undefined;
     this.#seen.set(server, { now, startedAt });
-    const { pending, removed } = driftOf(approved, now);
-    const named = (what: string): readonly string[] => [...pending].filter(([, why]) => why === what).map(([name]) => name);
-    const item = { since: new Date(at).toISOString(), changed: named('changed'), added: named('new'), removed };
+    const drift = driftOf(approved, now);
+    const item = itemOf(drift, new Date(at).toISOString());
     const before = this.pending(server);
     const isHeard = before === undefined || this.#witnessed.has(server) || startedAt > Date.parse(before.since);
-    if (pending.size === 0 && removed.length === 0) {
+    if (drift.pending.size === 0 && drift.removed.length === 0) {
       if (before !== undefined && isHeard) await this.settle(server);
       return undefined;
     }
     this.#witnessed.add(server);
-    const isSame = before !== undefined && JSON.stringify({ ...before, since: '' }) === JSON.stringify({ ...item, since: '' });
-    if (isSame || !isHeard) return undefined;
-    await this.#state.put(PENDING, server, JSON.stringify(item));
+    const kept = boundItem(item);
+    // Each write makes all processes read anew: a list that only changes its order, or is withheld as a whole already, makes none.
+    if (!isHeard || (before !== undefined && withholdsSame(before, kept))) return undefined;
+    await this.#state.put(PENDING, server, JSON.stringify(kept));
     if (at - (this.#noted.get(server) ?? Number.NEGATIVE_INFINITY) < NOTE_MS) return undefined;
     this.#noted.set(server, at);
     return item;
@@ -95,13 +88,13 @@ export class ApprovedTools {
 
   /** What waits for the owner. */
   pending(server: string): PendingItem | undefined {
-    return readItem(this.#state.get(PENDING, server));
+    const text = this.#state.get(PENDING, server);
+    return text === undefined ? undefined : readItem(text);
   }
 
-  /** What waits of all servers. `mark` changes whenever something of it does. */
-  allPending(): { readonly mark: string; readonly of: (server: string) => PendingItem | undefined } {
-    const texts = this.#state.list(PENDING);
-    return { mark: texts.size === 0 ? '' : JSON.stringify([...texts]), of: (server) => readItem(texts.get(server)) };
+  /** What waits of all servers: the same object while nothing was written. */
+  allPending(): Waiting {
+    return waitingIn(this.#state.list(PENDING));
   }
 }
 
@@ -110,10 +103,6 @@ export function refuseDrifted(tool: string, { server, approved, now }: { server:
   const [agreed, listed] = [pinsOnce(approved).get(tool), pinsOnce(now).get(tool)];
   if (agreed !== undefined && agreed === listed) return undefined;
   return pendingRefusal(server, agreed === undefined ? 'new' : listed === undefined ? 'gone' : 'changed');
-}
-
-function readItem(text: string | undefined): PendingItem | undefined {
-  return text === undefined ? undefined : (JSON.parse(text) as PendingItem);
 }
 
 function readSet(text: string | undefined): ToolSet | undefined {

@@ -1,5 +1,5 @@
 /** Owns people's consent to servers: who may start, as what, and with which tools; refuses whatever differs from what was shown. */
-import { TollgateError } from '../../catalogs/errors.ts';
+import type { TollgateError } from '../../catalogs/errors.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import type { Awaitable, State } from '../state/state.ts';
 import { createDigestStore } from './digests.ts';
@@ -7,7 +7,7 @@ import { differences, startFacts, startHash, type FactSources, type StartFacts, 
 import { ApprovedTools, refuseDrifted } from './approved-tools.ts';
 import type { ToolSet } from './tool-set.ts';
 import { changedRefusal, damagedRefusal, disabledRefusal, toolsUnapproved, unapproved } from './refusals.ts';
-import { ConsentStore, stateOf, type Act, type Consent, type ConsentState, type Kept, type ToolConsent } from './store.ts';
+import { ConsentStore, stateOf, type Act, type Consent, type ConsentState, type Kept, type ToolAct, type ToolConsent } from './store.ts';
 
 /** What is known of the consent to a server, without looking at what it would run now. */
 export interface ConsentStatus {
@@ -56,11 +56,13 @@ export class Consents {
     return { state: stateOf(kept), ...(kept.consent !== undefined && { consent: kept.consent }), ...(disabled !== undefined && { disabled }) };
   }
 
-  /** Consent to start, and so to one look at its tools. What was agreed to before of its tools is void. */
-  async approveStart({ facts, by, at }: StartApproval): Promise<void> {
+  /** Consent to start, and so to one look at its tools. What was agreed to before of its tools is void. Gives the hash of the start. */
+  async approveStart({ facts, by, at }: StartApproval): Promise<string> {
     const { consent } = this.store.get(facts.server);
     const formerSet = consent?.tools?.set ?? consent?.formerSet;
-    await this.store.put(facts.server, { hash: startHash(facts), facts, by, at, ...(formerSet !== undefined && { formerSet }) });
+    const hash = startHash(facts);
+    await this.store.put(facts.server, { hash, facts, by, at, ...(formerSet !== undefined && { formerSet }) });
+    return hash;
   }
 
   /** The set of tools that somebody agreed to last; undefined: none, or any. */
@@ -76,14 +78,15 @@ export class Consents {
     return new Map(others.flatMap((name) => this.lastSet(name)?.tools.map((tool) => [tool.name, name] as const) ?? []));
   }
 
-  /** Consent to one set of tools. Throws APPROVAL_REQUIRED where nobody agreed to the start. */
-  async approveTools(server: string, set: ToolSet, { by, at }: Act): Promise<void> {
-    await this.#add(server, { set: await this.tools.put(server, set), hints: set.hints, by, at });
+  /** Consent to one set of tools. Throws as `checkStart` of the store. */
+  async approveTools(server: string, set: ToolSet, { start, by, at }: ToolAct): Promise<void> {
+    this.store.checkStart(server, start);
+    await this.store.addTools(server, start, { set: await this.tools.put(server, set), hints: set.hints, by, at });
   }
 
   /** Consent to whatever tools it lists, now and later: for a server of one's own that changes all the time. */
-  async approveAnyTools(server: string, tools: Omit<ToolConsent, 'set'>): Promise<void> {
-    await this.#add(server, tools);
+  async approveAnyTools(server: string, { start, ...tools }: Omit<ToolConsent, 'set'> & ToolAct): Promise<void> {
+    await this.store.addTools(server, start, tools);
     await this.tools.settle(server);
   }
 
@@ -174,12 +177,6 @@ export class Consents {
     if (hash === undefined) return { mark, hints };
     const set = this.tools.get(server, hash);
     return set === undefined ? refused(damagedRefusal(server)) : { mark, hints, set };
-  }
-
-  async #add(server: string, tools: ToolConsent): Promise<void> {
-    const { consent } = this.store.get(server);
-    if (consent === undefined) throw new TollgateError('APPROVAL_REQUIRED', { detail: `Nobody has approved that server "${server}" starts.`, next: `Run \`tollgate approve ${server}\`.` });
-    await this.store.put(server, { ...consent, tools });
   }
 
   #refusalIn(server: string, { consent, damaged }: Kept): TollgateError | undefined {

@@ -1,7 +1,7 @@
 /** Owns the words in which a server is refused that nobody has agreed to as it is; refuses to name a value, a path or a word of the server in them. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Act } from './store.ts';
-import type { Pending } from './tool-set.ts';
+import type { WhyWaiting } from './waiting.ts';
 
 /** Nobody has looked at it. */
 export function unapproved(server: string): TollgateError {
@@ -33,10 +33,10 @@ export function damagedRefusal(server: string): TollgateError {
   return refusal(`The approval of server "${server}" is damaged, or something other than Tollgate has written it; it does not count.`, `The owner finds out what happened to the state folder, then takes it back with \`tollgate revoke ${server}\` and approves anew.`);
 }
 
-const PENDING_WORDS = { changed: 'is defined otherwise than it was approved', new: 'is new, and nobody has approved it', gone: 'is not listed by it any more' } as const;
+const PENDING_WORDS = { changed: 'is defined otherwise than it was approved', new: 'is new, and nobody has approved it', gone: 'is not listed by it any more', many: 'waits with all others of it, because its list differs in too much from what was approved' } as const;
 
 /** What a call of a pending tool is answered with; never a word of the server. */
-export function pendingRefusal(server: string, why: Pending | 'gone'): TollgateError {
+export function pendingRefusal(server: string, why: WhyWaiting): TollgateError {
   return new TollgateError('PIN_MISMATCH', {
     detail: `This tool of server "${server}" ${PENDING_WORDS[why]}; it is not called.`,
     next: `Go on without it. The owner looks at the change with \`tollgate approve ${server}\`.`,

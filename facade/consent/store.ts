@@ -1,5 +1,6 @@
 /** Owns how consent is kept in the shared state: each entry sealed to its server by a keyed digest; refuses entries that something else wrote, and never mends them. */
 import type { Looked } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 import type { State } from '../state/state.ts';
 import type { StartFacts } from './facts.ts';
 
@@ -11,6 +12,11 @@ const VERSION = 1;
 export interface Act {
   readonly by: string;
   readonly at: string;
+}
+
+/** A decision about tools; `start` is the hash of the start that was shown along with them. */
+export interface ToolAct extends Act {
+  readonly start: string;
 }
 
 /** Consent to the tools of a server: to one exact set of them, or to whatever it lists. */
@@ -71,9 +77,25 @@ export class ConsentStore {
     return this.#open(server, this.#state.get(SPACE, server));
   }
 
-  async put(server: string, { seen, ...consent }: Consent): Promise<void> {
-    const body = JSON.stringify(consent.tools === undefined ? { ...consent, seen } : consent);
-    await this.#state.put(SPACE, server, JSON.stringify({ v: VERSION, seal: this.#seal(server, body), body }));
+  async put(server: string, consent: Consent): Promise<void> {
+    await this.#state.put(SPACE, server, this.#write(server, consent));
+  }
+
+  /** Throws APPROVAL_REQUIRED where nobody agreed to the start, and PIN_MISMATCH where another one than this has been agreed to. */
+  checkStart(server: string, start: string): Consent {
+    const { consent } = this.get(server);
+    const next = `Run \`tollgate approve ${server}\`.`;
+    if (consent === undefined) throw new TollgateError('APPROVAL_REQUIRED', { detail: `Nobody has approved that server "${server}" starts.`, next });
+    if (consent.hash !== start) throw new TollgateError('PIN_MISMATCH', { detail: `Another start of server "${server}" was approved meanwhile; its tools were not.`, next });
+    return consent;
+  }
+
+  /** Adds consent to tools to the start that was shown with them, in one step. Throws as `checkStart`. */
+  async addTools(server: string, start: string, tools: ToolConsent): Promise<void> {
+    const from = this.#state.get(SPACE, server);
+    const to = this.#write(server, { ...this.checkStart(server, start), tools });
+    if (from !== undefined && (await this.#state.swap(SPACE, server, { from, to }))) return;
+    throw new TollgateError('PIN_MISMATCH', { detail: `Something else was decided about server "${server}" meanwhile; its tools were not approved.`, next: `Run \`tollgate approve ${server}\`.` });
   }
 
   /** Keeps what a look found, unless its consent is another one by now. */
@@ -131,6 +153,11 @@ export class ConsentStore {
     } catch {
       return { damaged: true };
     }
+  }
+
+  #write(server: string, { seen, ...consent }: Consent): string {
+    const body = JSON.stringify(consent.tools === undefined ? { ...consent, seen } : consent);
+    return JSON.stringify({ v: VERSION, seal: this.#seal(server, body), body });
   }
 
   #seal(server: string, body: string): string {

@@ -25,7 +25,7 @@ export async function consentSummary(server: string, consents: Pick<Consents, 's
   if (server === WORKSPACE || SHIPPED.has(server)) return { word: 'not needed', disabled: false, pending: 0 };
   const { state, consent, disabled } = await consents.statusOf(server);
   const item = await consents.tools.pending(server);
-  const pending = item === undefined ? 0 : item.changed.length + item.added.length + item.removed.length;
+  const pending = item === undefined ? 0 : item.changed.length + item.added.length + item.removed.length + (item.more ?? 0);
   const fields = settings === undefined || consent === undefined ? [] : differences(consent.facts, await consents.factsOf(settings));
   const hasChanged = consent !== undefined && (pending > 0 || fields.length > 0);
   return { word: hasChanged ? 'changed' : state, disabled: disabled !== undefined, pending, ...(fields.length > 0 && { refusal: changedRefusal(server, fields) }) };

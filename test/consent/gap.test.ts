@@ -55,8 +55,8 @@ describe('a file that changes during a start', () => {
     const state = openState(folder);
     const settings = { name: 'one', transport: 'stdio', command: process.execPath, args: [script], env: {}, headers: {} } as const;
     const agree = async (consents: Consents): Promise<void> => {
-      await consents.approveStart({ facts: await consents.factsOf(settings), ...ACT_OF_BOSS });
-      await consents.approveAnyTools('one', { hints: false, ...ACT_OF_BOSS });
+      const start = await consents.approveStart({ facts: await consents.factsOf(settings), ...ACT_OF_BOSS });
+      await consents.approveAnyTools('one', { start, hints: false, ...ACT_OF_BOSS });
     };
     const parts = { folder, digest: (text: string) => `keyed ${text}` };
     const owner = new Consents(state, { ...parts, inspect: inspectStart });

@@ -4,12 +4,13 @@ import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { RawTool } from '../../catalogs/tool.ts';
 import { ApprovedTools } from '../../facade/consent/approved-tools.ts';
+import { pendingStanding } from '../../facade/consent/standing.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { ACT, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 import { temporaryFolder } from '../state/place.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
-import { approveSet, withConsents } from './place.ts';
+import { ACT_OF_BOSS, approveSet, withConsents } from './place.ts';
 
 const MAIL = tool('mail');
 const PULLED = tool('mail', { description: 'Sends it on.' });
@@ -89,5 +90,66 @@ describe('who has a say', () => {
     await new ApprovedTools(state).note('one', drift(approved!, at + 3, at + 4));
     expect(newer.pending('one')).toBeUndefined();
     await state.close();
+  });
+});
+
+describe('a hostile list', () => {
+  it('keeps no more than 500 names, and then all tools of its server wait and no others' + verifies('HA-15'), async () => {
+    const state = openState(temporaryFolder());
+    const tools = new ApprovedTools(state);
+    const standing = pendingStanding(tools);
+    const at = Date.UTC(2026, 10, 22);
+    const many = Array.from({ length: 5000 }, (_, index) => tool(`t${index}`));
+    const note = (now: readonly RawTool[], when: number) => tools.note('one', { approved: [MAIL], now, startedAt: at - 1, at: when });
+    const judge = (server: string, name: string) => () => standing.judge({ effect: { server, tool: name } } as Parameters<typeof standing.judge>[0]);
+    const row = (): string | undefined => state.get('consent/pending', 'one');
+    expect((await note([MAIL, ...many], at))?.added).toHaveLength(5000);
+    expect([tools.pending('one')?.added.length, tools.pending('one')?.more, row()!.length < 60_000]).toEqual([500, 4500, true]);
+    expect(judge('one', 'mail')).toThrow(expect.objectContaining({ code: 'PIN_MISMATCH', message: expect.stringContaining('waits with all others') }) as Error);
+    expect(judge('two', 'mail')()).toEqual({});
+    const { withholds } = standing.view({} as never);
+    expect([withholds?.({ server: 'one', tool: 'mail' }), withholds?.({ server: 'two', tool: 'mail' })]).toEqual([true, false]);
+    // Long names are few names.
+    await note([MAIL, ...many.slice(0, 4).map(({ name }) => tool(name.padEnd(40_000, 'x')))], at + 1);
+    const before = row();
+    await note([MAIL, ...many.slice(1).reverse()], at + 2);
+    expect(row()).toBe(before);
+    await note([MAIL, ...many.slice(0, 3)], at + 3);
+    const few = row();
+    expect(JSON.parse(few!)).toEqual({ since: new Date(at + 3).toISOString(), changed: [], added: ['t0', 't1', 't2'], removed: [] });
+    // Another order is no change, and writes nothing.
+    await note([...many.slice(0, 3).reverse(), MAIL], at + 4);
+    expect(row()).toBe(few);
+    await state.close();
+  });
+
+  it('is read once while nothing was written, and marked for lists alone' + verifies('HA-15'), async () => {
+    const state = openState(temporaryFolder());
+    await state.put('consent/pending', 'one', JSON.stringify({ since: '', changed: ['mail'], added: [], removed: [] }));
+    const tools = new ApprovedTools(state);
+    const [standing, first] = [pendingStanding(tools), tools.allPending()];
+    const view = standing.view({} as never);
+    expect([tools.allPending() === first, standing.view({} as never) === view, view.revision.length]).toEqual([true, true, 64]);
+    await state.put('consent/pending', 'two', JSON.stringify({ since: '', changed: [], added: [], removed: ['mail'] }));
+    expect([standing.view({} as never).revision === view.revision, tools.allPending().why('two', 'mail'), tools.allPending().why('one', 'act')]).toEqual([false, 'gone', undefined]);
+    await state.close();
+  });
+});
+
+describe('tools that are agreed to after another start was approved', () => {
+  it('are not attached to that start, and leave its own as they are' + verifies('HA-15', 'HA-16'), async () => {
+    const { assembled: { config } } = await begin();
+    await withConsents(config, async (consents) => {
+      const facts = await consents.factsOf(config.servers.get('one')!);
+      const shown = await consents.approveStart({ facts, ...ACT_OF_BOSS });
+      const other = await consents.approveStart({ facts: { ...facts, args: ['other'] }, ...ACT_OF_BOSS });
+      await consents.approveTools('one', { tools: [MAIL], prompts: [], hints: false }, { start: other, ...ACT_OF_BOSS });
+      const late = { start: shown, ...ACT_OF_BOSS };
+      await expect(consents.approveTools('one', { tools: [PULLED], prompts: [], hints: false }, late)).rejects.toMatchObject({ code: 'PIN_MISMATCH' });
+      await expect(consents.approveAnyTools('one', { hints: false, ...late })).rejects.toMatchObject({ code: 'PIN_MISMATCH' });
+      expect([consents.statusOf('one').consent?.hash === other, consents.lastSet('one')?.tools]).toEqual([true, [MAIL]]);
+      await consents.revoke('one');
+      await expect(consents.approveAnyTools('one', { hints: false, ...late })).rejects.toMatchObject({ code: 'APPROVAL_REQUIRED' });
+    });
   });
 });

@@ -24,7 +24,7 @@ export async function withConsents<T>(config: Config, work: (consents: Consents,
 /** Approves one set of tools of a server, as it is configured now. */
 export async function approveSet(config: Config, name: string, tools: readonly RawTool[], more: Partial<ToolSet> = {}): Promise<void> {
   await withConsents(config, async (consents) => {
-    await consents.approveStart({ facts: await consents.factsOf(config.servers.get(name)!), ...ACT_OF_BOSS });
-    await consents.approveTools(name, { tools, prompts: [], hints: false, ...more }, ACT_OF_BOSS);
+    const start = await consents.approveStart({ facts: await consents.factsOf(config.servers.get(name)!), ...ACT_OF_BOSS });
+    await consents.approveTools(name, { tools, prompts: [], hints: false, ...more }, { start, ...ACT_OF_BOSS });
   });
 }

@@ -103,8 +103,8 @@ describe('a program that changes behind its approval', () => {
     const server = config().servers.get('one')!;
     await withConsents(config(), async (consents) => {
       const facts = await consents.factsOf({ ...server, args: [script, ...server.args], env: { A: 'hunter22' } });
-      await consents.approveStart({ facts, ...ACT_OF_BOSS });
-      await consents.approveAnyTools('one', { hints: false, ...ACT_OF_BOSS });
+      const start = await consents.approveStart({ facts, ...ACT_OF_BOSS });
+      await consents.approveAnyTools('one', { start, hints: false, ...ACT_OF_BOSS });
       appendFileSync(script, 'evil()');
       const refusal = await consents.refuseStart({ ...server, args: [script, ...server.args], env: { A: 'hunter22' } });
       expect(refusal?.message).toContain('scripts[0].sha256 differs from what was approved');

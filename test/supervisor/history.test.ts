@@ -151,8 +151,8 @@ async function approve(model: Model, world: World): Promise<Partial<Permit>> {
   const act = { by: 'boss', at: new Date(1e12 + model.acts).toISOString() };
   const { config } = world.facade.assembled;
   await withConsents(config, async (consents) => {
-    await consents.approveStart({ facts: await consents.factsOf(config.servers.get('one')!), ...act });
-    await consents.approveTools('one', { tools: toolsOf(model.version.list), prompts: [], hints: false }, act);
+    const start = await consents.approveStart({ facts: await consents.factsOf(config.servers.get('one')!), ...act });
+    await consents.approveTools('one', { tools: toolsOf(model.version.list), prompts: [], hints: false }, { start, ...act });
   });
   return { approved: model.version };
 }

@@ -11,7 +11,7 @@ import { lookAtStart } from './start.ts';
 
 /**
  * Walks through both steps; what was agreed to and has not changed is not asked again. Exit code 7 when a person must still agree.
- * Throws USAGE, IDENTITY, CONFIG_INVALID, PIN_MISMATCH for a hash of something else, and what a start throws.
+ * Throws USAGE, IDENTITY, CONFIG_INVALID, PIN_MISMATCH for a hash of something else or a start that another replaced meanwhile, and what a start throws.
  */
 export async function runApprove(options: ApproveOptions, io: Io, wiring: ConsentWiring): Promise<number> {
   checkWords(options);
@@ -46,8 +46,9 @@ async function agreeToAny(hearing: Hearing, { facts, hash, approved }: StartRevi
     desk.record({ event: 'start-approved', server: server.name, outcome: 'allow', approved: hash });
     await desk.consents.approveStart({ facts, by: desk.by, at: desk.now() });
   }
+  desk.consents.store.checkStart(server.name, hash);
   desk.record({ event: 'any-tools-approved', server: server.name, outcome: 'allow' });
-  await desk.consents.approveAnyTools(server.name, { hints: server.trustHints, by: desk.by, at: desk.now() });
+  await desk.consents.approveAnyTools(server.name, { start: hash, hints: server.trustHints, by: desk.by, at: desk.now() });
   return done(hearing, 'Approved, with any tools: nobody will be asked when they change.');
 }
 
@@ -62,8 +63,10 @@ async function agreeToTools(hearing: Hearing, start: StartReview): Promise<numbe
   checkHash(hearing, { named: options.yes?.[1], actual: review.hash, what: 'tools' });
   if (consent?.tools?.set === review.hash) return done(hearing, 'Approved already, and nothing has changed.');
   if (!(await agrees(hearing, { named: options.yes?.[1], question: 'Let agents see and call these tools, as policy allows?', next: [start.hash, review.hash] }))) return EXIT.approval;
+  // Somebody else may have approved another start while this one was read.
+  desk.consents.store.checkStart(server.name, start.hash);
   desk.record({ event: 'tools-approved', server: server.name, outcome: 'allow', approved: review.hash, tools: review.tools.length });
-  await desk.consents.approveTools(server.name, review.set, { by: desk.by, at: desk.now() });
+  await desk.consents.approveTools(server.name, review.set, { start: start.hash, by: desk.by, at: desk.now() });
   return done(hearing, 'Approved.');
 }
 

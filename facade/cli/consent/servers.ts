@@ -61,7 +61,8 @@ export async function runInfo(options: Named, io: Io, wiring: ConsentWiring): Pr
     io.stdout(inRows(io, startScreen(server, start)));
     const tools = consent?.tools === undefined ? 'its tools are not approved' : consent.tools.set === undefined ? `any tools, by ${consent.tools.by} (${consent.tools.at})` : `${set?.tools.length ?? 0} tools, by ${consent.tools.by} (${consent.tools.at}): ${(set?.tools ?? []).map(({ name }) => name).join(', ')}`;
     const waiting = pending === undefined ? [] : (['changed', 'added', 'removed'] as const).flatMap((what) => (pending[what].length === 0 ? [] : [`  waiting  ${what}: ${pending[what].join(', ')} (seen ${pending.since})`]));
-    const words = [`  consent  ${word}`, ...(consent === undefined ? [] : [`  tools    ${tools}`]), ...waiting, ...(disabled === undefined ? [] : [`  disabled by ${disabled.by} (${disabled.at})`])];
+    const more = pending?.more === undefined ? [] : [`  waiting  and ${pending.more} more: all its tools are withheld`];
+    const words = [`  consent  ${word}`, ...(consent === undefined ? [] : [`  tools    ${tools}`]), ...waiting, ...more, ...(disabled === undefined ? [] : [`  disabled by ${disabled.by} (${disabled.at})`])];
     io.stdout(inRows(io, `${words.map(printable).join('\n')}\n`));
     return EXIT.ok;
   });
