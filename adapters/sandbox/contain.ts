@@ -2,11 +2,10 @@
 import { execFile, spawn } from 'node:child_process';
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { hostname } from 'node:os';
 import { promisify } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { signalGroup } from '../process-group.ts';
-import { containerArguments, containerEnvironment, findClient, LABEL } from './container.ts';
+import { containerArguments, containerEnvironment, findClient, placeLabel } from './container.ts';
 import type { Contained } from './container.ts';
 import { withoutForeign } from './descriptors.ts';
 import type { Jailed } from './jail.ts';
@@ -58,9 +57,9 @@ function nameContainer(): string {
   return `tollgate-${process.pid}-${bornAt(process.pid)}-${randomBytes(4).toString('hex')}`;
 }
 
-/** Removes the containers of this machine whose process is gone; answers their names. */
+/** Removes the containers whose process is gone, of this machine and PID namespace alone: elsewhere its number means another one. Answers their names. */
 export async function reapContainers(client: string): Promise<readonly string[]> {
-  const listed = await ask(client, ['ps', '--all', '--filter', `label=${LABEL}=${hostname()}`, '--format', '{{.Names}}']);
+  const listed = await ask(client, ['ps', '--all', '--filter', `label=${placeLabel()}`, '--format', '{{.Names}}']);
   const left = listed.split('\n').filter((name) => isLeft(name.trim()));
   if (left.length > 0) await ask(client, ['rm', '--force', ...left]);
   return left;
@@ -69,7 +68,10 @@ export async function reapContainers(client: string): Promise<readonly string[]>
 function isLeft(name: string): boolean {
   const [, pid, born] = /^tollgate-(\d+)-(\d+)-[\da-f]{8}$/.exec(name) ?? [];
   if (pid === undefined || born === undefined) return false;
-  return !signalOne(Number(pid), 0) || bornAt(Number(pid)) !== Number(born);
+  if (!signalOne(Number(pid), 0)) return true;
+  // Whose birth cannot be read, now or then, lives.
+  const now = bornAt(Number(pid));
+  return now !== 0 && Number(born) !== 0 && now !== Number(born);
 }
 
 async function ask(client: string, args: readonly string[]): Promise<string> {

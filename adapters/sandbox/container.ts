@@ -2,6 +2,7 @@
 import { existsSync, realpathSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { pidNamespace } from '../../catalogs/pid-namespace.ts';
 import type { Egress } from '../launch.ts';
 import type { SandboxSettings } from '../settings.ts';
 import { bridge, EGRESS_SOCKET } from './bubblewrap.ts';
@@ -29,8 +30,10 @@ export interface Contained {
   readonly identity: Identity;
 }
 
-/** Every container of ours bears it; its value is the machine that started it. */
-export const LABEL = 'tollgate.host';
+/** Every container of ours bears it: where the number in its name is that of a process, which is a machine and a PID namespace of it. */
+export function placeLabel(): string {
+  return `tollgate.place=${hostname()}/${pidNamespace()}`;
+}
 
 const HOME = '/tmp';
 
@@ -51,7 +54,7 @@ export function containerArguments(contained: Contained): readonly string[] {
   const size = fileMb * 1024 * 1024;
   const program = [command, ...args];
   return [
-    'run', '--name', contained.id, '--rm', '--interactive', '--init', '--pull', 'missing', '--log-driver', 'none', '--label', `${LABEL}=${hostname()}`, '--label', `tollgate.server=${contained.server}`,
+    'run', '--name', contained.id, '--rm', '--interactive', '--init', '--pull', 'missing', '--log-driver', 'none', '--label', placeLabel(), '--label', `tollgate.server=${contained.server}`,
     '--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges', '--network', 'none', '--ipc', 'private', '--user', `${identity.uid}:${identity.gid}`, '--hostname', 'sandbox',
     '--memory', `${memoryMb}m`, '--memory-swap', `${memoryMb}m`, '--pids-limit', `${processes}`,
     '--ulimit', `fsize=${size}:${size}`, '--ulimit', 'core=0:0', ...(cpuSeconds === undefined ? [] : ['--ulimit', `cpu=${cpuSeconds}:${cpuSeconds}`]),

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { OnEvent, SharedSlots } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { pidNamespace } from '../../catalogs/pid-namespace.ts';
 import type { Consents } from '../consent/consents.ts';
 import type { StartSettings } from '../consent/facts.ts';
 import { appendQuietly, type Shared } from '../shared.ts';
@@ -15,9 +16,12 @@ import { OwnReports, type Told } from './reports.ts';
 /** How often other processes are listened to; what they threw holds for calls at once all the same. */
 const WATCH_MS = 500;
 
-/** This process of a state folder, as what it starts and makes names it, so that a later one knows what it left behind. Holds no `/`. */
+/**
+ * This process of a state folder, as what it starts and makes names it, so that a later one knows what it left behind: one that counts
+ * processes as this one does. Holds no `/`.
+ */
 export function ownerOf(state: string): string {
-  return `${createHash('sha256').update(state).digest('hex').slice(0, 12)}.${OWN_MARK.pid}.${OWN_MARK.born}`;
+  return `${createHash('sha256').update(`${state}\0${pidNamespace()}`).digest('hex').slice(0, 12)}.${OWN_MARK.pid}.${OWN_MARK.born}`;
 }
 
 /** What a supervisor must be able to do at their word. */

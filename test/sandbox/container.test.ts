@@ -1,5 +1,5 @@
 /** Tests the container level without a daemon: the words for docker and podman, and, with a program in their place, what is started, passed and reaped. */
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -176,14 +176,17 @@ describe('a contained server', () => {
     await vi.waitFor(() => expect(calls().at(-1)?.args.slice(0, 2)).toEqual(['rm', '--force']), { timeout: 5000 });
   });
 
-  it('starts after what a killed process left was removed, and only that', async () => {
+  it('starts after what a killed process left was removed, and only that, by processes of this PID namespace', async () => {
     const born = bornAt(process.pid);
     const dead = ['tollgate-999999999-1-0123abcd', `tollgate-${process.pid}-${born + 1}-0123abcd`];
-    const others = [`tollgate-${process.pid}-${born}-0123abcd`, 'postgres', 'tollgate-of-somebody', ''];
+    // The second does not say when its process was born.
+    const others = [`tollgate-${process.pid}-${born}-0123abcd`, `tollgate-${process.pid}-0-0123abcd`, 'postgres', 'tollgate-of-somebody', ''];
     const calls = fakeDocker('cat', [...dead, ...others].join('\n'));
     const { kill } = await start();
     const [list, remove] = calls();
-    expect(list?.args).toEqual(['ps', '--all', '--filter', `label=tollgate.host=${hostname()}`, '--format', '{{.Names}}']);
+    const place = `tollgate.place=${hostname()}/${statSync('/proc/self/ns/pid').ino}`;
+    expect(list?.args).toEqual(['ps', '--all', '--filter', `label=${place}`, '--format', '{{.Names}}']);
+    expect(after(containerArguments(contained()), '--label')).toContain(place);
     expect(remove?.args).toEqual(['rm', '--force', ...dead]);
     kill();
     await sleep(50);

@@ -1,5 +1,6 @@
 /** Tests what processes tell each other of their servers: who asks hears of the one that runs, or was given up, and starts no copy beside it. */
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -56,7 +57,10 @@ describe('a Tollgate that begins to serve', () => {
       return made;
     };
     const owner = ownerOf(folder);
-    const [dead, own, other] = [left(owner.replace(/\.\d+\./, '.999999999.')), left(owner), left(`0123456789ab.999999999.x`)];
+    // The same state folder, as it is named from within a container: there are other processes.
+    const elsewhere = `${createHash('sha256').update(`${folder}\0${statSync('/proc/self/ns/pid').ino + 1}`).digest('hex').slice(0, 12)}.999999999.x`;
+    expect(owner).toContain(createHash('sha256').update(`${folder}\0${statSync('/proc/self/ns/pid').ino}`).digest('hex').slice(0, 12));
+    const [dead, own, other] = [left(owner.replace(/\.\d+\./, '.999999999.')), left(owner), left(elsewhere)];
     facade.assembled.warmUp();
     await expect.poll(() => (existsSync(log) ? readFileSync(log, 'utf8') : ''), { timeout: 10_000 }).toContain('rm --force tollgate-999999999-1-0123abcd');
     expect([dead, own, other].map((one) => existsSync(one))).toEqual([false, true, true]);
