@@ -5,6 +5,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { RawTool } from '../../catalogs/tool.ts';
 import { ApprovedTools } from '../../facade/consent/approved-tools.ts';
 import { pendingStanding } from '../../facade/consent/standing.ts';
+import { consentSummary } from '../../facade/consent/words.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { ACT, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 import { temporaryFolder } from '../state/place.ts';
@@ -105,6 +106,7 @@ describe('a hostile list', () => {
     const row = (): string | undefined => state.get('consent/pending', 'one');
     expect((await note([MAIL, ...many], at))?.added).toHaveLength(5000);
     expect([tools.pending('one')?.added.length, tools.pending('one')?.more, row()!.length < 60_000]).toEqual([500, 4500, true]);
+    expect(await consentSummary('one', { tools, statusOf: () => ({ state: 'approved' }), factsOf: () => Promise.reject(new Error('Nobody asks.')) })).toMatchObject({ word: 'approved', pending: 5000 });
     expect(judge('one', 'mail')).toThrow(expect.objectContaining({ code: 'PIN_MISMATCH', message: expect.stringContaining('waits with all others') }) as Error);
     expect(judge('two', 'mail')()).toEqual({});
     const { withholds } = standing.view({} as never);
