@@ -3,11 +3,14 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { readYaml } from '../../facade/config/document.ts';
+import { compileWhen, type When } from '../../policies/conditions.ts';
+import { costOfCall, DEAR_MS, weigh } from '../../policies/cost.ts';
 import { loadPolicy } from '../../policies/engine.ts';
 import { readLibrary } from '../../policies/library.ts';
 import { dropCache, SOUND_CACHE } from '../../policies/module.ts';
 import type { CallDecision, Policy } from '../../policies/port.ts';
-import { callOf, parts, policyOf, scratch, toolOf, PRINCIPAL } from './given.ts';
+import type { RuleData } from '../../policies/rules.ts';
+import { callOf, parts, policyOf, scratch, toolOf, PRINCIPAL, WORKSPACE, type CallOf } from './given.ts';
 
 const OPEN = { id: 'open', outcome: 'allow', when: {} };
 const patterns = (count: number): readonly object[] => [OPEN, ...Array.from({ length: count }, (_, number) => ({ id: `p${number}`, outcome: 'deny', when: { args: { command: { pattern: `^rm -rf /x${number}$` } } } }))];
@@ -56,6 +59,51 @@ describe('a dear decision', () => {
       expect(await asked(policy.call(call))).toEqual([true, 'allow', 'open']);
       expect(await asked(policy.call(call))).toEqual([false, 'allow', 'open']);
       expect((await policy.list(PRINCIPAL, [toolOf()]))[0]?.verdict).toBe('always');
+    });
+  });
+});
+
+/** Whether the estimate sends this call to a worker, over so many rules that deny, none of which names a tool. */
+function isDear(rules: number, whenOf: (number: number) => When, call: CallOf): boolean {
+  const list = Array.from({ length: rules }, (_, number): RuleData => ({
+    outcome: 'deny', mode: 'enforce', reason: { id: `r${number}`, message: '', file: '', line: 1 }, obligations: {},
+    ...compileWhen(whenOf(number), { outcome: 'deny', workspace: WORKSPACE, refuse: (at, message) => expect.fail(`${at.join('.')}: ${message}`) }),
+  }));
+  const weights = weigh({ list, index: { tool: {}, server: {}, verb: {}, any: list.map((_, number) => number) } }, {});
+  return costOfCall(weights, callOf(call), { cached: true }) >= DEAR_MS;
+}
+
+const nested = (depth: number): unknown => JSON.parse(`${'['.repeat(depth)}1${']'.repeat(depth)}`);
+
+describe('the estimate', () => {
+  const onX = (number: number): When => ({ args: { x: { prefix: `bad${number}` } } });
+  const onCommands = (number: number): When => ({ commands: [`git p${number}`] });
+
+  it('finds arguments of less than a kilobyte dear, by their parts, their depth and the rules that look into them', () => {
+    const texts = Array.from({ length: 140 }, (_, number) => `a${number}`);
+    const dear: readonly (readonly [number, unknown])[] = [[100, Array(490).fill(1)], [60, Array(490).fill(1)], [200, texts], [100, Array(8).fill(nested(55))], [1, nested(480)], [900, Object.fromEntries(texts.map((key) => [key, 1]))]];
+    expect(dear.map(([rules, x]) => isDear(rules, onX, { args: { x } }))).toEqual(dear.map(() => true));
+    const cheap: readonly (readonly [number, unknown])[] = [[20, 'a text'], [300, 'a text'], [20, ['a', { b: ['c', 1] }]], [1, texts], [1, nested(20)]];
+    expect(cheap.map(([rules, x]) => isDear(rules, onX, { args: { x } }))).toEqual(cheap.map(() => false));
+    expect([isDear(1, () => ({ args: { x: { in: Array(2000).fill('v') } } }), { args: { x: texts } }), isDear(1, () => ({ args: { x: { in: ['v', 'w'] } } }), { args: { x: texts } })]).toEqual([true, false]);
+  });
+
+  it('counts how long paths and URLs are, and the commands that rules take apart', () => {
+    const onPaths = (number: number): When => ({ paths: [`**/a${number}`] });
+    expect([isDear(1000, onPaths, { inside: ['ab/'.repeat(20_000)] }), isDear(1000, onPaths, { inside: ['ab'] })]).toEqual([true, false]);
+    expect(isDear(1000, (number) => ({ hosts: [`h${number}.example`] }), { urls: [`https://example.com/${'a'.repeat(60_000)}`] })).toBe(true);
+    expect([isDear(100, onCommands, { commands: Array(20).fill(['git', 'x']) as string[][] }), isDear(100, onCommands, { commands: [['a/'.repeat(450)]] })]).toEqual([true, true]);
+    expect(isDear(100, onCommands, { commands: [['git', 'status'], ['ls', '-l']] })).toBe(false);
+  });
+});
+
+describe('an argument', () => {
+  it('is looked through in lists of any depth, by the names that lead there, whatever else has the same value', async () => {
+    const policy = await policyOf([OPEN, ...['x', 'x.a', 'x.a.b', '0'].map((at) => ({ id: at, outcome: 'deny', when: { args: { [at]: { equals: 'bad' } } } })), { id: 'none', outcome: 'deny', when: { args: { y: { in: [null, false] } } } }]);
+    const fired = async (args: unknown): Promise<string> => (await policy.call(callOf({ args }))).reasons.map(({ id }) => id).join();
+    await using(policy, async () => {
+      const given = [{ x: 'bad' }, { x: ['ok', [['bad', 'bad']]] }, { x: [{ a: 'bad' }] }, { x: [[{ a: [{ b: ['bad'] }] }], 'bad'] }, { x: { b: 'bad' }, a: 'bad' }, { x: ['ok'], 0: 'bad' }, { y: false, x: [] }, { y: [[null]] }, { y: [0, ''] }, {}];
+      expect(await Promise.all(given.map(fired))).toEqual(['x', 'x', 'x.a', 'x,x.a.b', 'open', '0', 'none', 'none', 'open', 'open']);
     });
   });
 });
