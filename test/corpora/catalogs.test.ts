@@ -167,9 +167,9 @@ describe('attacks in definitions', () => {
     expect(prose.filter(({ tool }) => auditTool(tool).quarantine !== undefined)).toEqual([]);
   });
 
-  it('of 2,613 real tools one is quarantined, for a zero-width space between Latin words', () => {
+  it('of 2,613 real tools two are quarantined: a zero-width space between Latin words, and a tool that deletes and says that it only reads', () => {
     const hit = listed.filter(({ tool }) => auditTool(tool).quarantine !== undefined);
-    expect(hit.map(({ tool }) => tool.name)).toEqual(['im_v1_message_list']);
+    expect(hit.map(({ tool }) => tool.name)).toEqual(['im_v1_message_list', 'collaborator_delete_remote_system_configuration']);
   });
 
   it('no attack throws, whatever the profile', () => {
