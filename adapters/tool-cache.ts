@@ -48,7 +48,7 @@ export class ToolCache {
 }
 
 /** By name; of several tools with one name the last counts, as everywhere. */
-export function compareTools(before: readonly RawTool[], after: readonly RawTool[]): ToolChanges {
+function compareTools(before: readonly RawTool[], after: readonly RawTool[]): ToolChanges {
   const old = new Map(before.map((tool) => [tool.name, tool]));
   const young = new Map(after.map((tool) => [tool.name, tool]));
   const common = [...young].filter(([name]) => old.has(name));

@@ -49,7 +49,7 @@ export function parseAuthority(text: string, fallback?: number): Target | undefi
 }
 
 /** A port from 1 to 65535, without sign, blanks or leading zeros. */
-export function parsePort(text: string): number | undefined {
+function parsePort(text: string): number | undefined {
   return /^[1-9]\d{0,4}$/.test(text) && Number(text) <= 65_535 ? Number(text) : undefined;
 }
 

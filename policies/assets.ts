@@ -31,7 +31,7 @@ export function copyAssets(root: string, target: string): readonly string[] {
 }
 
 /** Writes the code of the schemas that lie under `target`, beside each. */
-export function writeSchemaCode(target: string): void {
+function writeSchemaCode(target: string): void {
   for (const schema of CODED_SCHEMAS) {
     const file = path.join(target, schema);
     writeFileSync(codeFile(file), makeSchemaCode(JSON.parse(readFileSync(file, 'utf8')) as object));

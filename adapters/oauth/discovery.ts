@@ -14,7 +14,7 @@ export interface Discovered {
   readonly metadata: AuthorizationServerMetadata;
   /** For RFC 8707. */
   readonly resource: string;
-  /** What the server asks for now, else what it knows; empty: it did not say. */
+  /** What the server asks for at this time, else what it knows; empty: it did not say. */
   readonly scopes: readonly string[];
 }
 

@@ -58,7 +58,7 @@ function nameContainer(): string {
 }
 
 /** Removes the containers whose process is gone, of this machine and PID namespace alone: elsewhere its number means another one. Answers their names. */
-export async function reapContainers(client: string): Promise<readonly string[]> {
+async function reapContainers(client: string): Promise<readonly string[]> {
   const listed = await ask(client, ['ps', '--all', '--filter', `label=${placeLabel()}`, '--format', '{{.Names}}']);
   const left = listed.split('\n').filter((name) => isLeft(name.trim()));
   if (left.length > 0) await ask(client, ['rm', '--force', ...left]);

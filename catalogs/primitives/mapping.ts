@@ -5,7 +5,7 @@ import { TollgateError } from '../errors.ts';
 import type { Semantics } from '../tool.ts';
 
 /** How an action is carried out; one file each under adapters/mapped/. */
-export const STRATEGIES = ['whole-file', 'paged-file', 'list', 'tree-find', 'search-session', 'info', 'store', 'read-modify-write', 'checked-edit', 'process'] as const;
+const STRATEGIES = ['whole-file', 'paged-file', 'list', 'tree-find', 'search-session', 'info', 'store', 'read-modify-write', 'checked-edit', 'process'] as const;
 export type Strategy = (typeof STRATEGIES)[number];
 
 /** Turns a value of the caller into what the backend expects. */

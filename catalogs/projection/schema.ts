@@ -4,7 +4,7 @@
 export type Schema = Record<string, unknown>;
 
 /** Keywords whose value maps names to schemas. The names are data: they are never keywords (schema-primitives A6.1). */
-export const MAP_KEYWORDS = ['properties', 'patternProperties', 'dependentSchemas', '$defs'] as const;
+const MAP_KEYWORDS = ['properties', 'patternProperties', 'dependentSchemas', '$defs'] as const;
 /** Keywords whose value is a list of schemas. */
 export const LIST_KEYWORDS = ['anyOf', 'oneOf', 'allOf', 'prefixItems'] as const;
 /** Keywords whose value is one schema. */

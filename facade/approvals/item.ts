@@ -52,13 +52,13 @@ export class ApprovalStore {
   }
 
   async find(key: string): Promise<Stored | undefined> {
-    const text = await this.#state.get(SPACE, key);
+    const text = this.#state.get(SPACE, key);
     return text === undefined ? undefined : read(key, text);
   }
 
   /** All, the oldest first. */
   async list(): Promise<readonly Stored[]> {
-    return [...(await this.#state.list(SPACE))].map(([key, text]) => read(key, text)).sort((a, b) => a.item.asked - b.item.asked || (a.item.id < b.item.id ? -1 : 1));
+    return [...this.#state.list(SPACE)].map(([key, text]) => read(key, text)).sort((a, b) => a.item.asked - b.item.asked || (a.item.id < b.item.id ? -1 : 1));
   }
 
   /** Undefined when something stands under the key already. */

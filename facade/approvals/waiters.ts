@@ -15,10 +15,10 @@ export async function whileWaiting<T>(state: State, { id, call }: { readonly id:
   }
 }
 
-/** The ids of the requests that a call waits for now. What a dead process has left is removed. */
+/** The ids of the requests that a call is waiting for. What a dead process has left is removed. */
 export async function awaited(state: State): Promise<ReadonlySet<string>> {
   const ids = new Set<string>();
-  for (const [key, text] of await state.list(SPACE)) {
+  for (const [key, text] of state.list(SPACE)) {
     if (isAlive(JSON.parse(text) as ProcessMark)) ids.add(key.slice(0, key.indexOf('/')));
     else await state.remove(SPACE, key);
   }

@@ -11,7 +11,7 @@ const STATE_COLOURS = { pending: 'yellow', approved: 'green', denied: 'red', wit
 /** Characters of the arguments in a list: enough to tell one from another, `show` has all. */
 const BEGINNING = 40;
 
-/** How a list is shown. `awaited`: ids of the requests that a call waits for now. */
+/** How a list is shown. `awaited`: ids of the requests that a call is waiting for. */
 export interface ListView {
   readonly redactor: Redactor;
   readonly awaited: ReadonlySet<string>;

@@ -10,7 +10,7 @@ import { fill } from './fill.ts';
 import { freezeDeep, FrozenMap } from './freeze.ts';
 import { addAbsent, includeServers } from './include.ts';
 import { placeState, placeWorkspace, PROGRAM, resolver, stateFolder } from './places.ts';
-import { controlFilesOf, placePolicies } from './policies.ts';
+import { controlFilesOf, placePolicies, strayRego } from './policies.ts';
 import type { World } from './places.ts';
 import { buildPrincipals } from './principals.ts';
 import { quote, Report } from './problems.ts';
@@ -130,7 +130,7 @@ class Loader {
       limits: { ...LIMITS, ...written.limits },
       schemaProfile: written.schemaProfile ?? 'portable',
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
-      warnings: [...this.#report.warnings, ...warnings, ...broad, ...strayServerFiles(this.#folder)],
+      warnings: [...this.#report.warnings, ...warnings, ...broad, ...strayServerFiles(this.#folder), ...strayRego(this.#folder, policies)],
     });
   }
 

@@ -1,6 +1,8 @@
 /** Owns how an entry under `policies` becomes a source of policy; refuses sources that are not there, and addresses that anybody could answer for. */
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
 import { MODE_NAMES, type BundleServer, type ModeSettings } from '../../policies/port.ts';
-import type { PolicySource } from './config.ts';
+import type { PolicySource, Problem } from './config.ts';
 import { kindOf } from './places.ts';
 import type { Path, Report } from './problems.ts';
 import type { Written, WrittenPolicy } from './written.ts';
@@ -23,28 +25,45 @@ export function placePolicies(written: Written['policies'], context: PolicyConte
   (written ?? []).forEach((entry, index) => {
     const source = typeof entry === 'string' ? placeFile({ path: entry }, ['policies', index], context) : place(entry, ['policies', index], context);
     if (source === undefined) return;
-    const twice = sources.some(({ path }) => path === source.path);
+    const twice = sources.some((other) => other.path === source.path);
     if (twice) context.report.refuse(typeof entry === 'string' ? ['policies', index] : ['policies', index, source.server === undefined ? 'path' : 'url'], 'the policy stands twice; remove one');
     else sources.push(source);
   });
   return sources;
 }
 
+/** Rego beside a file that is named: whoever put it there takes its rules for ones that hold. Paths are shown from `folder`. */
+export function strayRego(folder: string, sources: readonly PolicySource[]): readonly Problem[] {
+  const places = new Set(sources.filter(({ path: file, server }) => server === undefined && kindOf(file) === 'file').map(({ path: file }) => path.dirname(file)));
+  const files = [...places].flatMap((place) => namesIn(place).filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego')).map((name) => path.join(place, name)));
+  const strays = files.filter((file) => !sources.some((source) => file === source.path || file.startsWith(`${source.path}/`)));
+  return strays.sort().map((file) => ({ file: path.relative(folder, file), line: 1, column: 1, message: 'the file is not read: it lies beside a policy, but policies does not name it; name it too, or put it elsewhere' }));
+}
+
+function namesIn(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    // What may not be listed can still be named file by file.
+    return [];
+  }
+}
+
 /** Files of a source that decide what is allowed. */
-export function controlFilesOf({ path, server }: PolicySource): readonly string[] {
-  return server === undefined ? [path] : (server.keys ?? []);
+export function controlFilesOf({ path: file, server }: PolicySource): readonly string[] {
+  return server === undefined ? [file] : (server.keys ?? []);
 }
 
 function place(entry: WrittenPolicy, at: Path, context: PolicyContext): PolicySource | undefined {
-  const { path, url } = entry;
-  if ((path === undefined) === (url === undefined)) {
+  const { path: file, url } = entry;
+  if ((file === undefined) === (url === undefined)) {
     context.report.refuse(at, 'a policy lies either at a path or at a url; write one of them');
     return undefined;
   }
   entry.modes?.forEach(({ profile, origin }, index) => {
     if (profile === undefined && origin === undefined) context.report.refuse([...at, 'modes', index], 'the mode is for nobody in particular; add profile or origin, or write it as the mode of the policy');
   });
-  return url === undefined ? placeFile({ ...entry, path: path ?? '' }, [...at, 'path'], context) : placeServer({ ...entry, url }, at, context);
+  return url === undefined ? placeFile({ ...entry, path: file ?? '' }, [...at, 'path'], context) : placeServer({ ...entry, url }, at, context);
 }
 
 function placeFile(entry: WrittenPolicy & { readonly path: string }, at: Path, { resolve, report }: PolicyContext): PolicySource | undefined {

@@ -176,8 +176,8 @@ class ReferenceChecker {
     if (serverNames.has(name) || SHIPPED.has(name)) return;
     const file = included.get(name);
     // A client's file must not decide whether this one loads: its servers are named here before they are used here.
-    const todo = file === undefined ? didYouMean(name, serverNames) : `only ${file} has it, which grants nothing; add servers: {${name}: {}}`;
-    this.#report.refuse(path, `server ${quote(name)} is not under servers; ${todo}`);
+    const advice = file === undefined ? didYouMean(name, serverNames) : `only ${file} has it, which grants nothing; add servers: {${name}: {}}`;
+    this.#report.refuse(path, `server ${quote(name)} is not under servers; ${advice}`);
   }
 
   #profile(name: string, path: Path): void {

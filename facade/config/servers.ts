@@ -17,7 +17,7 @@ import type { SandboxBase } from './sandbox.ts';
 import type { WrittenServer } from './written.ts';
 
 /** Defaults of a server; the schema names the same ones (HA-08, HA-09, HE-02). */
-export const SERVER_DEFAULTS = { connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, reconnectBackoffMs: 1000, start: 'lazy', lifetime: 'on-demand' } as const;
+const SERVER_DEFAULTS = { connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, reconnectBackoffMs: 1000, start: 'lazy', lifetime: 'on-demand' } as const;
 
 /** What the building of servers needs beside the entry. */
 export interface ServerContext {

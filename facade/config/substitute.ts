@@ -21,7 +21,7 @@ export type Substitution =
   | { readonly ok: false; readonly reason: string };
 
 /** The environment variable that answers `${input:id}`: `api-key` → `TOLLGATE_INPUT_API_KEY`. */
-export function inputVariable(id: string): string {
+function inputVariable(id: string): string {
   return `TOLLGATE_INPUT_${id.toUpperCase().replace(/[^A-Z0-9]/g, '_')}`;
 }
 

@@ -38,7 +38,7 @@ export interface Wish {
 }
 
 /** Where an installed package lies, as the server's file says it. */
-export const PACKAGES = '${stateFolder}/packages';
+const PACKAGES = '${stateFolder}/packages';
 
 /** A known server. Throws USAGE for a choice that is missing, cannot be, or does not exist. */
 export function draftKnown(known: KnownServer, wish: Wish): Draft {

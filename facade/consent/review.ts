@@ -110,7 +110,7 @@ export function reviewTools(server: ServerConfig, looked: Looked, { before, othe
 }
 
 /** Fields of a definition that differ, with the lines that do. */
-export function fieldChanges(before: RawTool, after: RawTool): readonly FieldChange[] {
+function fieldChanges(before: RawTool, after: RawTool): readonly FieldChange[] {
   const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])];
   return fields.filter((field) => textOf(before[field], true) !== textOf(after[field], true)).map((field) => ({ field, ...lineChange(textOf(before[field]) ?? '', textOf(after[field]) ?? '') }));
 }

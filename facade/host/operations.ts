@@ -53,7 +53,7 @@ export function describeHost(): { readonly text: string; readonly operations: re
 }
 
 /** A schema of the document by itself: its references reach their targets. */
-export function standAlone(schema: object, components: object): object {
+function standAlone(schema: object, components: object): object {
   return JSON.parse(JSON.stringify({ ...schema, $defs: components }).replaceAll('"#/components/schemas/', '"#/$defs/')) as object;
 }
 

@@ -68,7 +68,7 @@ export interface Store extends Spending {
 }
 
 /** Name of the database in a state folder. */
-export const KNOWLEDGE_FILE = 'knowledge.db';
+const KNOWLEDGE_FILE = 'knowledge.db';
 
 /** Opens `<folder>/knowledge.db`, 0600. Throws STATE_TOO_NEW, STATE_FAILED. */
 export function openStore(folder: string, now = Date.now()): Store {

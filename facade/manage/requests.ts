@@ -13,14 +13,14 @@ const SPACE = 'requests';
 /** Notes a wish; false when it stands already, so that a model cannot fill the log with it. Throws STATE_FAILED. */
 export async function noteRequest(state: State, { server, principal, since }: EnableRequest): Promise<boolean> {
   const key = `${server}/${principal}`;
-  if ((await state.get(SPACE, key)) !== undefined) return false;
+  if (state.get(SPACE, key) !== undefined) return false;
   await state.put(SPACE, key, String(since));
   return true;
 }
 
 /** All wishes, by server. Throws STATE_FAILED. */
 export async function listRequests(state: State): Promise<readonly EnableRequest[]> {
-  return [...(await state.list(SPACE))].map(([key, since]) => {
+  return [...state.list(SPACE)].map(([key, since]) => {
     const [server = '', ...principal] = key.split('/');
     return { server, principal: principal.join('/'), since: Number(since) };
   });

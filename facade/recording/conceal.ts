@@ -5,7 +5,7 @@ import { mapStrings } from '../output/clean.ts';
 import { Redactor } from '../output/redact.ts';
 
 /** Stands for what is not shown. */
-export const CONCEALED = '[redacted]';
+const CONCEALED = '[redacted]';
 
 /** Takes secrets out of anything that is JSON. */
 export type Conceal = <T>(value: T) => T;

@@ -5,7 +5,7 @@ import { namesIn } from '../audit/lines.ts';
 import type { RecordingConfig } from '../config/recording.ts';
 
 /** How long mode `last` keeps a decision. */
-export const LAST_MS = 15 * 60_000;
+const LAST_MS = 15 * 60_000;
 /** Bytes of all recordings in mode `last`. */
 const LAST_BYTES = 16 * 1024 * 1024;
 const HOUR_MS = 3_600_000;

@@ -14,7 +14,7 @@ export function secretUses(config: Pick<Config, 'servers'>): ReadonlyMap<string,
 }
 
 /** Names of the secrets that one server uses. */
-export function secretsOf({ env, headers, oauth }: Pick<ServerConfig, 'env' | 'headers' | 'oauth'>): ReadonlySet<string> {
+function secretsOf({ env, headers, oauth }: Pick<ServerConfig, 'env' | 'headers' | 'oauth'>): ReadonlySet<string> {
   const texts = [...Object.values(env), ...Object.values(headers), oauth?.clientSecret ?? ''];
   return new Set(texts.flatMap((text) => [...secretsIn(text)]));
 }

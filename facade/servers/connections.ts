@@ -37,7 +37,7 @@ export class SharedConnections implements SharedSlots {
 
   /** True once for each time that another process has asked since the last question. */
   async isAsked(): Promise<boolean> {
-    const wanted = await this.#state.get(SPACE, WANTED);
+    const wanted = this.#state.get(SPACE, WANTED);
     const isNew = wanted !== undefined && wanted !== this.#heard && this.#heard !== undefined;
     // What was asked before this process began was not asked of it.
     this.#heard = wanted ?? '';

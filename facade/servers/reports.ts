@@ -40,7 +40,7 @@ export class OwnReports {
 /** What living processes say, by server, the gravest first. What dead ones said is removed. Throws STATE_FAILED. */
 export async function readReports(state: State): Promise<ReadonlyMap<string, readonly Report[]>> {
   const all = new Map<string, Report[]>();
-  for (const [key, text] of await state.list(SPACE)) {
+  for (const [key, text] of state.list(SPACE)) {
     const { mark, server } = partsOf(key);
     if (!isAlive(mark)) await state.remove(SPACE, key);
     else all.set(server, [...(all.get(server) ?? []), { server, pid: mark.pid, ...(JSON.parse(text) as Pick<Report, 'state'>) }].sort((one, other) => GRAVITY.indexOf(one.state) - GRAVITY.indexOf(other.state)));

@@ -71,7 +71,7 @@ export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { read
 }
 
 /** Servers of host profiles: they run outside of every sandbox. */
-export function hostServers({ profiles }: Pick<Config, 'profiles'>): ReadonlySet<string> {
+function hostServers({ profiles }: Pick<Config, 'profiles'>): ReadonlySet<string> {
   return new Set([...profiles.values()].flatMap(({ host, servers }) => (host ? servers : [])));
 }
 

@@ -17,7 +17,7 @@ export interface AuthSources {
 }
 
 /** The origin of who has shown no token and no Origin header. */
-export const ANYBODY = 'anonymous';
+const ANYBODY = 'anonymous';
 
 /** A principal as the pipeline knows it; the origin is the token's client until a request brings a checked Origin header. */
 export function asPrincipal(config: PrincipalConfig): Principal {

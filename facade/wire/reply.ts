@@ -16,7 +16,7 @@ export function resultText(id: ReplyId, result: string): string {
 }
 
 /** A response with an error object. */
-export function errorText(id: ReplyId, error: RpcError): string {
+function errorText(id: ReplyId, error: RpcError): string {
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"error":${JSON.stringify(error)}}`;
 }
 

@@ -153,6 +153,14 @@ servers:
     });
   });
 
+  it('Rego beside a policy that is named, and named itself by nothing: said, for its rules hold nowhere', () => {
+    withProject((project) => {
+      for (const name of ['p/rules.yaml', 'p/mine.rego', 'p/mine_test.rego', 'p/team/a.rego', 'p/b.rego']) project.write(name, '');
+      const { warnings } = project.config('version: 1\npolicies: [p/rules.yaml, p/team, p/b.rego]\n');
+      expect(warnings).toEqual([{ file: 'p/mine.rego', line: 1, column: 1, message: expect.stringContaining('is not read') }]);
+    });
+  });
+
   it('policies by their kind, and the files that an agent must not write', () => {
     withProject((project) => {
       project.write('p/rules.yaml', 'rules: []');

@@ -34,8 +34,8 @@ export async function runSwitch(options: Named & { readonly enable: boolean }, i
       if (was) desk.record({ event: 'enabled', server: name, outcome: 'allow' });
       await desk.consents.enable(name);
       const { state } = await desk.consents.statusOf(name);
-      const todo = state === 'approved' || state === 'any tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
-      tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled.'}${todo}`);
+      const advice = state === 'approved' || state === 'any tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
+      tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled.'}${advice}`);
       return EXIT.ok;
     }
     await desk.consents.disable(name, { by: desk.by, at: desk.now() });

@@ -1,5 +1,6 @@
 /** Owns `policy check`: what is shown of the findings, and that an error ends with a code of its own. */
 import type { Finding } from '../../../policies/authoring.ts';
+import { strayRego } from '../../config/policies.ts';
 import { approvedOffer } from '../../consent/approved-offer.ts';
 import { EXIT, type Io } from '../io.ts';
 import { paint, plural, printable } from '../print.ts';
@@ -9,7 +10,9 @@ import { partsOf, type PathOptions } from './written.ts';
 /** Exit code 0 without errors, 2 with one: the policy would not start. Throws what `Authoring.check` throws. */
 export async function runPolicyCheck(options: PathOptions, io: Io, { authoring }: Pick<Wiring, 'authoring'>): Promise<number> {
   const { config, ...parts } = partsOf(options, io);
-  const { findings, regoFiles, regoRules, ...checked } = await authoring.check(config === undefined ? parts : { ...parts, offered: await approvedOffer(config) });
+  const { findings: found, regoFiles, regoRules, ...checked } = await authoring.check(config === undefined ? parts : { ...parts, offered: await approvedOffer(config) });
+  const strays = config === undefined || options.paths.length > 0 ? [] : strayRego(config.folder, config.policies);
+  const findings = [...found, ...strays.map((stray): Finding => ({ ...stray, severity: 'warning' }))];
   const yamlRules = Math.max(checked.yamlRules - parts.ownRules, 0);
   const errors = findings.filter(({ severity }) => severity === 'error').length;
   const code = errors > 0 ? EXIT.usage : EXIT.ok;

@@ -24,6 +24,11 @@ describe('policy check', () => {
     expect(await check(sound)).toEqual(['ok: 0 YAML rules, 1 rule in 1 file of Rego']);
   });
 
+  it('warns of Rego beside a policy that is named, for its rules hold nowhere', async () => {
+    const files = { 'policies/rules.yaml': 'rules: []\n', 'policies/mine.rego': 'package policy.mine\n' };
+    expect(await check(files, '[policies/rules.yaml]')).toEqual([expect.stringMatching(/^policies\/mine\.rego:1:1: warning: the file is not read/), 'ok: 0 YAML rules, 1 warning']);
+  });
+
   it.each([
     ['a built-in of the network', `${ID}deny contains "x" if http.send({"method": "get", "url": "x"}).status_code == 1`, /^git\.rego:6:22: error: undefined function http\.send; a policy reaches no network; put the facts into data\.json/],
     ['a built-in in a helper', `${ID}deny contains "x" if odd(input.run)\n\nodd(x) if rand.intn(x, 2) == 1`, /^git\.rego:8:11: error: undefined function rand\.intn; a policy has no random source/],
