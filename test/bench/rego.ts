@@ -18,7 +18,7 @@ const SETTINGS = {
 /** One rule for each tool, as people write them: the tool, then a test of an argument. */
 function regoOf(rules: number): string {
   const each = Array.from({ length: rules }, (_, number) => `
-deny contains {"id": "R${number}", "message": "Not this."} if {
+deny contains {"id": "r${number}", "message": "Not this."} if {
 	input.effect.tool == "t${number}"
 	input.effect.arguments.amount > ${number}
 }
