@@ -21,9 +21,9 @@ export async function approvedOffer(config: Pick<Config, 'state' | 'servers'>): 
     const store = new ConsentStore(state, createDigest(key));
     const approved = new ApprovedTools(state);
     for (const server of config.servers.values()) {
-      const { consent } = await store.get(server.name);
+      const { consent } = store.get(server.name);
       if (consent?.tools === undefined) continue;
-      const set = consent.tools.set === undefined ? undefined : await approved.get(server.name, consent.tools.set);
+      const set = consent.tools.set === undefined ? undefined : approved.get(server.name, consent.tools.set);
       if (consent.tools.set === undefined) offered.set(server.name, 'any');
       else if (set !== undefined) offered.set(server.name, toolsOf(server, set));
     }

@@ -61,7 +61,7 @@ export interface ToolReview {
 export async function reviewStart(server: ServerConfig, consents: Consents): Promise<StartReview> {
   const facts = await consents.factsOf(server);
   const hash = startHash(facts);
-  const { consent } = await consents.statusOf(server.name);
+  const { consent } = consents.statusOf(server.name);
   return {
     facts, hash, remarks: [...remarksOf(server).map(({ message }) => message), ...imageRemarks(server), ...unboundIn(facts)],
     changed: consent === undefined ? [] : differences(consent.facts, facts),

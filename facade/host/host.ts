@@ -74,7 +74,7 @@ function grantOperations(parts: HostParts, sessions: HostSessions): HostOperatio
       requireScope(scope);
       const { origin, profiles } = actingAs(parts, principal, asked);
       const from = { ...(session !== undefined && { id: session }), ...(tab !== undefined && { tab }) };
-      return JSON.stringify(checkGrants(await parts.deps.grants.of(origin), { profiles: profile === undefined ? profiles : [profile], scope, from, ...(tool !== undefined && { tool }) }));
+      return JSON.stringify(checkGrants(parts.deps.grants.of(origin), { profiles: profile === undefined ? profiles : [profile], scope, from, ...(tool !== undefined && { tool }) }));
     },
     expireGrants: async ({ principal, asked }) => {
       requireOwner(principal);

@@ -38,7 +38,7 @@ function showStart(hearing: Hearing, start: StartReview): void {
 /** Start and tools are one question here, for no look comes in between: without a terminal both are named. */
 async function agreeToAny(hearing: Hearing, { facts, hash, approved }: StartReview): Promise<number> {
   const { server, desk, options } = hearing;
-  const { consent } = await desk.consents.statusOf(server.name);
+  const { consent } = desk.consents.statusOf(server.name);
   if (approved !== undefined && consent?.tools !== undefined && consent.tools.set === undefined && consent.tools.hints === server.trustHints) return done(hearing, 'Approved already, with any tools.');
   const question = approved === undefined ? 'Let it start as it is above, with whatever tools it lists, now and later?' : 'Let agents use whatever tools it lists, now and later, unseen?';
   if (!(await agrees(hearing, { named: options.yes?.[1], question, next: [hash, ANY] }))) return EXIT.approval;
@@ -56,8 +56,8 @@ async function agreeToTools(hearing: Hearing, start: StartReview): Promise<numbe
   const { server, desk, options, shown } = hearing;
   const looked = await seenOrLooked(hearing, start);
   if (looked === undefined) return EXIT.approval;
-  const { consent } = await desk.consents.statusOf(server.name);
-  const review = reviewTools(server, looked, { before: await desk.consents.lastSet(server.name), others: await desk.consents.toolsBeside(server.name) });
+  const { consent } = desk.consents.statusOf(server.name);
+  const review = reviewTools(server, looked, { before: desk.consents.lastSet(server.name), others: desk.consents.toolsBeside(server.name) });
   shown['tools'] = dataOf(review);
   print(hearing, toolsScreen(server, review));
   checkHash(hearing, { named: options.yes?.[1], actual: review.hash, what: 'tools' });

@@ -9,14 +9,14 @@ import { agrees, tell, type Hearing } from './hearing.ts';
 export async function seenOrLooked(hearing: Hearing, start: StartReview): Promise<Looked | undefined> {
   const { server: { name }, desk, options } = hearing;
   const opened = openingsOf(options);
-  const seen = start.approved === undefined ? undefined : (await desk.consents.statusOf(name)).consent?.seen;
+  const seen = start.approved === undefined ? undefined : desk.consents.statusOf(name).consent?.seen;
   // The start hash alone asks for a look; beside the tools hash it speaks of what was seen.
   if (seen !== undefined && options.yes?.length !== 1 && opened.every((flag) => seen.opened.includes(flag))) {
     tell(hearing, `As it was seen (${seen.at}); to look again: tollgate approve ${name} --yes ${start.hash}`);
     return seen.looked;
   }
   // What is used already starts whenever somebody calls it.
-  const isUsed = start.approved !== undefined && (await desk.consents.refusalOf(name)) === undefined;
+  const isUsed = start.approved !== undefined && desk.consents.refusalOf(name) === undefined;
   if (!isUsed && !(await agreeToLook(hearing, start))) return undefined;
   tell(hearing, lookWords(hearing.server, options));
   const looked = await lookOnce(hearing, start);

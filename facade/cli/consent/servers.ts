@@ -16,7 +16,7 @@ type Named = ConsentOptions & { readonly name: string };
 export async function runRevoke(options: Named, io: Io, wiring: ConsentWiring): Promise<number> {
   return atDesk(options, { io, wiring }, async (desk) => {
     // A server that was taken out of the configuration may have left its consent.
-    if (nameFault(options.name) !== undefined || (!desk.config.servers.has(options.name) && !(await desk.consents.store.all()).has(options.name))) throw noSuch(desk, options.name);
+    if (nameFault(options.name) !== undefined || (!desk.config.servers.has(options.name) && !desk.consents.store.all().has(options.name))) throw noSuch(desk, options.name);
     const was = await desk.consents.revoke(options.name);
     if (was) desk.record({ event: 'revoked', server: options.name, outcome: 'deny' });
     tell({ io, options }, { server: options.name, revoked: was }, was ? `${options.name} is no longer approved: no call reaches it from now on, and what runs ends within a second.` : `${options.name} was not approved.`);
@@ -30,10 +30,10 @@ export async function runSwitch(options: Named & { readonly enable: boolean }, i
   return atDesk(options, { io, wiring }, async (desk) => {
     serverNamed(desk.config, name);
     if (enable) {
-      const was = (await desk.consents.store.disabled()).has(name);
+      const was = desk.consents.store.disabled().has(name);
       if (was) desk.record({ event: 'enabled', server: name, outcome: 'allow' });
       await desk.consents.enable(name);
-      const { state } = await desk.consents.statusOf(name);
+      const { state } = desk.consents.statusOf(name);
       const advice = state === 'approved' || state === 'any tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
       tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled.'}${advice}`);
       return EXIT.ok;
@@ -50,10 +50,10 @@ export async function runInfo(options: Named, io: Io, wiring: ConsentWiring): Pr
   return atDesk(options, { io, wiring }, async ({ config, consents }) => {
     const server = serverNamed(config, options.name);
     const start = await lookAtStart(server, { config, consents }, io);
-    const { consent, disabled } = await consents.statusOf(server.name);
+    const { consent, disabled } = consents.statusOf(server.name);
     const { word } = await consentSummary(server.name, consents, server);
-    const pending = await consents.tools.pending(server.name);
-    const set = await consents.lastSet(server.name);
+    const pending = consents.tools.pending(server.name);
+    const set = consents.lastSet(server.name);
     if (options.json === true) {
       io.stdout(json({ server: server.name, consent: word, ...(disabled !== undefined && { disabled }), changed: start.changed, ...(consent !== undefined && { start: { hash: consent.hash, by: consent.by, at: consent.at } }), ...(consent?.tools !== undefined && { tools: { ...consent.tools, names: set?.tools.map(({ name }) => name) ?? [] } }), ...(pending !== undefined && { pending }) }));
       return EXIT.ok;

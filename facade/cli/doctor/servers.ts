@@ -83,7 +83,7 @@ async function consentOf(config: Config, names: readonly string[]): Promise<Read
     const store = new ConsentStore(state, createDigest(readAuditKey(config.state)));
     const lacking = new Map<string, string>();
     for (const name of names) {
-      const { consent, damaged } = await store.get(name);
+      const { consent, damaged } = store.get(name);
       if (damaged === true) lacking.set(name, 'its approval was damaged, so it does not start');
       else if (consent === undefined) lacking.set(name, nobody);
       else if (consent.tools === undefined) lacking.set(name, 'nobody has approved its tools, so it is not used');
