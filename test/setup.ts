@@ -1,9 +1,21 @@
-/** Owns what must be installed once before any test runs: the real servers, the real `opa`, and what sandboxes and search are made with. */
+/** Owns what stands before any test runs: the real servers, the real `opa`, what sandboxes and search are made with, and one folder for all that tests write, which goes with them. */
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { installServers } from './servers/install.ts';
 import { installSystem } from './servers/system.ts';
 
-export default async function setup(): Promise<void> {
+export default async function setup(): Promise<() => void> {
   const say = (line: string): boolean => process.stderr.write(`${line}\n`);
   await installServers(say);
   installSystem(say);
+  return ownFolder();
+}
+
+/** Gives all that runs from here on a folder for what is temporary; the answer removes it. Its name is short: sockets lie in it, and other users of tests write to it. */
+function ownFolder(): () => void {
+  const folder = mkdtempSync(path.join(tmpdir(), 'tg'));
+  chmodSync(folder, 0o1777);
+  process.env['TMPDIR'] = folder;
+  return () => rmSync(folder, { recursive: true, force: true });
 }

@@ -102,7 +102,7 @@ async function typed(at: Project, asked: string): Promise<readonly string[]> {
 /** Digests, ids, times and places are of each machine. */
 function masked(lines: readonly string[], at?: Project): readonly string[] {
   const here = (line: string): string => (at === undefined ? line : line.replaceAll(at.folder, '/home/me/project'));
-  return lines.map((line) => here(line).replace(/\b[0-9a-f]{32,64}\b/g, 'HASH').replace(/^(binding +)[0-9a-f]{12}$/, '$1HASH').replace(/\b(?=\w*\d)[2-9a-hjkmnp-z]{10}\b/g, 'ID').replace(/^( {2}program {2}).*/, '$1NODE').replace(/asked .* ago, ends in .*/, 'asked').replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/, 'TIME'));
+  return lines.map((line) => here(line).replace(/\b[0-9a-f]{32,64}\b/g, 'HASH').replace(/^(binding +)[0-9a-f]{12}$/, '$1HASH').replace(/(?<=\b(?:show|approve|deny|approval) +)[2-9a-hjkmnp-z]{10}\b/g, 'ID').replace(/^( {2}program {2}).*/, '$1NODE').replace(/asked .* ago, ends in .*/, 'asked').replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/, 'TIME'));
 }
 
 describe('what a person sees at a terminal', () => {

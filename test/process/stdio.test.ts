@@ -90,7 +90,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
     expect(await child.kill('SIGKILL')).toEqual({ code: null, signal: 'SIGKILL' });
     await expect.poll(() => pids.slice(0, 2).filter(isRunning), { timeout: 20_000 }).toEqual([]);
     // A shell command has no such end: it goes on until the sandbox ends it with its parent.
-    process.kill(pids[2] ?? 0, 'SIGKILL');
+    process.kill(pids[2] ?? NaN, 'SIGKILL');
   });
 
   it('comes while it waits for a server that never answers', async () => {

@@ -166,7 +166,7 @@ describe('races', () => {
       }
     } finally {
       const ended = once(child, 'exit');
-      process.kill(-(child.pid ?? 0), 'SIGKILL');
+      process.kill(-(child.pid ?? NaN), 'SIGKILL');
       await ended;
     }
     expect(readFileSync(path.join(bench.outside, 'secret'), 'utf8')).toBe('the secret\n');
