@@ -1,16 +1,6 @@
 /** Owns the one place where policy wasm runs, and closes every trap of the SDK; refuses input and results that are not exactly one object. */
-import { createRequire } from 'node:module';
 import { TollgateError } from '../catalogs/errors.ts';
-import type { Moment } from './builtins.ts';
-import { Host, type Exports } from './host.ts';
-import { memoryPages } from './module.ts';
-
-const PAGE = 65_536;
-/** Bytes that rules take in the memory for each byte of their text. */
-const SPREAD = 13;
-
-// The package's ES module does not export the class that its types promise; the CommonJS entry does.
-const { LoadedPolicy } = createRequire(import.meta.url)('@open-policy-agent/opa-wasm') as typeof import('@open-policy-agent/opa-wasm');
+import { Instance, openModule, type Image, type Startable } from './instance.ts';
 
 /** Bounds of one evaluator, in bytes. */
 export interface WasmLimits {
@@ -24,39 +14,50 @@ export interface WasmLimits {
 
 const DEFAULTS: WasmLimits = { inputBytes: 256 * 1024, memoryBytes: 512 * 1024 * 1024, growthBytes: 16 * 1024 * 1024 };
 
-interface Running {
-  readonly policy: InstanceType<typeof LoadedPolicy>;
-  readonly memory: WebAssembly.Memory;
-  readonly restBytes: number;
+/** How a module is loaded. */
+export interface WasmOptions {
+  readonly entrypoints: readonly string[];
+  readonly limits?: Partial<WasmLimits>;
 }
 
 /** A module of compiled policy with its data. Not safe for concurrent use, and need not be: evaluation is synchronous. */
 export class WasmPolicy {
-  readonly #module: WebAssembly.Module;
-  readonly #data: ArrayBuffer;
-  readonly #initialPages: number;
+  readonly #from: Startable;
+  readonly #data: string | Uint8Array;
   readonly #limits: WasmLimits;
-  #running: Running | undefined;
-  #moment: Moment = { time: '' };
+  #instance: Instance | undefined;
 
   /**
-   * Loads `wasm` with `dataText` (a JSON object) as `data`. Throws POLICY_INVALID when it is no policy, lacks one of
-   * `entrypoints`, or needs a built-in that is not supplied: the SDK would find that out at a decision.
+   * Loads `wasm` with `data` (a JSON object, or its bytes in UTF-8), or takes the instance that was made of them. Throws
+   * POLICY_INVALID when it is no policy, lacks one of `entrypoints`, or needs a built-in that is not supplied: the SDK would
+   * find that out at a decision.
    */
-  constructor(wasm: Uint8Array, dataText: string, options: { entrypoints: readonly string[]; limits?: Partial<WasmLimits> }) {
+  constructor(wasm: Uint8Array, data: string | Uint8Array, { instance, ...options }: WasmOptions & { readonly instance?: Instance }) {
     this.#limits = { ...DEFAULTS, ...options.limits };
-    this.#data = exactBuffer(dataText);
+    this.#data = data;
     try {
-      this.#initialPages = memoryPages(wasm);
-      this.#module = new WebAssembly.Module(wasm as Uint8Array<ArrayBuffer>);
-      this.#running = this.#start();
+      this.#instance = instance ?? Instance.load(openModule(wasm, this.#limits.memoryBytes), exactBuffer(data));
     } catch (thrown) {
-      if (thrown instanceof TollgateError) throw thrown;
-      throw new TollgateError('POLICY_INVALID', { detail: 'The compiled policy cannot be loaded.', cause: thrown });
+      throw unloadable(thrown);
     }
-    const known = new Set(Object.keys(this.#running.policy.entrypoints as object));
+    this.#from = this.#instance.from;
+    const known = new Set(this.#instance.entrypoints);
     const missing = options.entrypoints.filter((name) => !known.has(name));
     if (missing.length > 0) throw new TollgateError('POLICY_INVALID', { detail: `The compiled policy has no entry point ${missing.join(', ')}.` });
+  }
+
+  /** As the constructor, with the data as another thread has loaded them; others have their turn meanwhile. Throws the same. */
+  static async copy(wasm: Uint8Array, data: string | Uint8Array, { image, ...options }: WasmOptions & { readonly image: Image }): Promise<WasmPolicy> {
+    const { memoryBytes } = { ...DEFAULTS, ...options.limits };
+    const instance = await Promise.resolve().then(() => Instance.copy(openModule(wasm, memoryBytes), image)).catch((thrown: unknown) => {
+      throw unloadable(thrown);
+    });
+    return new WasmPolicy(wasm, data, { ...options, instance });
+  }
+
+  /** The data as they are loaded, for `copy` in another thread. */
+  image(): Image {
+    return (this.#instance ??= this.#load()).image();
   }
 
   /**
@@ -65,28 +66,31 @@ export class WasmPolicy {
    */
   evaluate(entrypoint: string, inputText: string, time = ''): Readonly<Record<string, unknown>> {
     const input = this.#readInput(inputText);
-    this.#moment = { time };
     let results: unknown;
     try {
-      this.#running ??= this.#start();
-      results = this.#running.policy.evaluate(input, entrypoint);
+      const instance = (this.#instance ??= this.#load());
+      results = instance.evaluate(entrypoint, input, { time });
+      if (instance.growth > this.#limits.growthBytes) this.#instance = instance.renewed();
     } catch (thrown) {
-      // What a trap left behind in the memory is unknown, so the next call gets a new instance.
-      this.#running = undefined;
+      // What a trap left behind in the memory is unknown, so the next call gets a new instance, with data from their text.
+      this.#instance = undefined;
       throw new TollgateError('POLICY_FAILED', { detail: 'The policy stopped in the middle of the decision.', cause: thrown });
     }
-    if (this.#running.memory.buffer.byteLength - this.#running.restBytes > this.#limits.growthBytes) this.#running = undefined;
     return onlyResult(results);
   }
 
   /** Names of what the module answers. */
   get entrypoints(): readonly string[] {
-    return Object.keys((this.#running ??= this.#start()).policy.entrypoints as object);
+    return (this.#instance ??= this.#load()).entrypoints;
   }
 
   /** Bytes of wasm memory now; 0 when the instance was dropped. */
   get memoryBytes(): number {
-    return this.#running?.memory.buffer.byteLength ?? 0;
+    return this.#instance?.bytes ?? 0;
+  }
+
+  #load(): Instance {
+    return Instance.load(this.#from, exactBuffer(this.#data));
   }
 
   /** Input that does not parse would become undefined without a word, and rules that ask for absence would then allow. */
@@ -99,25 +103,17 @@ export class WasmPolicy {
     }
     return input;
   }
-
-  #start(): Running {
-    const maximum = Math.max(this.#initialPages, Math.ceil(this.#limits.memoryBytes / PAGE));
-    // Memory that grows page by page takes longer to grow than the data to load; what is never touched costs nothing.
-    const initial = Math.min(maximum, this.#initialPages + Math.ceil((this.#data.byteLength * SPREAD) / PAGE));
-    const memory = new WebAssembly.Memory({ initial, maximum });
-    const host = new Host(memory, () => this.#moment);
-    const instance = new WebAssembly.Instance(this.#module, { env: host.imports });
-    host.attach(instance.exports as unknown as Exports);
-    const policy = new LoadedPolicy({ instance, module: this.#module }, memory, host.minorVersion);
-    policy.setData(this.#data);
-    return { policy, memory, restBytes: memory.buffer.byteLength };
-  }
 }
 
 /** The SDK hands over the whole buffer of a view, so a pooled one would carry other data or a cut text. */
-function exactBuffer(text: string): ArrayBuffer {
-  const bytes = new TextEncoder().encode(text);
+function exactBuffer(data: string | Uint8Array): ArrayBuffer {
+  if (typeof data !== 'string') return new Uint8Array(data).buffer;
+  const bytes = new TextEncoder().encode(data);
   return bytes.byteLength === bytes.buffer.byteLength ? bytes.buffer : bytes.slice().buffer;
+}
+
+function unloadable(thrown: unknown): TollgateError {
+  return thrown instanceof TollgateError ? thrown : new TollgateError('POLICY_INVALID', { detail: 'The compiled policy cannot be loaded.', cause: thrown });
 }
 
 function onlyResult(results: unknown): Readonly<Record<string, unknown>> {
