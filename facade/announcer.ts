@@ -1,7 +1,7 @@
 /** Owns telling clients that their list has changed: many changes once, and what people decided in other processes too; refuses to bother a session whose list is the same. */
 import type { Session } from './facade.ts';
 import type { Generation } from './generation.ts';
-import type { OpenSession } from './session.ts';
+import type { OpenSession, Shown } from './session.ts';
 
 /** Milliseconds in which several changes of lists become one notification. */
 const CHANGES_MS = 100;
@@ -12,14 +12,16 @@ const WATCH_MS = 500;
 export interface AnnouncerParts {
   readonly sessions: ReadonlySet<OpenSession>;
   readonly generation: () => Generation;
+  /** What people have agreed to of servers: another text when that has changed. */
+  readonly consented: () => string;
   readonly onFault: (thrown: unknown) => void;
 }
 
 /** The one that speaks to the clients of a facade. */
 export class Announcer {
   readonly #parts: AnnouncerParts;
-  /** Session → revision of what people had decided when it was looked last. */
-  readonly #seen = new WeakMap<OpenSession, string>();
+  /** Session → what its list was last compared under. */
+  readonly #seen = new WeakMap<OpenSession, { readonly shown: Shown; readonly basis: string }>();
   readonly #watch: NodeJS.Timeout;
   #listener: ((session?: Session) => void) | undefined;
   #everybody: NodeJS.Timeout | undefined;
@@ -48,8 +50,14 @@ export class Announcer {
   noteSwap(): void {
     this.#others ??= setTimeout(() => {
       this.#others = undefined;
-      void this.#compare([...this.#parts.sessions]);
+      this.#compare([...this.#parts.sessions]).catch(this.#parts.onFault);
     }, CHANGES_MS);
+  }
+
+  /** All that a list which is made now stands on, beside the words of servers. Throws STATE_FAILED. */
+  basisOf(session: OpenSession, consented = this.#parts.consented()): string {
+    const { number, deps } = this.#parts.generation();
+    return `${number}\n${consented}\n${deps.standing.view(session.principal, session).revision}`;
   }
 
   close(): void {
@@ -62,14 +70,8 @@ export class Announcer {
     if (this.#isLooking) return;
     this.#isLooking = true;
     try {
-      const changed: OpenSession[] = [];
-      for (const session of this.#parts.sessions) {
-        if (session.shown === undefined) continue;
-        const { revision } = this.#parts.generation().deps.standing.view(session.principal, session);
-        if (this.#seen.get(session) !== revision) changed.push(session);
-        this.#seen.set(session, revision);
-      }
-      await this.#compare(changed);
+      const consented = this.#parts.consented();
+      await this.#compare([...this.#parts.sessions].filter((session) => this.#isOutdated(session, consented)));
     } catch (thrown) {
       this.#parts.onFault(thrown);
     } finally {
@@ -77,11 +79,23 @@ export class Announcer {
     }
   }
 
+  /**
+   * Whether something was decided since its list was made, or since it was last compared. The list counts, and not only what a look saw:
+   * between two looks somebody may switch off, a client may list, and somebody may switch on again.
+   */
+  #isOutdated(session: OpenSession, consented: string): boolean {
+    const { shown } = session;
+    if (shown === undefined) return false;
+    const seen = this.#seen.get(session);
+    return this.basisOf(session, consented) !== (seen?.shown === shown ? seen : shown).basis;
+  }
+
   async #compare(sessions: readonly OpenSession[]): Promise<void> {
     for (const session of sessions) {
       if (session.shown === undefined || session.closed.aborted) continue;
+      this.#seen.set(session, { shown: session.shown, basis: this.basisOf(session) });
       const text = await this.#parts.generation().within(({ exposures }) => exposures.tableFor(session.principal, session)).then((table) => table.text, () => undefined);
-      if (text !== session.shown) this.#listener?.(session);
+      if (text !== session.shown.text) this.#listener?.(session);
     }
   }
 }

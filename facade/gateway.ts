@@ -26,7 +26,7 @@ export class Gateway implements Facade {
     this.#shared = parts.shared;
     this.#backends = parts.backends;
     this.#generation = parts.generation;
-    this.#announcer = new Announcer({ sessions: this.#sessions, generation: () => this.#generation, onFault: (thrown) => parts.shared.log.error({ err: thrown }, 'lists') });
+    this.#announcer = new Announcer({ sessions: this.#sessions, generation: () => this.#generation, consented: () => JSON.stringify([...parts.shared.consents.snapshot().marks]), onFault: (thrown) => parts.shared.log.error({ err: thrown }, 'lists') });
   }
 
   /** What answers now. A call reads it once. */
@@ -75,7 +75,7 @@ export class Gateway implements Facade {
   }
 
   listTools(session: Session): Promise<Reply> {
-    return this.#generation.within(({ exposures, redactor, newId }) => listTools(exposures, session as OpenSession, { redactor, newId }));
+    return this.#generation.within(({ exposures, redactor, newId }) => listTools(exposures, session as OpenSession, { redactor, newId, basis: () => this.#announcer.basisOf(session as OpenSession) }));
   }
 
   callTool(session: Session, request: CallRequest): Promise<Reply> {

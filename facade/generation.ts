@@ -47,6 +47,8 @@ export interface GenerationParts {
 
 /** One configuration at work. */
 export class Generation {
+  /** Of those of one facade, from 1. */
+  readonly number: number;
   readonly config: Config;
   readonly policy: Policy;
   readonly unbound: readonly string[];
@@ -60,6 +62,7 @@ export class Generation {
   /** Throws STATE_FAILED when recordings are asked for and cannot be kept. */
   constructor(shared: Shared, parts: GenerationParts) {
     const { config, policy, before } = parts;
+    this.number = (before?.number ?? 0) + 1;
     this.config = config;
     this.policy = policy;
     this.unbound = parts.unbound;

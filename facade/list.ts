@@ -6,16 +6,26 @@ import type { Redactor } from './output/redact.ts';
 import { refusal } from './refusal.ts';
 import { requireOpen, type OpenSession } from './session.ts';
 
+/** What a list is made with. `basis` is asked first. */
+export interface ListParts {
+  readonly redactor: Redactor;
+  readonly newId: () => string;
+  readonly basis: () => string;
+}
+
 /** Lists what the session's principal may see, and remembers what it was shown. Never throws. */
-export async function listTools(exposures: Exposures, session: OpenSession, how: { redactor: Redactor; newId: () => string }): Promise<Reply> {
+export async function listTools(exposures: Exposures, session: OpenSession, how: ListParts): Promise<Reply> {
+  let basis: string | undefined;
   try {
     requireOpen(session);
+    basis = how.basis();
     const table = await exposures.tableFor(session.principal, session);
     session.listed.clear();
     for (const exposed of table.listed) session.listed.set(exposed.name, exposed.pin);
-    session.shown = table.text;
+    session.shown = { text: table.text, basis };
     return { kind: 'result', text: withoutSecrets(table.text, how.redactor) };
   } catch (thrown) {
+    if (basis !== undefined) session.shown = { text: undefined, basis };
     return refusal(thrown, { id: how.newId(), redactor: how.redactor, of: 'list' });
   }
 }

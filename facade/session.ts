@@ -8,12 +8,19 @@ import type { CallRequest, Session } from './facade.ts';
 const RUN_KEY = 'tollgate/run';
 const RUN_FORM = /^[A-Za-z0-9_.:-]{1,128}$/;
 
+/** A list as a client was given it; without a text it was refused. */
+export interface Shown {
+  readonly text: string | undefined;
+  /** What people had decided before it was made: what they decide meanwhile is seen to differ. */
+  readonly basis: string;
+}
+
 /** A session with what the facade remembers of it. */
 export interface OpenSession extends Session {
   /** Changes when a new configuration says something else of this principal; a call keeps what it began with. */
   principal: Principal;
-  /** The list that this client was last shown. */
-  shown?: string;
+  /** What its last list came to. */
+  shown?: Shown;
   /** Exposed name → pin of the definition that this client was last shown. */
   readonly listed: Map<string, string>;
   /** Labels of the run that this session is by itself. */

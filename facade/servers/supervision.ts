@@ -83,7 +83,7 @@ export class Supervision {
       onEvent: this.#onEvent,
       // Who has stopped it knows.
       onUnstarted: (server, why) => (why.data['killed'] === true ? undefined : this.#shared.tell(`server ${server} was not started: ${why.message} ${why.next}`)),
-      halted: (server) => this.killSwitch.refusalOf(server) ?? this.#consents.refusalOf(server),
+      halted: (server) => this.#refusalOf(server),
       consent: (settings) => this.#consents.refuseStart(settings),
       admits: (server, tool, list) => this.#consents.refuseTool(server, tool, list),
       shared: this.#connections,
@@ -111,6 +111,13 @@ export class Supervision {
     clearInterval(this.#timer);
     if (this.#tells) void this.#reports.say(new Map()).catch((thrown: unknown) => this.#shared.log.error({ err: thrown }, 'supervision'));
     this.#tells = false;
+  }
+
+  /** Whoever asked and was refused has halted the server: the next look weighs it again, for it may have been let go before any look saw it stopped. */
+  #refusalOf(server: string): TollgateError | undefined {
+    const refusal = this.killSwitch.refusalOf(server) ?? this.#consents.refusalOf(server);
+    if (refusal !== undefined) this.#killed = undefined;
+    return refusal;
   }
 
   async #look(supervised: Supervised): Promise<void> {
