@@ -127,7 +127,7 @@ export class Connector implements SlotHolder {
     const session: UpstreamSession = new UpstreamSession(settings.name, connect(), {
       onToolsChanged,
       onBad: () => this.badLines++,
-      onClosed: (why, exit) => this.lose(session, { why: `Server "${settings.name}" ${why}.`, ...(exit === undefined ? {} : { exit }) }),
+      onClosed: (why, exit, error) => this.lose(session, { why: error?.message ?? `Server "${settings.name}" ${why}.`, ...(exit === undefined ? {} : { exit }), ...(error === undefined ? {} : { error }) }),
     });
     this.session = session;
     return session;

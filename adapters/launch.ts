@@ -29,6 +29,8 @@ export interface Launched {
   signal(signal: NodeJS.Signals | 0): boolean;
   /** Ends everything at once, synchronously. */
   kill(): void;
+  /** Once it has ended: SANDBOX_UNAVAILABLE when it never stood, where what isolates it can tell that only by then. */
+  refusal?(): TollgateError | undefined;
   /** Gives back what was made for it (proxy, sockets, folders); call it when the process has ended. Idempotent. */
   release(): Promise<void>;
 }

@@ -14,8 +14,8 @@ export interface SessionEvents {
   onToolsChanged(): void;
   /** Something that broke the protocol was skipped. */
   onBad(): void;
-  /** The server is gone by itself; calls in flight have got their error. `why` completes "Server x …". */
-  onClosed(why: string, exit?: number | string): void;
+  /** The server is gone by itself; calls in flight have got their error. `why` completes "Server x …"; `refusal` as in ConnectionEvents. */
+  onClosed(why: string, exit?: number | string, refusal?: TollgateError): void;
 }
 
 const OFFERED = '2025-11-25';
@@ -120,10 +120,10 @@ export class UpstreamSession {
       onBad: () => events.onBad(),
       onTooLarge: (edges) => peer.failTooLarge(edges),
       onFailed: (id, error) => peer.fail(id, error),
-      onClosed: (why, exit) => {
-        lost = this.crashed(why);
+      onClosed: (why, exit, refusal) => {
+        lost = refusal ?? this.crashed(why);
         peer.end(lost);
-        events.onClosed(why, exit);
+        events.onClosed(why, exit, refusal);
       },
     });
     // It ended while its start was looked at once more: what it ended with is the reason, not that it cannot be asked.

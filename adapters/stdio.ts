@@ -133,7 +133,7 @@ export class StdioConnection implements Connection {
       if (this.ended) return;
       this.ended = true;
       this.endNow(launched);
-      events.onClosed(why, exit);
+      events.onClosed(why, exit, launched.refusal?.());
     };
     child.on('exit', (code, signal) => {
       const why = signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`;

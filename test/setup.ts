@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { installEngine } from './servers/engine.ts';
 import { installServers } from './servers/install.ts';
 import { installSystem } from './servers/system.ts';
 
@@ -10,6 +11,7 @@ export default async function setup(): Promise<() => void> {
   const say = (line: string): boolean => process.stderr.write(`${line}\n`);
   await installServers(say);
   installSystem(say);
+  installEngine(say);
   return ownFolder();
 }
 

@@ -1,31 +1,30 @@
-/** Owns the start and the end of contained servers, and of what an earlier process of ours left; refuses to start without an answering daemon. */
-import { execFile, spawn } from 'node:child_process';
+/** Owns the start and the end of contained servers; refuses to take a failure of the engine for one of the server. */
+import { spawn } from 'node:child_process';
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { promisify } from 'node:util';
+import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { signalGroup } from '../process-group.ts';
-import { containerArguments, containerEnvironment, findClient, placeLabel } from './container.ts';
+import { containerArguments, containerEnvironment } from './container.ts';
 import type { Contained } from './container.ts';
 import { withoutForeign } from './descriptors.ts';
+import { clientEnvironment, findEngine, forgetEngines, type Engine } from './engine.ts';
 import type { Jailed } from './jail.ts';
-import { bornAt, signalOne } from './tree.ts';
+import { lastLine } from './start.ts';
+import { bornAt } from './tree.ts';
 
-const run = promisify(execFile);
-const ANSWER_MS = 20_000;
-/** What the client itself needs: where its daemon is and who it is there. */
-const INHERITED = /^(?:PATH|HOME|USER|LOGNAME|LANG|TMPDIR|XDG_.*|DOCKER_.*|CONTAINERS?_.*)$/;
+/** What a client ends with when the engine failed, or could not start the program; and then says why. */
+const REFUSED: ReadonlySet<number> = new Set([125, 126, 127]);
+const CLIENT_SAYS = /^(?:Error|docker|podman): /m;
+const TAIL_CHARS = 4096;
 
-/** Containers of processes that were killed are removed once, at our start or before the first of ours starts. */
-let reaped: Promise<readonly string[]> | undefined;
-
-/** Starts a server in a container. Throws SANDBOX_UNAVAILABLE when there is no client, or no daemon answers it. */
+/** Starts a server in a container. Throws SANDBOX_UNAVAILABLE when there is no client, or no engine answers it. */
 export async function startContained(contained: Omit<Contained, 'id'>): Promise<Jailed> {
-  const client = findClient();
+  const engine = await findEngine();
+  const { client } = engine;
   const named = { ...contained, id: nameContainer() };
-  const args = containerArguments(named);
-  await reapOnce(client);
-  const env = { ...inherited(), ...containerEnvironment(named) };
+  const args = containerArguments(named, engine);
+  const env = { ...clientEnvironment(), ...containerEnvironment(named) };
   const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(client, args, { env, cwd: '/', detached: true, shell: false, stdio })) as ChildProcessWithoutNullStreams;
   child.once('error', () => undefined);
   return {
@@ -36,20 +35,13 @@ export async function startContained(contained: Omit<Contained, 'id'>): Promise<
       remove(client, named.id);
       signalGroup(child, 'SIGKILL');
     },
+    refusal: watchStart(child, engine, named.image),
   };
 }
 
 /** Removes what killed processes left, for a start of ours that is about no container yet. Throws SANDBOX_UNAVAILABLE; the first container tries again. */
 export async function reapLeft(): Promise<void> {
-  await reapOnce(findClient());
-}
-
-async function reapOnce(client: string): Promise<void> {
-  reaped ??= reapContainers(client);
-  await reaped.catch((thrown: unknown) => {
-    reaped = undefined;
-    throw thrown;
-  });
+  await findEngine();
 }
 
 /** Names the process that starts it, so that the next one can tell whether it still lives. */
@@ -57,36 +49,37 @@ function nameContainer(): string {
   return `tollgate-${process.pid}-${bornAt(process.pid)}-${randomBytes(4).toString('hex')}`;
 }
 
-/** Removes the containers whose process is gone, of this machine and PID namespace alone: elsewhere its number means another one. Answers their names. */
-async function reapContainers(client: string): Promise<readonly string[]> {
-  const listed = await ask(client, ['ps', '--all', '--filter', `label=${placeLabel()}`, '--format', '{{.Names}}']);
-  const left = listed.split('\n').filter((name) => isLeft(name.trim()));
-  if (left.length > 0) await ask(client, ['rm', '--force', ...left]);
-  return left;
+/** Listens until the server has said a word: from then on, what the client ends with is the server's. */
+function watchStart(child: ChildProcessWithoutNullStreams, engine: Engine, image: string): () => TollgateError | undefined {
+  let said = '';
+  let stands = false;
+  child.stdout.once('data', () => (stands = true));
+  child.stderr.on('data', (chunk: Buffer) => {
+    if (!stands) said = (said + chunk.toString('utf8')).slice(-TAIL_CHARS);
+  });
+  return () => {
+    if (stands || !REFUSED.has(child.exitCode ?? 0) || !CLIENT_SAYS.test(said)) return undefined;
+    forgetEngines();
+    return refused(said, engine, image);
+  };
 }
 
-function isLeft(name: string): boolean {
-  const [, pid, born] = /^tollgate-(\d+)-(\d+)-[\da-f]{8}$/.exec(name) ?? [];
-  if (pid === undefined || born === undefined) return false;
-  if (!signalOne(Number(pid), 0)) return true;
-  // Whose birth cannot be read, now or then, lives.
-  const now = bornAt(Number(pid));
-  return now !== 0 && Number(born) !== 0 && now !== Number(born);
-}
-
-async function ask(client: string, args: readonly string[]): Promise<string> {
-  try {
-    return (await run(client, args, { env: inherited(), timeout: ANSWER_MS })).stdout;
-  } catch (cause) {
-    throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'The container client got no answer from its daemon.', next: 'Start it, for example: sudo systemctl start docker', cause });
-  }
+/** The reasons that are known, each with what mends it. */
+function refused(said: string, { client }: Engine, image: string): TollgateError {
+  const name = path.basename(client);
+  const why = (said.match(/^(?:Error|docker|podman): .*$/gm) ?? []).at(-1) ?? '';
+  const fixes: readonly (readonly [RegExp, string])[] = [
+    [/cannot connect|connection refused/i, `Start its daemon: sudo systemctl start ${name}`],
+    [/container-init|catatonit|docker-init/, 'Install the first process of containers: sudo apt-get install catatonit'],
+    [/no such image|unknown manifest|manifest unknown|short-name|not known|pull|denied|initializing source/i, `Make or fetch its image first: ${name} pull ${image}`],
+    [/executable file|no such file or directory|exec format/i, 'Correct command in its entry: it is looked for in the image, not on this machine.'],
+    [/hybrid mode/, 'Let the engine use another runtime: sudo apt-get install runc, and runtime = "runc" under [engine] in /etc/containers/containers.conf'],
+  ];
+  const next = fixes.find(([pattern]) => pattern.test(why))?.[1] ?? `Mend what it says; ${name} info and \`tollgate doctor\` show what the engine has.`;
+  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `${name} did not start the container: ${lastLine(why)}`, next, cause: new Error(said) });
 }
 
 /** Goes on by itself when our own process is ending. */
 function remove(client: string, id: string): void {
-  spawn(client, ['rm', '--force', id], { env: inherited(), detached: true, stdio: 'ignore' }).on('error', () => undefined).unref();
-}
-
-function inherited(): Record<string, string> {
-  return Object.fromEntries(Object.entries(process.env).flatMap(([key, value]) => (value !== undefined && INHERITED.test(key) ? [[key, value]] : [])));
+  spawn(client, ['rm', '--force', id], { env: clientEnvironment(), detached: true, stdio: 'ignore' }).on('error', () => undefined).unref();
 }

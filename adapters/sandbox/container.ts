@@ -1,15 +1,14 @@
 /** Owns the command line of docker or podman for a contained server; refuses to write a value of its environment into it. */
-import { existsSync, realpathSync, statSync } from 'node:fs';
-import { hostname } from 'node:os';
+import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
+import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { pidNamespace } from '../../catalogs/pid-namespace.ts';
 import type { Egress } from '../launch.ts';
 import type { SandboxSettings } from '../settings.ts';
 import { bridge, EGRESS_SOCKET } from './bubblewrap.ts';
 import { isWithin, type Closed } from './closed.ts';
 import { layOver, withFixed } from './covers.ts';
 import type { Identity } from './jail.ts';
-import { findProgram } from './programs.ts';
+import { placeLabel, type Engine } from './engine.ts';
 
 /** What a container is made of. Paths absolute. */
 export interface Contained {
@@ -30,40 +29,56 @@ export interface Contained {
   readonly identity: Identity;
 }
 
-/** Every container of ours bears it: where the number in its name is that of a process, which is a machine and a PID namespace of it. */
-export function placeLabel(): string {
-  return `tollgate.place=${hostname()}/${pidNamespace()}`;
-}
-
 const HOME = '/tmp';
+/** The calls that seccomp.ts refuses in a sandbox, by name, for the engine to compile: its own filter lets programs make namespaces, or not, as it was built. */
+const FILTER = path.join(import.meta.dirname, 'seccomp.json');
 
-/** The client program: docker, or podman, which takes the same words. Throws SANDBOX_UNAVAILABLE when there is neither. */
-export function findClient(): string {
-  const client = findProgram('docker', '/') ?? findProgram('podman', '/');
-  if (client !== undefined) return client;
-  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'Neither docker nor podman is installed, which `isolation: container` needs.', next: 'Install one: sudo apt-get install podman' });
-}
+/** What the words depend on. */
+type Kind = Pick<Engine, 'isPodman' | 'isRootless'>;
 
 /**
  * The arguments of `docker run`. Environment goes by name only: the client takes the values from its own environment, so that
  * no process list shows one. Nothing of the client's other variables enters the container.
  */
-export function containerArguments(contained: Contained): readonly string[] {
+export function containerArguments(contained: Contained, engine: Kind): readonly string[] {
   const { image, command, args, cwd, sandbox, egress, identity } = contained;
   const { memoryMb, processes, fileMb, cpuSeconds } = sandbox.limits;
   const size = fileMb * 1024 * 1024;
   const program = [command, ...args];
   return [
     'run', '--name', contained.id, '--rm', '--interactive', '--init', '--pull', 'missing', '--log-driver', 'none', '--label', placeLabel(), '--label', `tollgate.server=${contained.server}`,
-    '--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges', '--network', 'none', '--ipc', 'private', '--user', `${identity.uid}:${identity.gid}`, '--hostname', 'sandbox',
+    '--read-only', ...ownWords(engine), '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges', '--security-opt', `seccomp=${FILTER}`, '--network', 'none', '--ipc', 'private', '--user', `${identity.uid}:${identity.gid}`, '--hostname', 'sandbox',
     '--memory', `${memoryMb}m`, '--memory-swap', `${memoryMb}m`, '--pids-limit', `${processes}`,
-    '--ulimit', `fsize=${size}:${size}`, '--ulimit', 'core=0:0', ...(cpuSeconds === undefined ? [] : ['--ulimit', `cpu=${cpuSeconds}:${cpuSeconds}`]),
-    '--tmpfs', `/tmp:rw,nosuid,nodev,size=${size},mode=1777`, '--shm-size', '64m',
-    ...mountsOf(contained).flatMap((mount) => ['--mount', mount]),
+    '--ulimit', `fsize=${size}:${size}`, '--ulimit', 'core=0:0', '--ulimit', 'msgqueue=0:0', ...countLimits(memoryMb), ...(cpuSeconds === undefined ? [] : ['--ulimit', `cpu=${cpuSeconds}:${cpuSeconds}`]),
+    '--tmpfs', `/tmp:rw,nosuid,nodev,size=${size},mode=1777${engine.isPodman ? ',notmpcopyup' : ''}`, '--shm-size', '64m',
+    ...mountsOf(contained, engine).flatMap((mount) => ['--mount', mount]),
     ...(cwd === undefined ? [] : ['--workdir', cwd]),
     ...namesOf(contained).flatMap((name) => ['--env', name]), '--env', `HOME=${HOME}`,
     ...(egress === undefined ? entry(program, image) : entry(['/bin/sh', '-c', `if command -v socat >/dev/null; then\n${bridge('socat')}fi; exec "$@"`, 'bridge', ...program], image)),
   ];
+}
+
+/** Podman gives a read-only container folders of memory without an end, and an ordinary user's podman another owner of his files. */
+function ownWords({ isPodman, isRootless }: Kind): readonly string[] {
+  if (!isPodman) return [];
+  return ['--read-only-tmpfs=false', ...(isRootless ? ['--userns', 'keep-id'] : [])];
+}
+
+/**
+ * Open files, as in a sandbox; and an end that no server meets to the processes of its user, which `--pids-limit` counts for this one
+ * alone. An engine that may not raise limits (without CAP_SYS_RESOURCE, as in a container itself) fails at those that it would set by default.
+ */
+function countLimits(memoryMb: number): readonly string[] {
+  const files = Math.min(Math.max(256, memoryMb * 4), hardLimit('open files') ?? Infinity);
+  const processes = Math.min(32_768, hardLimit('processes') ?? Infinity);
+  return ['--ulimit', `nofile=${files}:${files}`, '--ulimit', `nproc=${processes}:${processes}`];
+}
+
+/** Of our own process, which its children cannot raise; undefined where there is none, or the engine runs elsewhere. */
+function hardLimit(name: 'open files' | 'processes'): number | undefined {
+  if (process.platform !== 'linux') return undefined;
+  const hard = new RegExp(`^Max ${name} +\\S+ +(\\d+)`, 'm').exec(readFileSync('/proc/self/limits', 'latin1'))?.[1];
+  return hard === undefined ? undefined : Number(hard);
 }
 
 /** The image's own program is replaced: what runs is what the configuration shows. */
@@ -84,10 +99,10 @@ function namesOf(contained: Contained): readonly string[] {
   throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `The variable ${steering} would steer the container client instead of the server.`, next: `Take ${steering} out of its env.` });
 }
 
-/** Binds of what is allowed; what is hidden in them is covered: a folder by an empty one, a file by /dev/null. */
-function mountsOf({ sandbox: { filesystem }, hidden, egress, closed = new Map() }: Contained): readonly string[] {
+/** Binds of what is allowed; what is hidden in them is covered: a folder by an empty one, into which podman would copy what it covers; a file by /dev/null. */
+function mountsOf({ sandbox: { filesystem }, hidden, egress, closed = new Map() }: Contained, { isPodman }: Kind): readonly string[] {
   const bind = (from: string, to: string, writable: boolean): string => ['type=bind', field('source', from), field('target', to), ...(writable ? [] : ['readonly'])].join(',');
-  const cover = (file: string): string => (statSync(file).isDirectory() ? ['type=tmpfs', field('target', file), 'tmpfs-size=4096', 'tmpfs-mode=0'].join(',') : bind('/dev/null', file, false));
+  const cover = (file: string): string => (statSync(file).isDirectory() ? ['type=tmpfs', field('target', file), 'tmpfs-size=4096', 'tmpfs-mode=0', ...(isPodman ? ['notmpcopyup'] : [])].join(',') : bind('/dev/null', file, false));
   const seen = [...filesystem.allowWrite.map((file) => [file, true] as const), ...filesystem.allowRead.map((file) => [file, false] as const)].filter(([file]) => existsSync(file));
   const masks = [...filesystem.denyRead, ...hidden].filter((file) => existsSync(file)).map((file) => realpathSync(file)).filter((file) => seen.some(([folder]) => isWithin(file, folder)));
   const mounts = seen.map(([file, writable]) => ({ from: file, to: file, writable }));

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { asTollgateError } from '../../catalogs/errors.ts';
+import { askEngines } from './engine.ts';
 import { chooseIdentity } from './identity.ts';
 import { findProgram, isScript } from './programs.ts';
 import { testIsolation } from './selftest.ts';
@@ -127,13 +128,17 @@ function blockedFolder(file: string): string | undefined {
   return undefined;
 }
 
+/** Both clients are told of, since the first that can be used is. */
 async function containerClient(needed: boolean): Promise<Finding> {
-  const client = findProgram('docker', '/') ?? findProgram('podman', '/');
   const base = { id: 'container-client', name: 'container client' } as const;
   const absent = needed ? 'missing' : 'weak';
-  if (client === undefined) return { ...base, state: absent, seen: `neither docker nor podman is installed${needed ? '' : ': only isolation container needs one'}`, fix: 'sudo apt-get install podman' };
-  const answers = await run(client, ['ps', '--quiet'], { timeout: ANSWER_MS }).then(() => true, () => false);
-  return answers ? { ...base, state: 'ok', seen: client } : { ...base, state: absent, seen: `${client} gets no answer from its daemon`, fix: 'sudo systemctl start docker' };
+  const answers = await askEngines();
+  const [first] = answers;
+  if (first === undefined) return { ...base, state: absent, seen: `neither docker nor podman is installed${needed ? '' : ': only isolation container needs one'}`, fix: 'sudo apt-get install podman' };
+  const used = answers.find((answer) => 'engine' in answer);
+  const lacks = answers.flatMap((answer) => ('lack' in answer ? [`${answer.client} ${answer.lack}`] : []));
+  if (used !== undefined) return { ...base, state: 'ok', seen: [`${used.client} answers`, ...lacks].join('; ') };
+  return { ...base, state: absent, seen: lacks.join('; '), ...('fix' in first && { fix: first.fix }) };
 }
 
 function elsewhere({ sandbox }: Needs): Finding {

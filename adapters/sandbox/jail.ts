@@ -1,6 +1,7 @@
 /** Owns the words of an isolated start: what a program is given, and what was made of it. */
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
 import type { Confinement } from '../../catalogs/confinement.ts';
+import type { TollgateError } from '../../catalogs/errors.ts';
 import type { Egress } from '../launch.ts';
 import type { SandboxLimits } from '../settings.ts';
 
@@ -41,6 +42,10 @@ export interface Jailed {
   /** True when something of it is left. Signal 0 only asks; the others go to every process in the sandbox. */
   signal(signal: NodeJS.Signals | 0): boolean;
   kill(): void;
+  /** Once it has ended: whether it was ended because all its processes together had reached the limit of memory. Absent where nothing can tell. */
+  hasLackedMemory?(): boolean;
+  /** Once it has ended: why it never stood, where what isolates it can tell that only by then. */
+  refusal?(): TollgateError | undefined;
 }
 
 /** Home of a program in a sandbox: empty, writable, gone with it. */

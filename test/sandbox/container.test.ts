@@ -5,7 +5,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { LaunchHost } from '../../adapters/launch.ts';
-import { containerArguments, containerEnvironment } from '../../adapters/sandbox/container.ts';
+import { containerArguments as wordsFor, containerEnvironment } from '../../adapters/sandbox/container.ts';
 import type { Contained } from '../../adapters/sandbox/container.ts';
 import { bornAt } from '../../adapters/sandbox/tree.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
@@ -37,6 +37,9 @@ function contained(more: Partial<Contained> = {}): Contained {
   };
 }
 
+const DOCKER = { isPodman: false, isRootless: false };
+const containerArguments = (one: Contained): readonly string[] => wordsFor(one, DOCKER);
+
 /** The words that follow each flag. */
 const after = (args: readonly string[], flag: string): readonly string[] => args.flatMap((word, index) => (word === flag ? [args[index + 1] ?? ''] : []));
 
@@ -45,11 +48,11 @@ describe('the words for the client', () => {
     const args = containerArguments(contained());
     for (const flag of ['--rm', '--interactive', '--init', '--read-only']) expect(args).toContain(flag);
     expect(after(args, '--cap-drop')).toEqual(['ALL']);
-    expect(after(args, '--security-opt')).toEqual(['no-new-privileges']);
+    expect(after(args, '--security-opt')).toEqual(['no-new-privileges', expect.stringMatching(/^seccomp=\/.*\/adapters\/sandbox\/seccomp\.json$/)]);
     expect(after(args, '--network')).toEqual(['none']);
     expect(after(args, '--user')).toEqual(['1234:1235']);
     expect([after(args, '--memory'), after(args, '--memory-swap'), after(args, '--pids-limit')]).toEqual([['300m'], ['300m'], ['70']]);
-    expect(after(args, '--ulimit')).toEqual([`fsize=${80 << 20}:${80 << 20}`, 'core=0:0', 'cpu=90:90']);
+    expect(after(args, '--ulimit')).toEqual([`fsize=${80 << 20}:${80 << 20}`, 'core=0:0', 'msgqueue=0:0', 'nofile=1200:1200', expect.stringMatching(/^nproc=(\d+):\1$/), 'cpu=90:90']);
     expect(after(args, '--tmpfs')).toEqual([`/tmp:rw,nosuid,nodev,size=${80 << 20},mode=1777`]);
   });
 
@@ -120,18 +123,26 @@ describe('the words for the client', () => {
   });
 });
 
-/** Stands where docker is looked for, and writes down how it was called; `ps` answers what the file `listed` holds. */
-function fakeDocker(run = 'cat', listed = ''): () => readonly { readonly args: readonly string[]; readonly token: string }[] {
+/** What docker answers where it can hold limits. */
+const INFO = '{"MemoryLimit":true,"PidsLimit":true,"SecurityOptions":["name=seccomp"]}';
+
+/** Stands alone where clients are looked for, and writes down how it was called; `ps` answers what the file `listed` holds. */
+function fakeDocker(run = '/bin/cat', listed = ''): () => readonly { readonly args: readonly string[]; readonly token: string }[] {
   writeFileSync(path.join(folder, 'listed'), listed);
   const log = path.join(folder, 'log');
   writeFileSync(log, '');
-  writeFileSync(path.join(folder, 'docker'), `#!/bin/sh
+  write('docker', `
 { printf '%s\\037' "$TOKEN" "$@"; echo; } >>'${log}'
-case $1 in ps) cat '${folder}/listed';; run) ${run};; esac
+case $1 in info) echo '${INFO}';; ps) /bin/cat '${folder}/listed';; run) ${run};; esac
 `);
-  chmodSync(path.join(folder, 'docker'), 0o755);
-  process.env['PATH'] = `${folder}:${PATH ?? ''}`;
   return () => readFileSync(log, 'utf8').split('\n').filter((line) => line !== '').map((line) => line.split('\x1f')).map(([token = '', ...args]) => ({ token, args: args.slice(0, -1) }));
+}
+
+/** A client of that name, with those lines of a shell; nothing else is on the PATH. */
+function write(name: string, script: string): void {
+  writeFileSync(path.join(folder, name), `#!/bin/sh\n${script}`);
+  chmodSync(path.join(folder, name), 0o755);
+  process.env['PATH'] = folder;
 }
 
 async function start(more: Partial<ServerSettings> = {}): ReturnType<typeof import('../../adapters/launch.ts').launch> {
@@ -149,8 +160,8 @@ describe('a contained server', () => {
   it('talks over the pipes of the client, gets its secret by the client alone, and is removed by name' + verifies('HA-31'), async () => {
     const calls = fakeDocker();
     const { child, kill, signal } = await start();
-    await vi.waitFor(() => expect(calls()).toHaveLength(2), { timeout: 5000 });
-    const [, run] = calls();
+    await vi.waitFor(() => expect(calls()).toHaveLength(3), { timeout: 5000 });
+    const run = calls()[2];
     expect(run?.token).toBe(SECRET);
     expect(run?.args.join(' ')).not.toContain(SECRET);
     const echoed = new Promise((resolve) => child.stdout.once('data', (chunk: Buffer) => resolve(chunk.toString('utf8'))));
@@ -166,7 +177,7 @@ describe('a contained server', () => {
   });
 
   it('is told of SIGTERM by the client, and removed at SIGKILL', async () => {
-    const calls = fakeDocker('exec sleep 60');
+    const calls = fakeDocker('exec /bin/sleep 60');
     const { child, signal } = await start();
     const ended = new Promise((resolve) => child.once('exit', (_code, by) => resolve(by)));
     signal('SIGTERM');
@@ -181,9 +192,9 @@ describe('a contained server', () => {
     const dead = ['tollgate-999999999-1-0123abcd', `tollgate-${process.pid}-${born + 1}-0123abcd`];
     // The second does not say when its process was born.
     const others = [`tollgate-${process.pid}-${born}-0123abcd`, `tollgate-${process.pid}-0-0123abcd`, 'postgres', 'tollgate-of-somebody', ''];
-    const calls = fakeDocker('cat', [...dead, ...others].join('\n'));
+    const calls = fakeDocker('/bin/cat', [...dead, ...others].join('\n'));
     const { kill } = await start();
-    const [list, remove] = calls();
+    const [, list, remove] = calls();
     const place = `tollgate.place=${hostname()}/${statSync('/proc/self/ns/pid').ino}`;
     expect(list?.args).toEqual(['ps', '--all', '--filter', `label=${place}`, '--format', '{{.Names}}']);
     expect(after(containerArguments(contained()), '--label')).toContain(place);
@@ -192,13 +203,66 @@ describe('a contained server', () => {
     await sleep(50);
   });
 
-  it('does not start without an answering daemon, an image, or a client', async () => {
-    fakeDocker();
-    writeFileSync(path.join(folder, 'docker'), '#!/bin/sh\necho Cannot connect to the daemon >&2; exit 1\n');
-    await expect(start()).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('systemctl start docker') as string });
+  it('does not start without an answering engine, an image, or a client', async () => {
+    write('docker', 'echo Cannot connect to the daemon >&2; exit 1\n');
+    await expect(start()).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('docker does not answer ("Cannot connect to the daemon")') as string, next: expect.stringContaining('systemctl start docker') as string });
     await expect(start({ sandbox: contained().sandbox })).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('no image') as string });
-    process.env['PATH'] = folder;
     rmSync(path.join(folder, 'docker'));
     await expect(start()).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('podman') as string });
+  });
+});
+
+describe('of two engines', () => {
+  const podman = (host: object, run = 'exec /bin/cat'): void => write('podman', `case $1 in info) echo '${JSON.stringify({ host })}';; run) echo "$@" >'${folder}/ran'; ${run};; esac\n`);
+  const ROOTLESS = { cgroupControllers: ['memory', 'pids'], cgroupVersion: 'v2', cgroupManager: 'systemd', security: { rootless: true } };
+
+  it('the one that answers is taken: podman, where docker is only a client; and it keeps the number of an ordinary user', async () => {
+    write('docker', 'exit 1\n');
+    podman(ROOTLESS);
+    const { child, kill } = await start();
+    child.stdin.write('hello\n');
+    await new Promise((resolve) => child.stdout.once('data', resolve));
+    expect(readFileSync(path.join(folder, 'ran'), 'utf8')).toContain('--read-only --read-only-tmpfs=false --userns keep-id --cap-drop ALL');
+    kill();
+  });
+
+  it.each([
+    ['no control groups', { cgroupControllers: [], cgroupVersion: 'v2', security: { rootless: false } }],
+    ['an ordinary user and control groups of the first version', { ...ROOTLESS, cgroupVersion: 'v1' }],
+    ['an ordinary user without systemd', { ...ROOTLESS, cgroupManager: 'cgroupfs' }],
+  ])('none is taken that would run a server without its limits: podman with %s', async (_what, host) => {
+    podman(host);
+    await expect(start()).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('cannot limit memory') as string });
+  });
+
+  it('nor docker that cannot hold them', async () => {
+    write('docker', 'echo \'{"MemoryLimit":false,"PidsLimit":true}\'\n');
+    await expect(start()).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('cannot limit memory') as string });
+  });
+});
+
+describe('what the client ends with', () => {
+  const ended = async (run: string): Promise<Awaited<ReturnType<typeof start>>['refusal']> => {
+    fakeDocker(run);
+    const { child, refusal } = await start();
+    child.stdout.resume();
+    await new Promise((resolve) => child.once('close', resolve));
+    return refusal;
+  };
+
+  it.each([
+    ['its daemon is gone', 'docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.', 125, 'systemctl start docker'],
+    ['it has no image', "docker: Error response from daemon: pull access denied for example/tickets", 125, 'docker pull example/tickets:1'],
+    ['the first process is not installed', 'Error: container-init binary not found on the host: stat /usr/libexec/podman/catatonit', 125, 'install catatonit'],
+    ['the image has no such program', 'docker: Error response from daemon: exec: "node": executable file not found in $PATH', 127, 'looked for in the image'],
+    ['the runtime fails', 'Error: OCI runtime error: crun: cgroups in hybrid mode not supported', 126, 'runtime = "runc"'],
+    ['something else', 'Error: some new trouble', 125, 'tollgate doctor'],
+  ])('is told as what must be mended, when %s', async (_when, said, code, fix) => {
+    const refusal = await ended(`echo '${said}' >&2; exit ${code}`);
+    expect(refusal?.()).toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining(fix) as string });
+  });
+
+  it.each([['a server that ends with the same number', 'echo broken >&2; exit 125'], ['one that has spoken before', "echo hello; /bin/sleep 0.2; echo 'Error: mine' >&2; exit 125"], ['any other end', "echo 'Error: mine' >&2; exit 1"]])('is the end of %s', async (_what, run) => {
+    expect((await ended(run))?.()).toBeUndefined();
   });
 });

@@ -1,5 +1,5 @@
 /** Owns the ways in which the probes are run: one process each, which tries them all, started as Tollgate starts programs; and outside of everything as a control. */
-import { spawn, spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import path from 'node:path';
 import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
@@ -63,29 +63,27 @@ export async function asCommand(plant: Plant): Promise<Results> {
   return resultsOf(child, { ...plant, pass: 'command' });
 }
 
-/** What needs Node alone, and does not ask what the image itself holds. */
-export const IN_CONTAINER: readonly string[] = [
-  'read the state folder', 'read the vault', 'read the configuration in the workspace', 'write the configuration in the workspace', 'look into a hidden folder of the workspace',
-  'read a file of another user of the temporary folder', 'see files that others left in /dev/shm', 'follow a link in the workspace out of it', 'walk a linked folder in the workspace out of it',
-  'walk out by the root of the first process', 'write a file in the folder of another', 'find a process by its name', 'read the environment of another server', 'inherit a variable of the facade',
-  'reach a port of the host', 'reach a socket of the host by its path', 'reach an abstract socket of the host', 'reach the socket of docker', 'find a way to other machines', 'resolve a name',
-  'send a datagram that arrives', 'be root', 'write settings of the kernel', 'have a program run at a crash', 'hold more memory than it may',
-];
+/** What is otherwise in a container, and why. */
+export const OTHERWISE_IN_CONTAINER: ReadonlyMap<string, string> = new Map([
+  ['see the command line of its sandbox with its environment in it', 'its first process is an init, with the variables of the server itself'],
+  ['read memory of the kernel', 'the engine masks what holds memory; names without addresses remain'],
+  ['read the command line of the kernel', 'the engine shows it'],
+  ['see devices and control groups in /sys', 'the engine shows them, read-only'],
+  ...['shmget', 'semget', 'msgget', 'memfd_create'].map((call) => [`call ${call}`, 'a control group counts their memory'] as const),
+]);
 
-/** Has Node in it; fetched by the engine where it is not there. */
-const IMAGE = process.env['TOLLGATE_PROBE_IMAGE'] ?? 'node:20';
+/** What takes memory of no process: the kernel then ends the whole container, the prober with it. */
+export const FATAL_IN_CONTAINER: readonly string[] = ['hold more memory in shared memory of System V than it may', 'hold more memory in files of no folder than it may'];
 
-/** Why no container can be tried here; undefined when one can. */
-export function lackOfContainers(): string | undefined {
-  return ['docker', 'podman'].some((name) => spawnSync(name, ['ps', '--quiet'], { timeout: 10_000 }).status === 0) ? undefined : 'neither docker nor podman answers on this machine';
-}
+/** Made of this machine's own programs by test/servers/engine.ts. */
+export const IMAGE = process.env['TOLLGATE_TEST_IMAGE'] ?? '';
 
-/** As a server in a container. */
-export async function inContainer(plant: Plant): Promise<Results> {
+/** As a server in a container; tries the named ones. */
+export async function inContainer(plant: Plant, only: readonly string[]): Promise<Results> {
   const { filesystem, ...rest } = sandboxFor(plant);
   const sandbox = { ...rest, image: IMAGE, filesystem: { ...filesystem, allowRead: [path.dirname(PROBES)] } };
   const settings = { ...settingsFor(plant), command: 'node', isolation: 'container', sandbox } as const;
-  return resultsOf((await launch(settings, hostFor(plant))).child, { ...plant, pass: 'container', only: IN_CONTAINER });
+  return resultsOf((await launch(settings, hostFor(plant))).child, { ...plant, pass: 'container', only });
 }
 
 /** Outside of every sandbox, with an open file left to it; tries the named ones. */

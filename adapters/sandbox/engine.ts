@@ -1,0 +1,137 @@
+/** Owns the choice of the engine that containers run in, and the questions to it; refuses one that does not answer, or cannot hold limits. */
+import { execFile } from 'node:child_process';
+import { hostname } from 'node:os';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { pidNamespace } from '../../catalogs/pid-namespace.ts';
+import { lastLine } from './start.ts';
+import { findProgram } from './programs.ts';
+import { bornAt, signalOne } from './tree.ts';
+
+const run = promisify(execFile);
+const ANSWER_MS = 20_000;
+/** In the order of their choice. */
+const CLIENTS = ['docker', 'podman'] as const;
+/** What the client itself needs: where its daemon is and who it is there. */
+const INHERITED = /^(?:PATH|HOME|USER|LOGNAME|LANG|TMPDIR|XDG_.*|DOCKER_.*|CONTAINERS?_.*)$/;
+
+/** An engine that answers. */
+export interface Engine {
+  /** Its client program, absolute. */
+  readonly client: string;
+  /** Podman has words of its own for two things; docker may be a name of podman. */
+  readonly isPodman: boolean;
+  /** Run by an ordinary user, whose number means another user inside unless it is kept. */
+  readonly isRootless: boolean;
+}
+
+/** What a client on the PATH said: the engine, or what it lacks and the command that mends it. */
+export type EngineAnswer = { readonly client: string; readonly engine: Engine } | { readonly client: string; readonly lack: string; readonly fix: string };
+
+/** The engines that were chosen, by the clients to choose from: one process asks once. */
+const chosen = new Map<string, Promise<Engine>>();
+
+/**
+ * The first engine that answers: docker, else podman. Asked once a process, and what an earlier process of ours left in any of them is
+ * removed first. Throws SANDBOX_UNAVAILABLE when there is none; the next call asks again.
+ */
+export function findEngine(): Promise<Engine> {
+  const key = clientsHere().join(':');
+  const engine = chosen.get(key) ?? choose();
+  chosen.set(key, engine);
+  engine.catch(() => chosen.delete(key));
+  return engine;
+}
+
+/** To be called when the engine refused: the next start asks all of them again. */
+export function forgetEngines(): void {
+  chosen.clear();
+}
+
+/** Asks every client on the PATH, docker first. Never throws. */
+export function askEngines(): Promise<readonly EngineAnswer[]> {
+  return Promise.all(clientsHere().map((client) => examine(client)));
+}
+
+/** Every container of ours bears it: where the number in its name is that of a process, which is a machine and a PID namespace of it. */
+export function placeLabel(): string {
+  return `tollgate.place=${hostname()}/${pidNamespace()}`;
+}
+
+/** What a client needs of our environment, and nothing else of it. */
+export function clientEnvironment(): Record<string, string> {
+  return Object.fromEntries(Object.entries(process.env).flatMap(([key, value]) => (value !== undefined && INHERITED.test(key) ? [[key, value]] : [])));
+}
+
+function clientsHere(): readonly string[] {
+  return CLIENTS.map((name) => findProgram(name, '/')).filter((file) => file !== undefined);
+}
+
+async function choose(): Promise<Engine> {
+  const answers = await askEngines();
+  const engines = answers.flatMap((answer) => ('engine' in answer ? [answer.engine] : []));
+  await Promise.all(engines.map(reap));
+  const [engine] = engines;
+  if (engine !== undefined) return engine;
+  const lacks = answers.flatMap((answer) => ('lack' in answer ? [answer] : []));
+  const [first] = lacks;
+  if (first === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'Neither docker nor podman is installed, which `isolation: container` needs.', next: 'Install one: sudo apt-get install podman' });
+  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `No container engine can be used: ${lacks.map(({ client, lack }) => `${path.basename(client)} ${lack}`).join('; ')}.`, next: `Mend one, for example: ${first.fix}` });
+}
+
+async function examine(client: string): Promise<EngineAnswer> {
+  const name = path.basename(client);
+  try {
+    return judge(client, JSON.parse(await ask(client, ['info', '--format', '{{json .}}'])) as Info);
+  } catch (thrown) {
+    const { stderr = '' } = thrown as { readonly stderr?: string };
+    return { client, lack: `does not answer${stderr.trim() === '' ? '' : ` (${lastLine(stderr.trim())})`}`, fix: name === 'docker' ? 'sudo systemctl start docker' : 'podman info' };
+  }
+}
+
+/** What is read of `info`: docker's words, and those of podman, which has all of its own under `host`. */
+interface Info {
+  readonly MemoryLimit?: boolean;
+  readonly PidsLimit?: boolean;
+  readonly SecurityOptions?: readonly string[] | null;
+  readonly host?: { readonly cgroupControllers?: readonly string[] | null; readonly cgroupManager?: string; readonly cgroupVersion?: string; readonly security?: { readonly rootless?: boolean } };
+}
+
+/** Both engines take a limit that they cannot hold, warn, and start the container without it. */
+function judge(client: string, { host, ...docker }: Info): EngineAnswer {
+  if (host === undefined) {
+    const isRootless = (docker.SecurityOptions ?? []).some((option) => option.includes('rootless'));
+    if (docker.MemoryLimit === true && docker.PidsLimit === true) return { client, engine: { client, isPodman: false, isRootless } };
+    return { client, lack: 'cannot limit memory and processes here', fix: 'let it have the control groups memory and pids: docker info says what is missing' };
+  }
+  const isRootless = host.security?.rootless === true;
+  const controllers = host.cgroupControllers ?? [];
+  const holds = controllers.includes('memory') && controllers.includes('pids') && (!isRootless || (host.cgroupVersion === 'v2' && host.cgroupManager === 'systemd'));
+  if (holds) return { client, engine: { client, isPodman: true, isRootless } };
+  return { client, lack: 'cannot limit memory and processes here', fix: isRootless ? 'an ordinary user\'s podman needs control groups v2 by systemd (loginctl enable-linger); or run Tollgate as root' : 'mount the control groups memory and pids' };
+}
+
+/** Removes the containers whose process is gone, of this machine and PID namespace alone: elsewhere its number means another one. */
+async function reap({ client }: Engine): Promise<void> {
+  try {
+    const listed = await ask(client, ['ps', '--all', '--filter', `label=${placeLabel()}`, '--format', '{{.Names}}']);
+    const left = listed.split('\n').filter((name) => isLeft(name.trim()));
+    if (left.length > 0) await ask(client, ['rm', '--force', ...left]);
+  } catch (cause) {
+    throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `What a killed Tollgate left in ${path.basename(client)} could not be removed.`, next: `See what it is: ${path.basename(client)} ps --all --filter label=tollgate.place`, cause });
+  }
+}
+
+function isLeft(name: string): boolean {
+  const [, pid, born] = /^tollgate-(\d+)-(\d+)-[\da-f]{8}$/.exec(name) ?? [];
+  if (pid === undefined || born === undefined) return false;
+  if (!signalOne(Number(pid), 0)) return true;
+  // Whose birth cannot be read, now or then, lives.
+  const now = bornAt(Number(pid));
+  return now !== 0 && Number(born) !== 0 && now !== Number(born);
+}
+
+async function ask(client: string, args: readonly string[]): Promise<string> {
+  return (await run(client, args, { env: clientEnvironment(), timeout: ANSWER_MS })).stdout;
+}

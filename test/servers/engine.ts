@@ -1,0 +1,63 @@
+/** Owns the container engine of the tests and the image that they run in it, made of this machine's own programs; refuses to go on without a container that starts. */
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { installPrograms } from './system.ts';
+
+const PACKAGES = [['podman', 'podman'], ['runc', 'runc'], ['catatonit', 'catatonit']] as const;
+/** What the probes run beside Node, and what a bridge to the proxy needs. */
+const PROGRAMS = ['sh', 'perl', 'socat', 'cat', 'dd', 'env', 'find', 'id', 'mknod', 'mount', 'nsenter', 'prlimit', 'sleep', 'su', 'umount', 'unshare'];
+
+/** Installs podman, lets all that is started from here on use the settings of the tests, and makes the image once a machine. Throws when it cannot. */
+export function installEngine(say: (line: string) => void): void {
+  installPrograms(PACKAGES, say);
+  process.env['CONTAINERS_CONF'] = path.join(import.meta.dirname, '..', 'fixtures', 'containers.conf');
+  const image = imageName();
+  process.env['TOLLGATE_TEST_IMAGE'] = image;
+  if (spawnSync('podman', ['image', 'exists', image]).status === 0) return;
+  say(`making the image ${image}`);
+  makeImage(image);
+}
+
+/** Another Node or another list is another image. */
+function imageName(): string {
+  const { size, mtimeMs } = statSync(process.execPath);
+  return `localhost/tollgate-test:${createHash('sha256').update(`${process.version} ${size} ${mtimeMs} ${PROGRAMS.join(' ')}`).digest('hex').slice(0, 12)}`;
+}
+
+function makeImage(image: string): void {
+  const root = mkdtempSync(path.join(tmpdir(), 'tollgate-image-'));
+  try {
+    for (const folder of ['bin', 'sbin', 'lib', 'lib64']) {
+      mkdirSync(path.join(root, 'usr', folder), { recursive: true });
+      symlinkSync(`usr/${folder}`, path.join(root, folder));
+    }
+    const found = PROGRAMS.map((name) => (process.env['PATH'] ?? '').split(':').map((folder) => path.join(folder, name)).find((file) => existsSync(file)) ?? name);
+    for (const file of new Set(found.flatMap((program) => [program, ...librariesOf(program)]))) copy(file, path.join(root, file));
+    for (const file of librariesOf(process.execPath)) copy(file, path.join(root, file));
+    copy(process.execPath, path.join(root, 'usr/local/bin/node'));
+    for (const folder of ['tmp', 'app']) mkdirSync(path.join(root, folder));
+    const archive = `${root}.tar`;
+    must('tar', ['-C', root, '-cf', archive, '.']);
+    must('podman', ['import', '--quiet', archive, image]);
+  } finally {
+    for (const file of [root, `${root}.tar`]) rmSync(file, { recursive: true, force: true });
+  }
+}
+
+/** With the loader that is named in the program. */
+function librariesOf(program: string): readonly string[] {
+  return spawnSync('ldd', [program], { encoding: 'utf8' }).stdout.match(/\/\S+/g)?.filter((file) => existsSync(file)) ?? [];
+}
+
+function copy(from: string, to: string): void {
+  mkdirSync(path.dirname(to), { recursive: true });
+  cpSync(from, to, { dereference: true });
+}
+
+function must(program: string, args: readonly string[]): void {
+  const { status, stderr } = spawnSync(program, args, { encoding: 'utf8' });
+  if (status !== 0) throw new Error(`${program} ${args[0]} failed: ${stderr}`);
+}
