@@ -1,6 +1,7 @@
 /** Owns telling clients that their list has changed: many changes once, and what people decided in other processes too; refuses to bother a session whose list is the same. */
 import type { Session } from './facade.ts';
 import type { Generation } from './generation.ts';
+import { LIST_WAIT_MS } from './list.ts';
 import type { OpenSession, Shown } from './session.ts';
 
 /** Milliseconds in which several changes of lists become one notification. */
@@ -94,7 +95,7 @@ export class Announcer {
     for (const session of sessions) {
       if (session.shown === undefined || session.closed.aborted) continue;
       this.#seen.set(session, { shown: session.shown, basis: this.basisOf(session) });
-      const text = await this.#parts.generation().within(({ exposures }) => exposures.tableFor(session.principal, session)).then((table) => table.text, () => undefined);
+      const text = await this.#parts.generation().within(({ exposures }) => exposures.tableFor(session.principal, session, LIST_WAIT_MS)).then((table) => table.text, () => undefined);
       if (text !== session.shown.text) this.#listener?.(session);
     }
   }

@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { PrimitiveBackend, ServerAdapter } from '../adapters/port.ts';
 import { asTollgateError, type TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, Semantics } from '../catalogs/tool.ts';
+import { Askings } from './asking.ts';
 import type { Admission } from './consent/consents.ts';
 import { driftOf } from './consent/tool-set.ts';
 import { ToolEntry } from './tool-entry.ts';
@@ -64,7 +65,7 @@ export class Catalog {
   readonly #listings = new Map<string, Listing>();
   readonly #admissions = new Map<string, Admission>();
   readonly #fresh = new Set<string>();
-  readonly #running = new Map<string, Promise<void>>();
+  readonly #running = new Askings();
   readonly #retryAt = new Map<string, number>();
 
   /** What the catalog `before` knows of the same servers is taken over; from now on it hears of no change any more. */
@@ -93,17 +94,14 @@ export class Catalog {
 
   /**
    * Asks the named servers that are not fresh, all at once; one that fails is down alone, with its reason kept, and is asked
-   * again after five seconds, or when it says something. Waits for a server at most its connect timeout. With `sleeping: 'let'`
-   * no server is started of which a list is known already (HA-06); with `'leave'` none is asked at all.
+   * again after five seconds, or when it says something. Waits for a server at most its connect timeout, and no longer than until it has
+   * been asked for `waitMs`: what comes later is told as a change. With `sleeping: 'let'` no server is started of which a list is known
+   * already (HA-06); with `'leave'` none is asked at all.
    */
-  async refresh(names: readonly string[], sleeping: 'let' | 'wake' | 'leave'): Promise<void> {
+  async refresh(names: readonly string[], sleeping: 'let' | 'wake' | 'leave', waitMs?: number): Promise<void> {
     await this.#readConsent(names);
     const wanted = sleeping === 'leave' ? [] : names.filter((name) => this.#running.has(name) || this.#isDue(name, sleeping));
-    await Promise.all(wanted.map((name) => {
-      const running = this.#running.get(name) ?? this.#refreshOne(name).finally(() => this.#running.delete(name));
-      this.#running.set(name, running);
-      return running;
-    }));
+    await Promise.all(wanted.map((name) => this.#running.ask(name, (isMissed) => this.#refreshOne(name, isMissed), waitMs)));
   }
 
   /** What was decided of a server since it was last asked after: what is known of it is then void, but for whoever asks why. */
@@ -149,7 +147,7 @@ export class Catalog {
     }
   }
 
-  async #refreshOne(name: string): Promise<void> {
+  async #refreshOne(name: string, isMissed: () => boolean): Promise<void> {
     const served = this.servers.get(name);
     if (served === undefined) return;
     try {
@@ -164,7 +162,8 @@ export class Catalog {
       this.#keep(served, raw);
       const isSame = before !== undefined && isDeepStrictEqual(raw, before.raw);
       if (!isSame && this.#setOf(name) === undefined) this.#parts.known.save(name, raw);
-      if (before !== undefined && (wasDown || !isSame)) this.#parts.onChange();
+      // Whoever has a list without it hears of it.
+      if (wasDown || (before === undefined ? isMissed() : !isSame)) this.#parts.onChange();
     } catch (thrown) {
       this.#fresh.delete(name);
       this.#retryAt.set(name, Date.now() + RETRY_MS);

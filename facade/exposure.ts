@@ -67,12 +67,12 @@ export class Exposures {
     this.#primitives = new Map(known);
   }
 
-  /** The table for a list: every server of the principal is asked first. Throws POLICY_FAILED, and what stands against a list. */
-  async tableFor(principal: Principal, from?: From): Promise<Table> {
+  /** The table for a list: every server of the principal is asked first, and waited for as `waitMs` says (see Catalog.refresh). Throws POLICY_FAILED, and what stands against a list. */
+  async tableFor(principal: Principal, from?: From, waitMs?: number): Promise<Table> {
     const view = this.#view(principal, from);
     if (view.unlisted !== undefined) throw view.unlisted;
     if (view.off !== undefined) return NOTHING;
-    await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let');
+    await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let', waitMs);
     return this.#tableNow(principal, view);
   }
 

@@ -6,6 +6,12 @@ import type { Redactor } from './output/redact.ts';
 import { refusal } from './refusal.ts';
 import { requireOpen, type OpenSession } from './session.ts';
 
+/**
+ * For how long a list waits for a server that is asked for the first time, from when it was asked: long enough for most to start, because
+ * some clients never ask again, and short enough that a slow one holds up nobody (decision 41).
+ */
+export const LIST_WAIT_MS = 5000;
+
 /** What a list is made with. `basis` is asked first. */
 export interface ListParts {
   readonly redactor: Redactor;
@@ -19,7 +25,7 @@ export async function listTools(exposures: Exposures, session: OpenSession, how:
   try {
     requireOpen(session);
     basis = how.basis();
-    const table = await exposures.tableFor(session.principal, session);
+    const table = await exposures.tableFor(session.principal, session, LIST_WAIT_MS);
     session.listed.clear();
     for (const exposed of table.listed) session.listed.set(exposed.name, exposed.pin);
     session.shown = { text: table.text, basis };
