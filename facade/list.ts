@@ -8,7 +8,7 @@ import { requireOpen, type OpenSession } from './session.ts';
 
 /**
  * For how long a list waits for a server that is asked for the first time, from when it was asked: long enough for most to start, because
- * some clients never ask again, and short enough that a slow one holds up nobody (decision 41).
+ * some clients never ask again, and short enough that a slow one holds up nobody.
  */
 export const LIST_WAIT_MS = 5000;
 
