@@ -33,7 +33,7 @@ export function server(words: readonly string[], more = ''): string {
 }
 
 /** Starts a command in a project. */
-export function start(project: Project, argv: readonly string[], more: Partial<Io> = {}, wiring: Wiring = WIRING): Running {
+export function start(project: Pick<Project, 'home' | 'folder'>, argv: readonly string[], more: Partial<Io> = {}, wiring: Wiring = WIRING): Running {
   const [stdin, wire] = [new PassThrough(), new PassThrough()];
   const said = { out: '', err: '' };
   let stop = (): void => undefined;

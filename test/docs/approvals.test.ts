@@ -1,14 +1,14 @@
 /** Tests the story of docs/approvals.md by doing it: a server is approved, calls are approved and denied, and everything is taken back, with an agent that runs all the time. */
-import { spawnSync } from 'node:child_process';
-import { chmodSync, copyFileSync, mkdirSync, symlinkSync } from 'node:fs';
+import { chmodSync, copyFileSync } from 'node:fs';
 import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
-import { Child, MAIN } from '../process/child.ts';
+import { Child } from '../process/child.ts';
 import { giveAway } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
+import { linkProgram, runLine } from './console.ts';
 import { blocksOf, sectionOf } from './markdown.ts';
 import { expectLike } from './transcript.ts';
 
@@ -30,14 +30,10 @@ beforeAll(() => {
   project.write('tollgate.yaml', BLOCKS.find(({ language }) => language === 'yaml')?.text ?? '');
   copyFileSync(path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs'), path.join(project.folder, 'notes.mjs'));
   project.write('data/notes.db', 'ok\n');
-  const bin = path.join(project.root, 'bin');
-  mkdirSync(bin);
   chmodSync(project.root, 0o755);
   chmodSync(project.home, 0o755);
-  symlinkSync(MAIN, path.join(project.root, 'tollgate'));
-  chmodSync(project.write('../../bin/tollgate', `#!/bin/sh\nexec "${process.execPath}" "${path.join(project.root, 'tollgate')}" "$@"\n`), 0o755);
   giveAway(project.folder);
-  env = { PATH: `${bin}:${process.env['PATH'] ?? ''}`, HOME: project.home };
+  env = { PATH: linkProgram(project.root), HOME: project.home };
 });
 
 afterAll(async () => {
@@ -46,9 +42,9 @@ afterAll(async () => {
   project.remove();
 });
 
-function command(asked: string): string {
+async function command(asked: string): Promise<string> {
   const filled = Object.entries(seen).reduce((text, [word, value]) => text.replace(new RegExp(`\\b${word}\\b`), value), asked);
-  return spawnSync('bash', ['-c', `${filled} 2>&1`], { cwd: project.folder, env, encoding: 'utf8', timeout: 60_000 }).stdout;
+  return (await runLine(filled, { home: project.home, folder: project.folder, env })).shown;
 }
 
 async function ask(asked: string): Promise<string> {
@@ -79,7 +75,7 @@ describe('the story of approvals', () => {
   });
 
   it.each(TURNS.map((turn, number) => [number + 1, turn.asked, turn] as const))('%s. %s' + verifies('HA-15', 'PF-08'), async (_number, _asked, { asked, output }) => {
-    const shown = settle(asked.startsWith('$ ') ? command(asked.slice(2)) : await ask(asked.slice('agent: '.length)));
+    const shown = settle(await (asked.startsWith('$ ') ? command(asked.slice(2)) : ask(asked.slice('agent: '.length))));
     expectLike(shown, output);
   }, 60_000);
 });

@@ -1,5 +1,4 @@
 /** Tests every code block of the documentation by using it: configurations load, policies compile, JSON parses, commands run. */
-import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -8,10 +7,10 @@ import { giveAway } from '../servers/system.ts';
 import { loadConfig } from '../../facade/config/load.ts';
 import { policyParts } from '../../facade/policy-parts.ts';
 import { loadPolicy } from '../../policies/engine.ts';
+import { runLine, type Shown } from './console.ts';
 import { blocksOf, PAGES, ROOT, type Block } from './markdown.ts';
 import { TUTORIAL } from './tutorial.ts';
 
-const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
 /** Recipes are run by their own cases: cookbook.test.ts. The tutorial is done step by step, faults too: tutorial.test.ts. */
 const blocks = PAGES.filter((page) => page !== 'docs/cookbook.md').flatMap(blocksOf).filter(({ page, line }) => !(page === TUTORIAL.page && line > TUTORIAL.from && line < TUTORIAL.to));
 const named = (language: string): readonly (readonly [string, Block])[] => blocks.filter((block) => block.language === language).map((block) => [`${block.page}:${block.line}`, block] as const);
@@ -104,14 +103,9 @@ const ENDS: readonly (readonly [RegExp, number])[] = [
   [/ --expect-head 0{64}$/, 3],
 ];
 
-/** Words as a shell reads the plain commands of the pages. */
-function wordsOf(line: string): readonly string[] {
-  return [...line.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(([, single, double, plain]) => single ?? double ?? plain ?? '');
-}
-
 describe('commands', () => {
   const lines = [...new Set(named('sh').flatMap(([, { text }]) => text.trim().split('\n')))];
-  const run = lines.filter((line) => !NOT_RUN.some(([pattern]) => pattern.test(line)));
+  const asked = lines.filter((line) => !NOT_RUN.some(([pattern]) => pattern.test(line)));
   const isInit = (line: string): boolean => line.endsWith(' init');
 
   it('are all run, or have a reason why not', () => {
@@ -119,27 +113,22 @@ describe('commands', () => {
       expect(lines.some((line) => pattern.test(line)), `${pattern} is in no page any more`).toBe(true);
       expect(reason.length).toBeGreaterThan(10);
     }
-    expect(run.filter((line) => !/^tollgate /.test(line))).toEqual([]);
+    expect(asked.filter((line) => !/^tollgate /.test(line))).toEqual([]);
   });
 
-  const tollgate = (words: readonly string[]): ReturnType<typeof spawnSync> => {
-    const env = { PATH: process.env['PATH'], HOME: home, XDG_STATE_HOME: path.join(place, 'state') };
-    return spawnSync(process.execPath, [MAIN, ...words], { cwd: fresh, env, encoding: 'utf8', timeout: 60_000 });
-  };
+  const run = (line: string): Promise<Shown> => runLine(line, { home, folder: fresh, env: { PATH: process.env['PATH'] ?? '', HOME: home, XDG_STATE_HOME: path.join(place, 'state') } });
 
-  it('init comes first, and what it writes loads', () => {
-    const { status, stderr } = tollgate(wordsOf(lines.find(isInit)?.replace(/^tollgate /, '') ?? ''));
-    expect(status, String(stderr)).toBe(0);
+  it('init comes first, and what it writes loads', async () => {
+    expect(await run(lines.find(isInit) ?? '')).toMatchObject({ code: 0 });
   });
 
-  it.each(named('yaml').filter(([, { text }]) => /^cases:/m.test(text)))('%s is a suite that holds for the rules of init', (_where, { text }) => {
+  it.each(named('yaml').filter(([, { text }]) => /^cases:/m.test(text)))('%s is a suite that holds for the rules of init', async (_where, { text }) => {
     writeFileSync(path.join(fresh, 'policies', 'page_suite.yaml'), text);
-    const { status, stdout, stderr } = tollgate(['policy', 'test', 'policies/page_suite.yaml']);
-    expect([status, stdout, stderr]).toEqual([0, expect.stringMatching(/^\d+ passed, 0 failed/), '']);
+    expect(await run('tollgate policy test policies/page_suite.yaml')).toMatchObject({ code: 0, out: expect.stringMatching(/^\d+ passed, 0 failed/) as string, err: '' });
   });
 
-  it.each(run.filter((line) => !isInit(line)))('%s', (line) => {
-    const { status, stderr } = tollgate(wordsOf(line.replace(/^tollgate /, '')));
-    expect(status, String(stderr)).toBe(ENDS.find(([pattern]) => pattern.test(line))?.[1] ?? 0);
+  it.each(asked.filter((line) => !isInit(line)))('%s', async (line) => {
+    const { code, err } = await run(line);
+    expect(code, err).toBe(ENDS.find(([pattern]) => pattern.test(line))?.[1] ?? 0);
   });
 });

@@ -1,14 +1,13 @@
 /** Tests docs/connecting.md by doing it: the commands of its transcripts run as they stand, with the hashes that were shown, against a real package and a service on this machine. */
-import { spawn } from 'node:child_process';
-import { chmodSync, mkdirSync, symlinkSync } from 'node:fs';
+import { chmodSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Project } from '../config/project.ts';
-import { MAIN } from '../process/child.ts';
 import { giveAway } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
+import { linkProgram, runLine } from './console.ts';
 import { blocksOf } from './markdown.ts';
 import { expectLike } from './transcript.ts';
 
@@ -28,12 +27,8 @@ beforeAll(async () => {
   project = new Project();
   service = createServer((_request, response) => void response.writeHead(200, { 'content-type': 'application/json' }).end('{"issues": []}'));
   await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve));
-  const bin = path.join(project.root, 'bin');
-  mkdirSync(bin);
   chmodSync(project.root, 0o755);
-  symlinkSync(MAIN, path.join(project.root, 'tollgate'));
-  chmodSync(project.write('../../bin/tollgate', `#!/bin/sh\nexec "${process.execPath}" "${path.join(project.root, 'tollgate')}" "$@"\n`), 0o755);
-  env = { PATH: `${bin}:${process.env['PATH'] ?? ''}`, HOME: project.home, npm_config_cache: process.env['npm_config_cache'] ?? path.join(process.env['HOME'] ?? '', '.npm'), TRACKER_TOKEN: 'token-of-the-tracker' };
+  env = { PATH: linkProgram(project.root), HOME: project.home, npm_config_cache: process.env['npm_config_cache'] ?? path.join(process.env['HOME'] ?? '', '.npm'), TRACKER_TOKEN: 'token-of-the-tracker' };
   for (const [name, value] of Object.entries(process.env)) if (/^npm_config_registry$/i.test(name) && value !== undefined) env[name] = value;
   await run('tollgate init');
   giveAway(project.folder);
@@ -44,12 +39,7 @@ afterAll(() => {
   project.remove();
 });
 
-function run(command: string): Promise<string> {
-  const child = spawn('bash', ['-c', `${command} 2>&1`], { cwd: project.folder, env, stdio: ['ignore', 'pipe', 'ignore'] });
-  let out = '';
-  child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString('utf8')));
-  return new Promise((resolve) => child.once('close', () => resolve(out)));
-}
+const run = async (line: string): Promise<string> => (await runLine(line, { home: project.home, folder: project.folder, env })).shown;
 
 function filledIn(asked: string): string {
   const { port } = service.address() as AddressInfo;
