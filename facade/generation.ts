@@ -69,7 +69,9 @@ export class Generation {
     this.#recorder = recorderOf(config, shared);
     const notices = createNotices(policy, (line) => shared.log.warn(line));
     // What ships with Tollgate was judged when the policy was loaded, by what it really does; its list says less.
-    const judge = (server: string): void => (config.servers.has(server) ? notices.judge(server, this.catalog.entries(server)) : undefined);
+    const judge = (server: string): void => {
+      if (config.servers.has(server)) void notices.judge(server, this.catalog.entries(server)).catch((err: unknown) => shared.log.error({ err }, 'unoffered'));
+    };
     const known = openKnownLists({ config, digest: shared.digest, redactor: shared.redactor, onFault: (err) => shared.log.error({ err }, 'known lists') });
     this.catalog = new Catalog(parts.serve(), {
       onChange: parts.onChange, onListed: judge, known,

@@ -3,14 +3,14 @@ import type { OfferedTool, Policy } from '../policies/port.ts';
 import type { ToolEntry } from './tool-entry.ts';
 
 /** Says each line once. `judge` takes what a server lists at present. */
-export function createNotices(policy: Policy, say: (line: string) => void): { readonly judge: (server: string, entries: readonly ToolEntry[]) => void } {
+export function createNotices(policy: Policy, say: (line: string) => void): { readonly judge: (server: string, entries: readonly ToolEntry[]) => Promise<void> } {
   const said = new Set<string>();
   return {
-    judge: (server, entries) => {
+    judge: async (server, entries) => {
       // A server that could not be listed offers nothing at present, which says nothing of rules.
       if (entries.length === 0) return;
       const tools = entries.map(({ tool, semantics }): OfferedTool => ({ name: tool.name, inputSchema: tool.inputSchema, semantics }));
-      for (const line of policy.findUnoffered?.(server, tools) ?? []) {
+      for (const line of (await policy.findUnoffered?.(server, tools)) ?? []) {
         if (!said.has(line)) say(line);
         said.add(line);
       }

@@ -2,15 +2,17 @@
 import { costOfCall, costOfList, DEAR_MS, type Weights } from './cost.ts';
 import type { Question, WorkerParts } from './worker-handle.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
-import { Confinements, type Confining } from './confinement.ts';
+import { Confinements } from './confinement.ts';
+import type { Confining } from './confining.ts';
 import { readCallDecision, readListDecisions } from './decision.ts';
 import { callInputText, listInputText } from './input.ts';
 import { ENTRYPOINTS } from './library.ts';
-import { findUnoffered } from './offered.ts';
+import { judgeFor } from './offered.ts';
+import { inPieces } from './pieces.ts';
 import type { CallDecision, CallInput, Effect, ListDecision, ListTool, OfferedTool, Policy, Principal } from './port.ts';
 import { formatProblem } from './problems.ts';
 import type { LocatedRule } from './rules.ts';
-import { WasmPolicy } from './wasm.ts';
+import type { WasmPolicy } from './wasm.ts';
 import { WorkerEvaluator } from './workers.ts';
 
 type Result = Readonly<Record<string, unknown>>;
@@ -36,9 +38,10 @@ export class LibraryEvaluator implements Evaluator {
   readonly #wasm: WasmPolicy;
   #workers: WorkerEvaluator | undefined;
 
-  constructor(wasm: Uint8Array, data: string) {
-    this.#parts = { wasm, data, entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list], limits: {} };
-    this.#wasm = new WasmPolicy(wasm, data, this.#parts);
+  /** `parts` are those of `wasm`. */
+  constructor(wasm: WasmPolicy, parts: WorkerParts) {
+    this.#wasm = wasm;
+    this.#parts = parts;
   }
 
   evaluate(question: Question, cost = 0): Result | Promise<Result> {
@@ -68,20 +71,20 @@ export class CompiledPolicy implements Policy {
   readonly #evaluator: Evaluator;
   readonly #deadlineMs: number;
   readonly #zones: readonly string[];
-  readonly #located: readonly LocatedRule[];
+  readonly #about: ReadonlyMap<string, Iterable<LocatedRule>>;
   readonly #confinements: Confinements;
   readonly #remote: Remote | undefined;
   readonly #costs: Costs | undefined;
   /** By principal, then by verb and tool: decisions in which nothing of the call had a part. */
   readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
-  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[]; readonly located?: readonly LocatedRule[]; readonly confining: Confining; readonly remote?: Remote; readonly costs?: Costs }) {
+  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[]; readonly about?: ReadonlyMap<string, Iterable<LocatedRule>>; readonly confining: Confining; readonly remote?: Remote; readonly costs?: Costs }) {
     this.#evaluator = evaluator;
     this.revision = options.revision;
     this.rules = options.rules;
     this.#deadlineMs = options.deadlineMs;
     this.#zones = options.zones ?? [];
-    this.#located = options.located ?? [];
+    this.#about = options.about ?? new Map();
     this.#confinements = new Confinements(options.confining);
     this.#remote = options.remote;
     this.#costs = options.costs;
@@ -125,8 +128,11 @@ export class CompiledPolicy implements Policy {
     return decisions;
   }
 
-  findUnoffered(server: string, tools: readonly OfferedTool[]): readonly string[] {
-    return findUnoffered(this.#located, server, tools).map(formatProblem);
+  async findUnoffered(server: string, tools: readonly OfferedTool[]): Promise<readonly string[]> {
+    const judge = judgeFor(server, tools);
+    const lines: string[] = [];
+    for await (const rule of inPieces(this.#about.get(server) ?? [])) lines.push(...judge(rule).map(formatProblem));
+    return lines;
   }
 
   confinement(server: string, principal?: Principal): Confinement {

@@ -6,7 +6,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../catalogs/errors.ts';
 import { readBundle, type Bundle } from './bundle.ts';
 import { compileRego } from './compile.ts';
-import { confiningRules, type Confining } from './confinement.ts';
+import { confine, type Confining } from './confining.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
 import { weigh, type Weights } from './cost.ts';
 import { findFaults } from './judge.ts';
@@ -14,6 +14,7 @@ import { hashLibrary, readLibrary } from './library.ts';
 import type { Offered } from './offered.ts';
 import { findOpa } from './opa.ts';
 import { compileMode, mayBe, type ModeData } from './modes.ts';
+import { dropCache } from './module.ts';
 import type { BundleServer, ModeSettings } from './port.ts';
 import { problemsOf, refuseProblems, type Problem } from './problems.ts';
 import type { RegoFacts, RegoRule } from './rego.ts';
@@ -89,13 +90,14 @@ export async function loadPolicy(parts: PolicyParts): Promise<CompiledPolicy> {
 
 /** Starts what was compiled. Throws POLICY_INVALID when the module cannot be loaded. */
 export async function startPolicy(compiled: CompiledParts, deadlineMs?: number): Promise<CompiledPolicy> {
-  return startReady(readyParts(compiled), deadlineMs);
+  return startReady(readyParts(compiled), { deadlineMs });
 }
 
 /** Reads and compiles all sources. Throws as `loadPolicy`. */
 export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
   const { settings } = parts;
   const rules = compileRules(await readRules(parts), parts.workspace);
+  await turn();
   const library = readLibrary();
   const faults = findFaults(rules, parts, library.wasm);
   const user = await loadUser(parts).catch((thrown: unknown) => {
@@ -114,7 +116,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     regoRules: Object.fromEntries((user?.facts?.rules ?? []).map(reasonFacts).entries()),
     rego: user === undefined ? NO_SETS : listedRego(user),
   };
-  const confining = { rules: confiningRules(rules.rules), workspace: parts.workspace, trusts: new Map(settings.servers.map(({ name, trust = 'external' }) => [name, trust])), foreign: user !== undefined && (user.sets.deny || user.sets.ask) };
+  const confining = confine(rules.rules, { workspace: parts.workspace, trusts: new Map(settings.servers.map(({ name, trust = 'external' }) => [name, trust])), foreign: user !== undefined && (user.sets.deny || user.sets.ask) });
   return { confining, weights: weigh(rules, around), wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
 }
 
@@ -150,7 +152,7 @@ function listedRego({ facts, modes, mode, sets }: UserPolicy): ListedRego {
 /** What is fetched takes the place of a bundle that works only when it works too. */
 export async function judgeBundle(bundle: Bundle): Promise<void> {
   requireLibrary(bundle, 'It');
-  (await startWorkers(bundle.wasm, JSON.stringify(bundle.data))).close();
+  (await startWorkers(dropCache(bundle.wasm), JSON.stringify(bundle.data))).close();
 }
 
 function requireLibrary({ library }: Bundle, what: string): void {

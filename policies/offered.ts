@@ -4,7 +4,6 @@ import { PRIMITIVE_SEMANTICS } from '../catalogs/primitives/semantics.ts';
 import { SHIPPED } from '../catalogs/shipped.ts';
 import type { Semantics } from '../catalogs/tool.ts';
 import { findValues, schemasAt, type Schema } from './argument-schemas.ts';
-import type { When } from './conditions.ts';
 import { serversOfTools } from './known.ts';
 import { covers } from './patterns.ts';
 import type { OfferedTool } from './port.ts';
@@ -34,34 +33,52 @@ const FACTS = [['paths', 'paths'], ['insideWorkspace', 'paths'], ['hosts', 'urls
 
 /** Problems of the rules that are about this server alone. Rules about several servers are not judged: another one may have what is asked. */
 export function findUnoffered(rules: readonly LocatedRule[], server: string, tools: readonly OfferedTool[]): readonly Problem[] {
-  return rules.filter(({ rule, mode }) => mode !== 'off' && isAbout(rule.when, server)).flatMap((located) => {
-    const names = findTools(located, server, tools);
-    const aimed = tools.filter(({ name }) => located.rule.when.tools?.some((pattern) => covers(pattern, `${server}.${name}`)) ?? true);
-    return names.length > 0 || aimed.length === 0 ? names : [...findVerbs(located, aimed), ...findFacts(located, aimed), ...findArguments(located, aimed)];
-  });
+  return rules.filter((located) => serverOf(located) === server).flatMap(judgeFor(server, tools));
+}
+
+/** The rules that are about one server alone, by its name. */
+export function groupByServer(rules: readonly LocatedRule[]): ReadonlyMap<string, readonly LocatedRule[]> {
+  const groups = new Map<string, LocatedRule[]>();
+  for (const located of rules) {
+    const server = serverOf(located);
+    if (server === undefined) continue;
+    const known = groups.get(server);
+    if (known === undefined) groups.set(server, [located]);
+    else known.push(located);
+  }
+  return groups;
+}
+
+/** Gives the problems of one rule that is about this server alone. */
+export function judgeFor(server: string, tools: readonly OfferedTool[]): (located: LocatedRule) => readonly Problem[] {
+  const offered = new Map<string, OfferedTool>(tools.map((tool) => [`${server}.${tool.name}`, tool]));
+  const known = [...offered.keys()];
+  return (located) => {
+    const patterns = (located.rule.when.tools ?? known).map((pattern) => ({ pattern, meant: pattern.includes('*') ? known.filter((tool) => covers(pattern, tool)) : offered.has(pattern) ? [pattern] : [] }));
+    const missing = located.rule.when.tools === undefined ? [] : patterns.flatMap(({ pattern, meant }, index) => {
+      if (pattern.startsWith('*') || meant.length > 0) return [];
+      return [{ ...located.at(['when', 'tools', index]), message: `${server} has no tool "${pattern}".${suggest(pattern, known) || inWords('Its tools are', known)}` }];
+    });
+    const named = new Set(patterns.flatMap(({ meant }) => meant));
+    const aimed = [...offered].flatMap(([name, tool]) => (named.has(name) ? [tool] : []));
+    return missing.length > 0 || aimed.length === 0 ? missing : [...findVerbs(located, aimed), ...findFacts(located, aimed), ...findArguments(located, aimed)];
+  };
 }
 
 /** Rules that name tools or arguments of a server of which nothing is known: the first about each server. */
 export function findUnjudged(rules: readonly LocatedRule[], servers: readonly string[]): readonly Problem[] {
   return servers.flatMap((server) => {
-    const first = rules.find(({ rule, mode }) => mode !== 'off' && isAbout(rule.when, server) && (rule.when.args !== undefined || (rule.when.tools ?? []).some((tool) => tool !== `${server}.*`)));
+    const first = rules.find(({ rule, mode }) => serverOf({ rule, mode }) === server && (rule.when.args !== undefined || (rule.when.tools ?? []).some((tool) => tool !== `${server}.*`)));
     if (first === undefined) return [];
     const field = first.rule.when.tools === undefined ? 'args' : 'tools';
     return [{ ...first.at(['when', field], 'key'), message: `${server} is not approved yet, so what rules name of its tools and arguments cannot be judged; approve it, and check again` }];
   });
 }
 
-function isAbout({ tools, servers }: When, server: string): boolean {
-  const named = serversOfTools(tools) ?? servers ?? [];
-  return named.length > 0 && named.every((name) => name === server);
-}
-
-function findTools({ rule, at }: LocatedRule, server: string, tools: readonly OfferedTool[]): readonly Problem[] {
-  const known = tools.map(({ name }) => `${server}.${name}`);
-  return (rule.when.tools ?? []).flatMap((pattern, index) => {
-    if (pattern.startsWith('*') || known.some((tool) => covers(pattern, tool))) return [];
-    return [{ ...at(['when', 'tools', index]), message: `${server} has no tool "${pattern}".${suggest(pattern, known) || inWords('Its tools are', known)}` }];
-  });
+/** The server that a rule is about, where there is one alone and the rule is not off. */
+function serverOf({ rule: { when: { tools, servers } }, mode }: Pick<LocatedRule, 'rule' | 'mode'>): string | undefined {
+  const [first, ...others] = mode === 'off' ? [] : (serversOfTools(tools) ?? servers ?? []);
+  return others.every((server) => server === first) ? first : undefined;
 }
 
 function findVerbs({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly Problem[] {

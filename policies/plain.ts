@@ -1,9 +1,11 @@
 /** Owns what a policy is made from and what it became, as plain data that can go from one thread to another; decides nothing. */
-import type { Confining } from './confinement.ts';
-import { judgeBundle, type CompiledParts, type PolicyParts } from './engine.ts';
+import type { Confining } from './confining.ts';
+import { judgeBundle, type PolicyParts } from './engine.ts';
+import type { Image } from './instance.ts';
+import { inPieces } from './pieces.ts';
 import { RemoteBundle, type RemoteState } from './remote-bundle.ts';
 import type { LocatedRule, RuleDocument } from './rules.ts';
-import { readyParts, type ReadyParts } from './start.ts';
+import type { ReadyParts } from './start.ts';
 
 type Path = readonly (string | number)[];
 type PlaceOf = RuleDocument['placeOf'];
@@ -11,13 +13,18 @@ type PlaceOf = RuleDocument['placeOf'];
 /** All that a policy is made from; YAML is read on the other side. */
 export type PlainParts = Omit<PolicyParts, 'rules' | 'readYaml'> & { readonly rules: readonly (Omit<RuleDocument, 'placeOf'> & { readonly places: string })[] };
 
-/** A policy that only needs to be started. `rulesText` holds PlainRules: text costs the thread that takes it the least. */
-export type PlainPolicy = Omit<ReadyParts, 'located' | 'remote'> & { readonly rulesText: string; readonly remote?: RemoteState };
+/** A policy that only needs to be started. Lists of rules are texts of some of them each, which cost the thread that takes them the least. */
+export type PlainPolicy = Omit<ReadyParts, 'about' | 'confining' | 'remote'> & {
+  readonly about: ReadonlyMap<string, readonly string[]>;
+  readonly confining: Omit<Confining, 'programs' | 'personal' | 'free'> & Readonly<Record<'programs' | 'personal' | 'free', readonly string[]>>;
+  readonly image?: Image | undefined;
+  readonly remote?: RemoteState;
+};
 
-interface PlainRules {
-  readonly located: readonly (Pick<LocatedRule, 'rule' | 'mode'> & { readonly file: string; readonly places: string })[];
-  readonly confining: Confining['rules'];
-}
+type PlainRule = Pick<LocatedRule, 'rule' | 'mode'> & { readonly file: string; readonly places: string };
+
+/** Rules in one text: less than a millisecond of reading. */
+const SOME = 100;
 
 /** Parts without their functions. */
 export function flattenParts({ readYaml: _, rules, ...parts }: PolicyParts): PlainParts {
@@ -30,20 +37,44 @@ export function reviveParts({ rules, ...parts }: PlainParts, readYaml: PolicyPar
 }
 
 /** What was compiled, without its functions. */
-export function flattenPolicy(compiled: CompiledParts): PlainPolicy {
-  const { remote, located, confining, ...ready } = readyParts(compiled);
-  const rules: PlainRules = { located: located.map(({ rule, mode, at }) => ({ rule, mode, file: at([]).file, places: writePlaces(rule, at) })), confining: confining.rules };
-  return { ...ready, confining: { ...confining, rules: [] }, rulesText: JSON.stringify(rules), ...(remote === undefined ? {} : { remote: remote.state }) };
+export function flattenPolicy(ready: ReadyParts, image?: Image): PlainPolicy {
+  const { remote, about, confining: { programs, personal, free, ...confining }, ...plain } = ready;
+  const rules = [...about].map(([server, located]) => [server, writeSome([...located].map(({ rule, mode, at }): PlainRule => ({ rule, mode, file: at([]).file, places: writePlaces(rule, at) })))] as const);
+  return {
+    ...plain, image, about: new Map(rules),
+    // Each may be long.
+    confining: { ...confining, programs: [...programs].map((one) => JSON.stringify([one])), personal: writeSome(personal), free: writeSome(free) },
+    ...(remote === undefined ? {} : { remote: remote.state }),
+  };
 }
 
-/** What was compiled, ready to be started. */
-export function revivePolicy({ rulesText, confining, remote, ...ready }: PlainPolicy): ReadyParts {
-  const rules = JSON.parse(rulesText) as PlainRules;
-  const located = rules.located.map(({ rule, mode, file, places }): LocatedRule => {
-    const placeOf = readPlaces(rule, places);
-    return { rule, mode, at: (path, part = 'value') => ({ file, ...placeOf(path, part) }) };
-  });
-  return { ...ready, located, confining: { ...confining, rules: rules.confining }, ...(remote === undefined ? {} : { remote: new RemoteBundle({ ...remote.options, judge: judgeBundle }, remote) }) };
+/** What was compiled, ready to be started with its image; others have their turn meanwhile. Rules about one server are read when they are asked for. */
+export async function revivePolicy({ about, confining, remote, image: _, ...ready }: PlainPolicy): Promise<ReadyParts> {
+  const { programs, personal, free, ...rest } = confining;
+  return {
+    ...ready, about: new Map([...about].map(([server, texts]) => [server, { [Symbol.iterator]: () => reviveRules(texts) }])),
+    confining: { ...rest, programs: new Map(await readSome(programs)), personal: await readSome(personal), free: await readSome(free) },
+    ...(remote === undefined ? {} : { remote: new RemoteBundle({ ...remote.options, judge: judgeBundle }, remote) }),
+  };
+}
+
+function* reviveRules(texts: readonly string[]): Generator<LocatedRule, void, undefined> {
+  for (const text of texts) {
+    for (const { rule, mode, file, places } of JSON.parse(text) as readonly PlainRule[]) {
+      const placeOf = readPlaces(rule, places);
+      yield { rule, mode, at: (path, part = 'value') => ({ file, ...placeOf(path, part) }) };
+    }
+  }
+}
+
+function writeSome(list: readonly unknown[]): readonly string[] {
+  return Array.from({ length: Math.ceil(list.length / SOME) }, (_, number) => JSON.stringify(list.slice(number * SOME, (number + 1) * SOME)));
+}
+
+async function readSome<T>(texts: readonly string[]): Promise<readonly T[]> {
+  const list: T[] = [];
+  for await (const text of inPieces(texts)) list.push(...(JSON.parse(text) as readonly T[]));
+  return list;
 }
 
 /** Line and column of key and of value, for each part of a value in the order of the walk. */

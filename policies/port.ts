@@ -177,7 +177,7 @@ export interface Policy {
   /** Number of its YAML rules, of all files, without those that are off. */
   readonly rules?: number;
   /** What its YAML rules name that this server, as it lists itself, does not have; one line each, `file:line:col: …`. */
-  findUnoffered?(server: string, tools: readonly OfferedTool[]): readonly string[];
+  findUnoffered?(server: string, tools: readonly OfferedTool[]): Promise<readonly string[]>;
   call(input: CallInput): Promise<CallDecision> | CallDecision;
   /** One decision per tool, in order. */
   list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];

@@ -1,24 +1,30 @@
 /** Owns the start of a policy that was compiled: in this thread, or in workers when it holds what others wrote; compiles nothing. */
 import { createHash } from 'node:crypto';
+import { setImmediate as turn } from 'node:timers/promises';
 import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-policy.ts';
 import type { CompiledParts } from './engine.ts';
 import { callInputText, listInputText } from './input.ts';
+import type { Image } from './instance.ts';
 import { ENTRYPOINTS } from './library.ts';
 import { dropCache, SOUND_CACHE } from './module.ts';
+import { groupByServer } from './offered.ts';
 import type { LocatedRule } from './rules.ts';
 import type { Question } from './worker-handle.ts';
+import { WasmPolicy } from './wasm.ts';
 import { WorkerEvaluator } from './workers.ts';
 
 /** All that a policy is started with. */
-export interface ReadyParts extends Omit<CompiledParts, 'rules'> {
+export interface ReadyParts extends Omit<CompiledParts, 'rules' | 'data'> {
+  /** The text of `data` in UTF-8, in memory that threads share: to give it to one costs nothing. */
+  readonly data: Uint8Array;
   /** SHA-256 over module and data. */
   readonly revision: string;
   /** The number of rules in YAML that count. */
   readonly rules: number;
   /** Time zones whose clocks the rules read. */
   readonly zones: readonly string[];
-  /** All rules in YAML. */
-  readonly located: readonly LocatedRule[];
+  /** By server: the rules in YAML that are about it alone. */
+  readonly about: ReadonlyMap<string, Iterable<LocatedRule>>;
 }
 
 const DEADLINE_MS = 50;
@@ -39,23 +45,40 @@ function warmUp(): readonly Question[] {
   return inputs.map(([entrypoint, input]) => ({ entrypoint, input, time, deadlineMs: WARM_UP_MS }));
 }
 
+const ENTRIES = [ENTRYPOINTS.call, ENTRYPOINTS.list];
+
 /** What a start needs of the compiled rules. */
-export function readyParts({ rules, ...parts }: CompiledParts): ReadyParts {
-  const revision = createHash('sha256').update(parts.wasm).update(parts.data).digest('hex');
-  return { ...parts, revision, rules: rules.list.length, zones: rules.zones, located: rules.rules };
+export function readyParts({ rules, wasm, data, ...parts }: CompiledParts): ReadyParts {
+  const revision = createHash('sha256').update(wasm).update(data).digest('hex');
+  // Of what others wrote nobody can count the patterns.
+  const sound = !parts.foreign && parts.weights.regexes < SOUND_CACHE;
+  return { ...parts, wasm: sound ? wasm : dropCache(wasm), data: shareText(data), revision, rules: rules.list.length, zones: rules.zones, about: groupByServer(rules.rules) };
 }
 
-/** Starts a policy; `deadlineMs` is the time of one decision in a worker. Throws POLICY_INVALID when the module cannot be loaded. */
-export async function startReady({ wasm, data, foreign, weights, ...parts }: ReadyParts, deadlineMs?: number): Promise<CompiledPolicy> {
+/** What the thread that compiles can spare the one that decides: the data, loaded. Throws POLICY_INVALID when the module cannot be loaded. */
+export function loadImage({ wasm, data, foreign }: ReadyParts): Image | undefined {
+  return foreign ? undefined : new WasmPolicy(wasm, data, { entrypoints: ENTRIES }).image();
+}
+
+/** Starts a policy; `deadlineMs` is the time of one decision in a worker, `image` what `loadImage` gave. Throws POLICY_INVALID when the module cannot be loaded. */
+export async function startReady({ wasm, data, foreign, weights, ...parts }: ReadyParts, { deadlineMs, image }: { readonly deadlineMs?: number | undefined; readonly image?: Image | undefined }): Promise<CompiledPolicy> {
+  // What came before was work for this thread too.
+  await turn();
   if (foreign) return new CompiledPolicy(await startWorkers(wasm, data), { ...parts, deadlineMs: deadlineMs ?? DEADLINE_MS });
-  const cached = weights.regexes < SOUND_CACHE;
-  const evaluator = new LibraryEvaluator(cached ? wasm : dropCache(wasm), data);
-  return new CompiledPolicy(evaluator, { ...parts, deadlineMs: deadlineMs ?? LIBRARY_DEADLINE_MS, costs: { weights, cached } });
+  const library = { wasm, data, entrypoints: ENTRIES, limits: {} };
+  const here = image === undefined ? new WasmPolicy(wasm, data, library) : await WasmPolicy.copy(wasm, data, { ...library, image });
+  return new CompiledPolicy(new LibraryEvaluator(here, library), { ...parts, deadlineMs: deadlineMs ?? LIBRARY_DEADLINE_MS, costs: { weights, cached: weights.regexes < SOUND_CACHE } });
 }
 
-/** Evaluates what others wrote, whose patterns nobody can count. Throws POLICY_INVALID when the module cannot be loaded. */
-export async function startWorkers(wasm: Uint8Array, data: string): Promise<Evaluator> {
-  const workers = new WorkerEvaluator({ wasm: dropCache(wasm), data, entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list], limits: WORKER_LIMITS, warmUp: warmUp() });
+/** Evaluates what others wrote; `wasm` must keep no patterns (see `dropCache`). Throws POLICY_INVALID when the module cannot be loaded. */
+export async function startWorkers(wasm: Uint8Array, data: string | Uint8Array): Promise<Evaluator> {
+  const workers = new WorkerEvaluator({ wasm, data, entrypoints: ENTRIES, limits: WORKER_LIMITS, warmUp: warmUp() });
   await workers.start();
   return workers;
+}
+
+function shareText(text: string): Uint8Array {
+  const bytes = Buffer.from(new SharedArrayBuffer(Buffer.byteLength(text)));
+  bytes.write(text);
+  return new Uint8Array(bytes.buffer);
 }

@@ -20,7 +20,8 @@ export interface Question extends Asker {
 /** What a worker is started with. */
 export interface WorkerParts {
   readonly wasm: Uint8Array;
-  readonly data: string;
+  /** A JSON object, or its bytes in UTF-8; bytes in shared memory are not copied to the worker. */
+  readonly data: string | Uint8Array;
   readonly entrypoints: readonly string[];
   readonly limits: Partial<WasmLimits>;
   /** Asked, whatever the answers, before a worker counts as ready. */

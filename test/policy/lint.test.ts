@@ -219,7 +219,7 @@ describe('all faults come at once', () => {
 describe('the tools of an external server, once it lists them', () => {
   const tool = (name: string, properties: object, over: Partial<OfferedTool> = {}): OfferedTool => ({ name, inputSchema: { type: 'object', properties, additionalProperties: false }, semantics: { verb: 'destructive' }, ...over });
   const judge = async (when: object, tools: readonly OfferedTool[], server = 'git'): Promise<readonly string[]> =>
-    (await policyOf([], { rules: [documentOf([{ id: 'it', outcome: 'deny', when }])], settings: SETTINGS })).findUnoffered?.(server, tools) ?? [];
+    (await (await policyOf([], { rules: [documentOf([{ id: 'it', outcome: 'deny', when }])], settings: SETTINGS })).findUnoffered?.(server, tools)) ?? [];
 
   it('a tool, an argument, a fact that it has not is told with its place', async () => {
     const tools = [tool('push', { branch: { type: 'string' }, force: { type: 'boolean' } }), tool('log', { branch: { type: 'string' } })];

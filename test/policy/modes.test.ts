@@ -5,7 +5,7 @@ import { weigh } from '../../policies/cost.ts';
 import { loadPolicy, startPolicy } from '../../policies/engine.ts';
 import { readLibrary } from '../../policies/library.ts';
 import type { CallDecision, Mode, ModeFor, Policy, Principal } from '../../policies/port.ts';
-import { confiningRules } from '../../policies/confinement.ts';
+import { confine } from '../../policies/confining.ts';
 import { compileRules, type RuleDocument } from '../../policies/rules.ts';
 import { compileSettings } from '../../policies/settings.ts';
 import { configure, Reloadable } from '../reload/project.ts';
@@ -71,7 +71,7 @@ describe('a mode for some callers', () => {
 function unjudged(documents: readonly RuleDocument[]): Promise<Policy> {
   const rules = compileRules(documents, WORKSPACE);
   const config = { version: 1, ...compileSettings(SETTINGS), rules: { list: rules.list, index: rules.index }, modes: {}, mode: 'enforce', places: {}, regoRules: {}, rego: {} };
-  return startPolicy({ wasm: readLibrary().wasm, data: JSON.stringify({ config }), rules, weights: weigh(rules, config), confining: { rules: confiningRules(rules.rules), workspace: WORKSPACE, trusts: new Map(), foreign: false }, foreign: false });
+  return startPolicy({ wasm: readLibrary().wasm, data: JSON.stringify({ config }), rules, weights: weigh(rules, config), confining: confine(rules.rules, { workspace: WORKSPACE, trusts: new Map(), foreign: false }), foreign: false });
 }
 
 describe('in any mix of modes', () => {
