@@ -31,6 +31,8 @@ export interface Launched {
   kill(): void;
   /** Once it has ended: SANDBOX_UNAVAILABLE when it never stood, where what isolates it can tell that only by then. */
   refusal?(): TollgateError | undefined;
+  /** Once it has ended: whether memory was the reason, as far as that can be told. */
+  hasLackedMemory?(): boolean;
   /** Gives back what was made for it (proxy, sockets, folders); call it when the process has ended. Idempotent. */
   release(): Promise<void>;
 }

@@ -12,6 +12,8 @@ import { killMarked, MARK, newMark } from './strays.ts';
 const DEFAULT_GRACE = { closeMs: 5000, termMs: 3000 };
 /** What a dead server had written is read for this long, even if a grandchild still holds its stdout open. */
 const DRAIN_MS = 250;
+/** Completes "Server x …", and stands in its log. */
+const LACKED = 'was ended by the system: all its processes together needed more memory than limits.memoryMb';
 const STDERR_LINE_BYTES = 8 * 1024;
 const STDERR_LINES_PER_SECOND = 200;
 
@@ -136,7 +138,9 @@ export class StdioConnection implements Connection {
       events.onClosed(why, exit, launched.refusal?.());
     };
     child.on('exit', (code, signal) => {
-      const why = signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`;
+      const lacked = launched.hasLackedMemory?.() === true;
+      if (lacked) this.options.onStderr(this.settings.name, `(${LACKED})`);
+      const why = lacked ? LACKED : signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`;
       const exit = signal ?? code ?? undefined;
       child.once('close', () => finish(why, exit));
       setTimeout(() => finish(why, exit), DRAIN_MS).unref();

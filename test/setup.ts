@@ -3,16 +3,22 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { ownGroups } from '../adapters/sandbox/group.ts';
 import { installEngine } from './servers/engine.ts';
 import { installServers } from './servers/install.ts';
 import { installSystem } from './servers/system.ts';
 
-export default async function setup(): Promise<() => void> {
+export default async function setup(): Promise<() => Promise<void>> {
   const say = (line: string): boolean => process.stderr.write(`${line}\n`);
   await installServers(say);
   installSystem(say);
   installEngine(say);
-  return ownFolder();
+  const removeFolder = ownFolder();
+  return async () => {
+    removeFolder();
+    // The first look removes the control groups that killed facades left.
+    await ownGroups();
+  };
 }
 
 /** Gives all that runs from here on a folder for what is temporary; the answer removes it. Its name is short: sockets lie in it, and other users of tests write to it. */

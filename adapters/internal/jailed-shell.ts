@@ -65,6 +65,7 @@ function runningOf(jailed: Jailed): Running {
       return isGone(jailed, KILL_MS);
     },
     killNow: () => jailed.kill(),
+    hasLackedMemory: () => jailed.hasLackedMemory?.() === true,
   };
 }
 

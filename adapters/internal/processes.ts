@@ -38,6 +38,8 @@ export interface Running {
   lives(): boolean;
   /** Ends it and everything that it started; true when it is certain that nothing is left. */
   end(): Promise<boolean>;
+  /** Once it has ended: whether memory was the reason, as far as that can be told. */
+  hasLackedMemory?(): boolean;
   /** At once and synchronously: for the end of our own process. */
   killNow(): void;
 }

@@ -10,7 +10,7 @@ export interface Reported {
   readonly log: OutputLog;
   readonly startedAt: number;
   /** `torn`: the end of the output may be missing. */
-  readonly end: { readonly code: number | 'unknown'; readonly signal?: string; readonly leftovers: boolean; readonly torn?: boolean; readonly at: number } | undefined;
+  readonly end: { readonly code: number | 'unknown'; readonly signal?: string; readonly leftovers: boolean; readonly torn?: boolean; readonly lackedMemory?: boolean; readonly at: number } | undefined;
 }
 
 const PAGE_LINES = 2000;
@@ -32,6 +32,7 @@ function exitLine(session: Reported): string {
 
 function endNote(session: Reported): string | undefined {
   if (session.end?.torn === true) return note('the backend did not tell how the command ended; the end of its output may be missing');
+  if (session.end?.lackedMemory === true) return note('the system ended it: all its processes together, and its files in /tmp, needed more memory than bash.limits.memoryMb');
   if (session.end?.leftovers === true) return note('processes that the command left in the background were ended; use action="start" to keep one');
   return session.log.total === 0 && session.end?.code === 0 ? note('no output, exit 0') : undefined;
 }

@@ -17,6 +17,8 @@ export interface End {
   readonly signal?: NodeJS.Signals;
   /** Processes that the command had left in the background were ended. */
   readonly leftovers: boolean;
+  /** The system ended it, because all its processes together had reached the limit. */
+  readonly lackedMemory: boolean;
   readonly at: number;
 }
 
@@ -111,7 +113,7 @@ export class Session {
     await Promise.race([closed, delay(DRAIN_MS)]);
     this.#child.stdout?.destroy();
     const code = how.code ?? 128 + (how.signal === null ? 0 : constants.signals[how.signal]);
-    this.#end = { code, leftovers, at: Date.now(), ...(how.signal === null ? {} : { signal: how.signal }) };
+    this.#end = { code, leftovers, lackedMemory: this.#running.hasLackedMemory?.() === true, at: Date.now(), ...(how.signal === null ? {} : { signal: how.signal }) };
     this.#changed();
   }
 

@@ -7,7 +7,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { pidNamespace } from '../../catalogs/pid-namespace.ts';
 import { lastLine } from './start.ts';
 import { findProgram } from './programs.ts';
-import { bornAt, signalOne } from './tree.ts';
+import { isGone } from './tree.ts';
 
 const run = promisify(execFile);
 const ANSWER_MS = 20_000;
@@ -125,11 +125,7 @@ async function reap({ client }: Engine): Promise<void> {
 
 function isLeft(name: string): boolean {
   const [, pid, born] = /^tollgate-(\d+)-(\d+)-[\da-f]{8}$/.exec(name) ?? [];
-  if (pid === undefined || born === undefined) return false;
-  if (!signalOne(Number(pid), 0)) return true;
-  // Whose birth cannot be read, now or then, lives.
-  const now = bornAt(Number(pid));
-  return now !== 0 && Number(born) !== 0 && now !== Number(born);
+  return pid !== undefined && isGone(Number(pid), Number(born));
 }
 
 async function ask(client: string, args: readonly string[]): Promise<string> {

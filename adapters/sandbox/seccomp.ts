@@ -11,8 +11,8 @@ interface Machine {
   readonly clone: number;
   readonly mmap: number;
   readonly denied: Readonly<Record<string, number>>;
-  /** Answered as by a kernel that was built without them. */
-  readonly absent: Readonly<Record<string, number>>;
+  /** Memory that belongs to no process: only a control group counts it. */
+  readonly shared: Readonly<Record<string, number>>;
 }
 
 /** Same number on every processor: calls that are younger than the common table. */
@@ -21,9 +21,6 @@ const COMMON = {
   pidfd_getfd: 438, process_madvise: 440, mount_setattr: 442, quotactl_fd: 443,
 } as const;
 
-/** Memory that belongs to no process, so that no limit of a process counts it. Who asks for it in earnest falls back to a file, which /dev/shm and /tmp bound. */
-const YOUNG_MEMORY = { memfd_secret: 447 } as const;
-
 /**
  * Calls that look into other processes, change mounts and namespaces, load code into the kernel, keep keys across sandboxes, set
  * the clock, or are known for faults of the kernel. Nothing that a server does in earnest needs one. Numbers: the kernel's
@@ -31,7 +28,7 @@ const YOUNG_MEMORY = { memfd_secret: 447 } as const;
  */
 const MACHINES: ReadonlyMap<string, Machine> = new Map([
   ['x64', {
-    audit: 0xc000003e, second: 0x40000000, socket: 41, ioctl: 16, clone: 56, mmap: 9, absent: { ...YOUNG_MEMORY, shmget: 29, semget: 64, msgget: 68, memfd_create: 319 },
+    audit: 0xc000003e, second: 0x40000000, socket: 41, ioctl: 16, clone: 56, mmap: 9, shared: { shmget: 29, semget: 64, msgget: 68, memfd_create: 319 },
     denied: {
       ...COMMON, ptrace: 101, syslog: 103, uselib: 134, ustat: 136, vhangup: 153, modify_ldt: 154, pivot_root: 155, adjtimex: 159, chroot: 161, acct: 163, settimeofday: 164,
       mount: 165, umount2: 166, swapon: 167, swapoff: 168, reboot: 169, sethostname: 170, setdomainname: 171, iopl: 172, ioperm: 173, create_module: 174, init_module: 175,
@@ -41,7 +38,7 @@ const MACHINES: ReadonlyMap<string, Machine> = new Map([
     },
   }],
   ['arm64', {
-    audit: 0xc00000b7, socket: 198, ioctl: 29, clone: 220, mmap: 222, absent: { ...YOUNG_MEMORY, shmget: 194, semget: 190, msgget: 186, memfd_create: 279 },
+    audit: 0xc00000b7, socket: 198, ioctl: 29, clone: 220, mmap: 222, shared: { shmget: 194, semget: 190, msgget: 186, memfd_create: 279 },
     denied: {
       ...COMMON, lookup_dcookie: 18, umount2: 39, mount: 40, pivot_root: 41, nfsservctl: 42, chroot: 51, vhangup: 58, quotactl: 60, acct: 89, unshare: 97, kexec_load: 104,
       init_module: 105, delete_module: 106, clock_settime: 112, syslog: 116, ptrace: 117, reboot: 142, sethostname: 161, setdomainname: 162, settimeofday: 170, adjtimex: 171,
@@ -52,9 +49,9 @@ const MACHINES: ReadonlyMap<string, Machine> = new Map([
   }],
 ]);
 
-/** Its flags lie behind a pointer, where no filter can look: "no such call" has libraries fall back to clone. */
-const CLONE3 = 435;
-/** MAP_SHARED (bit of MAP_SHARED_VALIDATE too) with MAP_ANONYMOUS, and MAP_GROWSDOWN: the kernel takes one for a file's and the other for a stack, and counts neither as data. */
+/** clone3, whose flags lie behind a pointer, where no filter can look: "no such call" has libraries fall back to clone. memfd_secret, whose memory nobody may look at. */
+const ABSENT = [435, 447];
+/** MAP_SHARED (bit of MAP_SHARED_VALIDATE too) with MAP_ANONYMOUS, and MAP_GROWSDOWN: the kernel takes one for a file's and the other for a stack, and counts neither as data of a process. */
 const SHARED_ANONYMOUS = 0x21;
 const STACK_LIKE = 0x100;
 /** CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID and NET. */
@@ -75,8 +72,18 @@ const NUMBER = 0;
 const AUDIT = 4;
 const argument = (index: number): number => 16 + 8 * index;
 
-/** Compiles the filter for a processor, as `struct sock_filter` in the order of bytes of both. Throws SANDBOX_UNAVAILABLE for an unknown one. */
-export function compileFilter(processor: string = process.arch): Buffer {
+/** What a filter is made for. `counted`: a control group counts all memory of the sandbox, that of no process too. Default: this processor. */
+export interface FilterFor {
+  readonly counted: boolean;
+  readonly processor?: string;
+}
+
+/**
+ * Compiles the filter, as `struct sock_filter` in the order of bytes of both. Where nothing would count shared memory, there is none: its
+ * calls are answered as by a kernel without them, so that who asks in earnest falls back to a file, which /dev/shm and /tmp bound.
+ * Throws SANDBOX_UNAVAILABLE for an unknown processor.
+ */
+export function compileFilter({ counted, processor = process.arch }: FilterFor): Buffer {
   const machine = MACHINES.get(processor);
   if (machine === undefined) {
     throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `There is no filter of system calls for the processor ${processor}.`, next: 'Use a machine with x64 or arm64, or `isolation: container`.' });
@@ -85,9 +92,12 @@ export function compileFilter(processor: string = process.arch): Buffer {
   program.load(AUDIT).unless(machine.audit, KILL).load(NUMBER);
   if (machine.second !== undefined) program.from(machine.second, KILL);
   for (const number of Object.values(machine.denied)) program.when(number, EPERM);
-  for (const number of [CLONE3, ...Object.values(machine.absent)]) program.when(number, ENOSYS);
+  for (const number of [...ABSENT, ...(counted ? [] : Object.values(machine.shared))]) program.when(number, ENOSYS);
   program.call(machine.clone, (body) => body.load(argument(0)).whenAny(NEW_NAMESPACES, EPERM));
-  program.call(machine.mmap, (body) => body.load(argument(3)).whenAny(STACK_LIKE, EPERM).only(SHARED_ANONYMOUS).when(SHARED_ANONYMOUS, EPERM));
+  program.call(machine.mmap, (body) => {
+    const limited = body.load(argument(3)).whenAny(STACK_LIKE, EPERM);
+    return counted ? limited : limited.only(SHARED_ANONYMOUS).when(SHARED_ANONYMOUS, EPERM);
+  });
   program.call(machine.ioctl, (body) => TYPING_IOCTLS.reduce((all, request) => all.when(request, EPERM), body.load(argument(1))));
   program.call(machine.socket, (body) => body.load(argument(0)).admit(FAMILIES, EAFNOSUPPORT));
   return program.end(ALLOW);

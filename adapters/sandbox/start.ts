@@ -9,6 +9,7 @@ import { commandOf, FDS, madeFiles, optionsOf, planJail, unite, type Mount } fro
 import { coverPlan } from './covers.ts';
 import { asJudged } from './given.ts';
 import { chooseIdentity } from './identity.ts';
+import { ownGroups, type Group, type Groups } from './group.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
 import { compileFilter } from './seccomp.ts';
@@ -16,16 +17,20 @@ import { throughLinks } from './links.ts';
 import { isOfSystem } from './programs.ts';
 import { stagePlan } from './stage.ts';
 import { findTools, namespaceFix, type Tools } from './tools.ts';
-import { descendantsOf, signalOne } from './tree.ts';
+import { descendantsOf, restingDescendantsOf, signalOne } from './tree.ts';
 
 /** Setting up takes about 10 ms; a machine that needs this long has other troubles. */
 const SETUP_MS = 20_000;
+/** What a shell, and bubblewrap, end with after a program that SIGKILL ended. */
+const KILLED = 137;
 
 /**
  * Starts a program in a sandbox of its own (bubblewrap). Resolves when the sandbox stands and the program begins. Throws
- * SANDBOX_UNAVAILABLE when the sandbox cannot be made, and INIT_FAILED when there is no such program.
+ * SANDBOX_UNAVAILABLE when the sandbox cannot be made, and INIT_FAILED when there is no such program. Where there are control
+ * groups, one counts its memory.
  */
-export async function startJailed(jail: Jail): Promise<Jailed> {
+export async function startJailed(jail: Jail, ours: () => Promise<Groups | undefined> = ownGroups): Promise<Jailed> {
+  const groups = await ours();
   const tools = findTools(jail.egress !== undefined);
   const identity = chooseIdentity(jail.workspace);
   const first = planJail(jail);
@@ -33,14 +38,20 @@ export async function startJailed(jail: Jail): Promise<Jailed> {
   const plan = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...mountsOf(tools)])) }, jail);
   const staged = stagePlan(plan, identity);
   const [command = '', ...args] = [...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
+  const group = groupFor(jail, groups);
   const child = withoutForeign([jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)], (stdio) =>
     spawn(command, args, {
       // What bubblewrap needs to know comes by descriptor; its environment can be read from within.
       env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
     }));
-  feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter()], ...madeFiles(identity)]));
+  const hasLackedMemory = watchMemory(child, group);
+  const hold = group?.hold(child.pid ?? 0);
+  feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter({ counted: group !== undefined })], ...madeFiles(identity)]));
   // Nothing runs before its places were looked at once more: since the plan was made, a link may have taken one.
-  const inner = await standing(child, identity, () => void asJudged([...jail.read, ...jail.write, ...(jail.fixed ?? [])], jail.workspace));
+  const inner = await standing(child, identity, async (first) => {
+    asJudged([...jail.read, ...jail.write, ...(jail.fixed ?? [])], jail.workspace);
+    await hold?.([first, ...restingDescendantsOf(first)]).catch(notCounted);
+  });
   return {
     child: child as ChildProcessWithoutNullStreams,
     signal: (signal) => signalInside(child, inner, signal),
@@ -48,7 +59,33 @@ export async function startJailed(jail: Jail): Promise<Jailed> {
       signalOne(inner, 'SIGKILL');
       signalGroup(child, 'SIGKILL');
     },
+    hasLackedMemory,
   };
+}
+
+function groupFor({ limits }: Jail, groups: Groups | undefined): Group | undefined {
+  try {
+    return groups?.make(limits);
+  } catch (thrown) {
+    return notCounted(thrown);
+  }
+}
+
+/** Never one less limited than those before it. */
+function notCounted(cause: unknown): never {
+  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'The sandbox could not be put into a control group, which counts its memory.', next: 'Try again; if it stays so, run `tollgate doctor`.', cause });
+}
+
+/** Removes the group at the end of what is in it; the answer tells whether memory was the end. */
+function watchMemory(child: ChildProcess, group: Group | undefined): () => boolean {
+  let lacked = false;
+  const finish = (): void => {
+    // In one piece, or by the signal that its first process had.
+    lacked = group?.hasKilled() === true && (child.signalCode === 'SIGKILL' || child.exitCode === KILLED);
+    group?.remove();
+  };
+  child.once('exit', finish).once('error', finish);
+  return () => lacked;
 }
 
 /** What runs inside, where it does not lie with the programs of the system. */
@@ -70,7 +107,7 @@ function pipeOf(child: ChildProcess, fd: number): Duplex | undefined {
 }
 
 /** Waits until all stands inside, lets the program begin, and returns the first process of the sandbox. */
-async function standing(child: ChildProcess, identity: Identity, check: () => void): Promise<number> {
+async function standing(child: ChildProcess, identity: Identity, admit: (first: number) => Promise<void>): Promise<number> {
   const [gate, status] = [pipeOf(child, FDS.gate), pipeOf(child, FDS.status)];
   if (gate === undefined || status === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'No further process could be started.' });
   const failed = new Promise<never>((_, reject) => {
@@ -83,7 +120,7 @@ async function standing(child: ChildProcess, identity: Identity, check: () => vo
   });
   try {
     const [first] = await Promise.race([stands, failed, late]);
-    check();
+    await Promise.race([admit(first), failed, late]);
     gate.end('\n');
     return first;
   } catch (thrown) {

@@ -22,6 +22,27 @@ export function bornAt(pid: number): number {
   return Number(fieldsOf(`${pid}`)[19] ?? 0);
 }
 
+/** True when the process that was born then is certainly gone, though another may have its number. Whose birth cannot be read, now or then, lives. */
+export function isGone(pid: number, born: number): boolean {
+  if (!signalOne(pid, 0)) return true;
+  const now = bornAt(pid);
+  return now !== 0 && born !== 0 && now !== born;
+}
+
+/** All beneath `first` while none of them starts or ends another, and each has one thread: by the kernel's own list, where it keeps one. */
+export function restingDescendantsOf(first: number): readonly number[] {
+  try {
+    const beneath = (pid: number): readonly number[] => childrenOf(pid).flatMap((child) => [child, ...beneath(child)]);
+    return beneath(first);
+  } catch {
+    return descendantsOf(first);
+  }
+}
+
+function childrenOf(pid: number): readonly number[] {
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter((word) => word !== '').map(Number);
+}
+
 /** Fields after the name, which may hold anything up to the last `)`: state, parent, and so on; none when it is gone. */
 function fieldsOf(pid: string): readonly string[] {
   try {

@@ -34,9 +34,9 @@ function hostFor(plant: Plant): LaunchHost {
   return { workspace: plant.workspace, hidden: hiddenOf(plant), secrets: () => Promise.reject(new Error('none')) };
 }
 
-/** As a server. */
-export async function asServer(plant: Plant): Promise<Results> {
-  return resultsOf((await launch(settingsFor(plant), hostFor(plant))).child, { ...plant, pass: 'server' });
+/** As a server; tries the named ones. */
+export async function asServer(plant: Plant, only: readonly string[]): Promise<Results> {
+  return resultsOf((await launch(settingsFor(plant), hostFor(plant))).child, { ...plant, only, pass: 'server' });
 }
 
 /** As a server of a Tollgate that an ordinary user runs; the build of this tree. */
@@ -54,13 +54,13 @@ child.on('close', (code) => (process.exitCode = code ?? 1));`;
   return resultsOf(child, { settings: settingsFor(plant), host: hostFor(plant), plant: { ...plant, pass: 'user' } });
 }
 
-/** As a command of the agent. */
-export async function asCommand(plant: Plant): Promise<Results> {
+/** As a command of the agent; tries the named ones. */
+export async function asCommand(plant: Plant, only: readonly string[]): Promise<Results> {
   const { filesystem, ...rest } = sandboxFor(plant);
   const sandbox = { ...rest, filesystem: { ...filesystem, allowRead: [path.dirname(PROBES)] } };
   const start = jailedShell(() => ({ workspace: plant.workspace, sandbox, hidden: [plant.state, plant.vault], fixed: [path.join(plant.workspace, 'tollgate.yaml')] }));
   const { child } = await start({ command: `${process.execPath} ${PROBES}`, cwd: plant.workspace, folder: plant.workspace, home: path.dirname(plant.file), input: true });
-  return resultsOf(child, { ...plant, pass: 'command' });
+  return resultsOf(child, { ...plant, only, pass: 'command' });
 }
 
 /** What is otherwise in a container, and why. */
@@ -72,8 +72,8 @@ export const OTHERWISE_IN_CONTAINER: ReadonlyMap<string, string> = new Map([
   ...['shmget', 'semget', 'msgget', 'memfd_create'].map((call) => [`call ${call}`, 'a control group counts their memory'] as const),
 ]);
 
-/** What takes memory of no process: the kernel then ends the whole container, the prober with it. */
-export const FATAL_IN_CONTAINER: readonly string[] = ['hold more memory in shared memory of System V than it may', 'hold more memory in files of no folder than it may'];
+/** What takes memory of no process: where a control group counts it, the kernel ends the whole sandbox or container, the prober with it. */
+export const FATAL_WHERE_COUNTED: readonly string[] = ['hold more memory in shared maps than it may', 'hold more memory in shared memory of System V than it may', 'hold more memory in files of no folder than it may'];
 
 /** Made of this machine's own programs by test/servers/engine.ts. */
 export const IMAGE = process.env['TOLLGATE_TEST_IMAGE'] ?? '';

@@ -1,0 +1,149 @@
+/** Owns the control group of one sandbox, which counts all its memory together; refuses to call one made that holds no process. */
+import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { pidNamespace } from '../../catalogs/pid-namespace.ts';
+import type { SandboxLimits } from '../settings.ts';
+import { findPlace, type Place } from './place.ts';
+import { bornAt, isGone } from './tree.ts';
+
+/** Processes of bubblewrap and of the way out, which stand beside those that the limit means. */
+const OUR_PROCESSES = 8;
+/** A process that was killed needs a moment to be gone. */
+const REPEAT_MS = 4;
+const REMOVE_AFTER_MS = [5, 50, 500, 5000];
+
+/** Makes the control groups of sandboxes. */
+export interface Groups {
+  readonly place: Place;
+  /** Throws an error of the system when it cannot be made. */
+  make(limits: SandboxLimits): Group;
+}
+
+/** One sandbox's control group. */
+export interface Group {
+  /**
+   * Moves a process in, and then those that it has started by the time they are told; what they start from then on is born in it. The
+   * kernel's first move after a while waits until all processors have passed a point, 5 to 20 ms, in which other work can be done.
+   * Moves soon after one wait for nothing, so the first is repeated until the rest are told. Throws an error of the system, as for a
+   * process that is gone.
+   */
+  hold(first: number): (rest: readonly number[]) => Promise<void>;
+  /** True when the kernel ended a process of it, because all together had reached the limit. */
+  hasKilled(): boolean;
+  /** Takes it away as soon as it is empty; later, if need be, and at our next start at the latest. */
+  remove(): void;
+}
+
+let own: Promise<Groups | undefined> | undefined;
+
+/** The groups of this process; undefined where a machine lets it have none. Found once, by a try with a process of no worth, and what killed processes left is removed then. */
+export function ownGroups(): Promise<Groups | undefined> {
+  return (own ??= tryGroups(findPlace({ groups: textOf('/proc/self/cgroup'), mounts: textOf('/proc/self/mountinfo'), pid: process.pid })));
+}
+
+/** The groups of a place, if a process can be moved into one. */
+export async function tryGroups(place: Place | undefined): Promise<Groups | undefined> {
+  if (place === undefined) return undefined;
+  const trial = spawn('/bin/cat', { stdio: ['pipe', 'ignore', 'ignore'], env: {} }).on('error', () => undefined);
+  trial.stdin.on('error', () => undefined);
+  const groups = groupsIn(place);
+  let group: Group | undefined;
+  try {
+    reapGroups(place.folder);
+    group = groups.make({ memoryMb: 16, processes: 1, fileMb: 1 });
+    await group.hold(trial.pid ?? 0)([]);
+    return groups;
+  } catch {
+    // What the kernel does not let us have is none: `tollgate doctor` shows it.
+    return undefined;
+  } finally {
+    trial.once('exit', () => group?.remove());
+    trial.kill('SIGKILL');
+  }
+}
+
+function groupsIn(place: Place): Groups {
+  return {
+    place,
+    make: (limits) => makeGroup(place, limits),
+  };
+}
+
+/** Each named file that the kernel has, in this order: with swap may not be less than without, and TCP has an account of its own in version 1. */
+function settingsOf(version: 1 | 2, { memoryMb, processes }: SandboxLimits): readonly (readonly [name: string, value: number])[] {
+  const bytes = memoryMb * 1024 * 1024;
+  if (version === 1) return [['memory.limit_in_bytes', bytes], ['memory.memsw.limit_in_bytes', bytes], ['memory.kmem.tcp.limit_in_bytes', bytes]];
+  return [['memory.max', bytes], ['memory.swap.max', 0], ['memory.oom.group', 1], ['pids.max', processes + OUR_PROCESSES]];
+}
+
+function makeGroup({ version, folder }: Place, limits: SandboxLimits): Group {
+  const group = path.join(folder, `tollgate-${pidNamespace()}-${process.pid}-${bornAt(process.pid)}-${randomBytes(4).toString('hex')}`);
+  mkdirSync(group);
+  try {
+    const [needed, ...more] = settingsOf(version, limits).map(([name, value]) => [path.join(group, name), `${value}`] as const);
+    if (needed !== undefined) writeFileSync(...needed);
+    for (const [file, value] of more) if (existsSync(file)) writeFileSync(file, value);
+  } catch (thrown) {
+    removeGroup(group);
+    throw thrown;
+  }
+  const killed = /^oom_kill ([1-9]\d*)/m;
+  return {
+    hold: (first) => holdIn(path.join(group, 'cgroup.procs'), first),
+    hasKilled: () => killed.test(textOf(path.join(group, version === 1 ? 'memory.oom_control' : 'memory.events'))),
+    remove: () => void removeSoon(group),
+  };
+}
+
+function holdIn(file: string, first: number): (rest: readonly number[]) => Promise<void> {
+  let isWaiting = true;
+  const moved = writeFile(file, `${first}`);
+  const repeated = moved.then(async () => {
+    for (; isWaiting; await writeFile(file, `${first}`)) await sleep(REPEAT_MS, undefined, { ref: false });
+  });
+  // Who waits for the rest hears of the first; a repetition tells nothing.
+  repeated.catch(() => undefined);
+  return async (rest) => {
+    isWaiting = false;
+    await moved;
+    for (const pid of rest) writeFileSync(file, `${pid}`);
+  };
+}
+
+async function removeSoon(group: string): Promise<void> {
+  for (const ms of REMOVE_AFTER_MS) {
+    if (removeGroup(group)) return;
+    await sleep(ms, undefined, { ref: false });
+  }
+  removeGroup(group);
+}
+
+/** True when it is gone. One with a process in it stays: the kernel removes no other. */
+function removeGroup(group: string): boolean {
+  try {
+    rmdirSync(group);
+    return true;
+  } catch (thrown) {
+    return (thrown as NodeJS.ErrnoException).code === 'ENOENT';
+  }
+}
+
+/** Removes the groups of processes that are gone, of this PID namespace alone: elsewhere a number means another process, which may be about to use its own. */
+function reapGroups(folder: string): void {
+  for (const name of readdirSync(folder)) {
+    const [, namespace, pid, born] = /^tollgate-(\d*)-(\d+)-(\d+)-[\da-f]{8}$/.exec(name) ?? [];
+    if (namespace === pidNamespace() && isGone(Number(pid), Number(born))) removeGroup(path.join(folder, name));
+  }
+}
+
+function textOf(file: string): string {
+  try {
+    return readFileSync(file, 'latin1');
+  } catch {
+    return '';
+  }
+}
