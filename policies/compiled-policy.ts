@@ -1,4 +1,5 @@
 /** Owns the policy port over compiled wasm: asks, and reads the answers; knows nothing of where policy came from. */
+import { TollgateError } from '../catalogs/errors.ts';
 import { costOfCall, costOfList, DEAR_MS, type Weights } from './cost.ts';
 import type { Question, WorkerParts } from './worker-handle.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
@@ -121,11 +122,23 @@ export class CompiledPolicy implements Policy {
     const decisions: ListDecision[] = [];
     for (let from = 0; from < tools.length; from += LIST_CHUNK) {
       const chunk = tools.slice(from, from + LIST_CHUNK);
-      const question = { entrypoint: ENTRYPOINTS.list, input: listInputText(principal, chunk), time: '', deadlineMs: this.#deadlineMs + chunk.length, principal: principal.id };
-      const cost = this.#costs === undefined ? 0 : costOfList(this.#costs.weights, chunk);
-      decisions.push(...readListDecisions(await this.#evaluator.evaluate(question, cost), chunk.length));
+      decisions.push(...readListDecisions(await this.#list(principal, chunk), chunk.length));
     }
     return decisions;
+  }
+
+  /** Rego that fails over what is known before a call says nothing of it in the list: its calls say what is wrong. */
+  async #list(principal: Principal, tools: readonly ListTool[]): Promise<Result> {
+    const ask = (blind: boolean): Result | Promise<Result> => {
+      const question = { entrypoint: ENTRYPOINTS.list, input: listInputText(principal, tools, blind), time: '', deadlineMs: this.#deadlineMs + tools.length, principal: principal.id };
+      return this.#evaluator.evaluate(question, this.#costs === undefined ? 0 : costOfList(this.#costs.weights, tools));
+    };
+    try {
+      return await ask(false);
+    } catch (thrown) {
+      if (this.#evaluator.projects || !(thrown instanceof TollgateError)) throw thrown;
+      return ask(true);
+    }
   }
 
   async findUnoffered(server: string, tools: readonly OfferedTool[]): Promise<readonly string[]> {

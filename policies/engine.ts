@@ -18,10 +18,10 @@ import { dropCache } from './module.ts';
 import type { BundleServer, ModeSettings } from './port.ts';
 import { problemsOf, refuseProblems, type Problem } from './problems.ts';
 import type { RegoFacts, RegoRule } from './rego.ts';
+import { findTakenIds } from './rego-ids.ts';
 import { nameOf, RemoteBundle } from './remote-bundle.ts';
 import { compileRules, type CompiledRules, type RuleDocument } from './rules.ts';
 import { compileSettings, type Settings } from './settings.ts';
-import { indexRules, type ListedRego } from './static-rules.ts';
 import { readyParts, startReady, startWorkers } from './start.ts';
 
 /** Where policy comes from: a YAML rules file, Rego (a folder or a file), or a built bundle. */
@@ -104,7 +104,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     refuseProblems([...faults, ...problemsOf(thrown)]);
     throw thrown;
   });
-  refuseProblems(faults);
+  refuseProblems([...faults, ...(user?.facts === undefined ? [] : findTakenIds(rules.rules, user.facts))]);
   const around = compileSettings(settings);
   const config = {
     version: 1,
@@ -114,7 +114,8 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     mode: user?.mode ?? 'enforce',
     places: user?.facts?.places ?? {},
     regoRules: Object.fromEntries((user?.facts?.rules ?? []).map(reasonFacts).entries()),
-    rego: user === undefined ? NO_SETS : listedRego(user),
+    // Read where nobody has marked the rules.
+    rego: user?.sets ?? NO_SETS,
   };
   const confining = confine(rules.rules, { workspace: parts.workspace, trusts: new Map(settings.servers.map(({ name, trust = 'external' }) => [name, trust])), foreign: user !== undefined && (user.sets.deny || user.sets.ask) });
   return { confining, weights: weigh(rules, around), wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
@@ -140,13 +141,6 @@ async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
   const read = remote === undefined ? await readBundle(bundle.path, name) : await remote.load();
   requireLibrary(read, `The bundle ${name}`);
   return { ...read, modes: {}, mode, sets: mayBe('enforce', mode) ? (read.facts?.sets ?? ALL_SETS) : NO_SETS, ...(remote === undefined ? {} : { remote }) };
-}
-
-/** Each rule with the mode of its package. A package that is not enforced leaves nothing open, but that shows in its rules only. */
-function listedRego({ facts, modes, mode, sets }: UserPolicy): ListedRego {
-  const rules = (facts?.statics ?? []).map((rule) => ({ ...rule, mode: modes[rule.package] ?? mode, call: [] as const }));
-  const open = facts === undefined || !Object.values(sets).includes(true) ? sets : facts.open;
-  return { ...open, rules, index: indexRules(rules) };
 }
 
 /** What is fetched takes the place of a bundle that works only when it works too. */

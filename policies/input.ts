@@ -27,11 +27,11 @@ export function callInputText(input: CallInput, options: { readonly project: boo
   return `${JSON.stringify(around).slice(0, -1)},"effect":${JSON.stringify(facts).slice(0, -1)},"arguments":${args}}}`;
 }
 
-/** The input of a list decision. */
-export function listInputText(principal: Principal, tools: readonly ListTool[]): string {
+/** The input of a list decision. `blind`: the user's Rego is not asked, and each rule of it may come to anything. */
+export function listInputText(principal: Principal, tools: readonly ListTool[], blind = false): string {
   const asked = tools.map(({ server, tool, verb, verbs, facts, primitive }) =>
     ({ server, tool, verbs: verbs ?? [verb], ...(facts === undefined ? {} : { facts }), ...(primitive === undefined ? {} : { primitive }) }));
-  return JSON.stringify({ version: 1, phase: 'list', principal: pickPrincipal(principal), tools: asked });
+  return JSON.stringify({ version: 1, phase: 'list', principal: pickPrincipal(principal), tools: asked, ...(blind ? { blind } : {}) });
 }
 
 /** Keys that nobody declared stay out: a policy might come to trust them. */

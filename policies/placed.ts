@@ -2,8 +2,12 @@
  * Owns the copies of rules that the build appends to files of the user: numbered, so that a reason knows its rule, and grouped
  * by what they ask of the input first, since wasm has no index of rules; changes no line that the user wrote, and no meaning.
  */
-import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation, type Expression, type Rule, type Term } from './ast.ts';
-import { SETS, type ParsedFile, type SetName, type SetRule } from './rego.ts';
+import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation, type Expression, type Rule } from './ast.ts';
+import { leadingGuard, outcomesOf } from './guards.ts';
+import { chooseTests, isRef } from './leading-tests.ts';
+import { Marks, mostOf, type Reads } from './reads.ts';
+import { SETS, type ParsedFile, type SetRule } from './rego.ts';
+import { sourcesText, type Folded, type Part } from './sources-module.ts';
 
 /** What the build adds. */
 export interface Placed {
@@ -48,34 +52,29 @@ function countLines(text: string): number {
   return text.split('\n').length - 1;
 }
 
-/** A rule that holds only where the text at `path` of the input is one of `values`. */
-interface Test {
-  readonly path: string;
-  readonly values: readonly string[];
-}
-
-/** A set of a package with the names of the rules that hold its members now. */
-interface Folded {
-  readonly package: string;
-  readonly set: SetName;
-  /** Names, with the path of the input that their key stands at; none for rules that are in no group. */
-  readonly parts: ReadonlyMap<string, string | undefined>;
-}
-
 /** Makes copies of all rules whose packages nobody reads as a whole; the sets of the others are folded as they are. */
 export function placeRules(files: readonly (ParsedFile & { readonly bytes: Buffer })[], rules: readonly SetRule[]): Placed {
   const seen = findSeen(files, new Set(rules.map(({ facts }) => facts.package)));
-  const appended = new Map(files.map(({ staged, bytes }) => [staged, new Appendix(bytes.toString('utf8'))]));
+  const job = { marks: new Marks(files.map(({ module }) => module)), appended: new Map(files.map(({ staged, bytes }) => [staged, new Appendix(bytes.toString('utf8'))])) };
   const folded: Folded[] = [];
   for (const [name, own] of groupBy(rules.map((rule, number) => ({ ...rule, number })), ({ facts }) => facts.package)) {
     for (const set of SETS) {
       const members = own.filter(({ facts }) => facts.set === set);
       if (members.length === 0) continue;
-      const parts = seen.has(name) ? undefined : copyRules(members, appended);
-      folded.push({ package: name, set, parts: parts ?? new Map() });
+      folded.push({ package: name, set, ...((seen.has(name) ? undefined : copyRules(members, job)) ?? asTheyAre(members, job.marks)) });
     }
   }
-  return { appended, sources: sourcesOf(folded) };
+  return { appended: job.appended, sources: sourcesText(folded) };
+}
+
+/** The set as it stands: what one of its rules reads, all of it reads. */
+function asTheyAre(rules: readonly Numbered[], marks: Marks): Pick<Folded, 'parts' | 'open'> {
+  const reads = mostOf(rules.map(({ rule, file }) => marks.ofRule(rule, file.module)));
+  return { parts: [{ reads }], open: reads === 'call' ? rules.map(openOf) : [] };
+}
+
+function openOf(rule: Numbered): Folded['open'][number] {
+  return { number: rule.number, outcomes: outcomesOf(rule) };
 }
 
 /** Packages that some reference takes as a whole, or may: there, an added rule would be seen. */
@@ -94,25 +93,61 @@ function findSeen(files: readonly ParsedFile[], names: ReadonlySet<string>): Rea
 
 type Numbered = SetRule & { readonly number: number };
 
+interface Job {
+  readonly marks: Marks;
+  readonly appended: Placed['appended'];
+}
+
+/** A copy of a rule, or of the guard of one. */
+interface Copy {
+  readonly of: Numbered;
+  readonly body: readonly Expression[];
+  readonly reads: Reads;
+  readonly isGuard: boolean;
+  readonly text: (name: string) => string;
+}
+
 /** Undefined when opa did not give the source of one of the rules: then none is copied. */
-function copyRules(rules: readonly Numbered[], appended: Placed['appended']): Folded['parts'] | undefined {
-  const texts = rules.map(copyOf);
-  const complete = texts.filter((text) => text !== undefined);
-  if (complete.length < rules.length) return undefined;
-  const tests = chooseTests(rules);
+function copyRules(rules: readonly Numbered[], { marks, appended }: Job): Pick<Folded, 'parts' | 'open'> | undefined {
+  const copies: Copy[] = [];
+  const open: Folded['open'][number][] = [];
+  for (const one of rules) {
+    const text = copyOf(one);
+    if (text === undefined) return undefined;
+    const reads = marks.ofRule(one.rule, one.file.module);
+    copies.push({ of: one, body: one.rule.body, reads, isGuard: false, text });
+    const guard = reads === 'call' ? leadingGuard(one, marks) : [];
+    if (guard.length > 0) copies.push({ of: one, body: guard, reads: marks.of(guard, one.file.module), isGuard: true, text: guardOf(one, guard) });
+    else if (reads === 'call') open.push(openOf(one));
+  }
+  return { parts: appendAll(copies, appended), open };
+}
+
+function appendAll(copies: readonly Copy[], appended: Placed['appended']): readonly Part[] {
+  const tests = chooseTests(copies.map(({ body, of }) => ({ body, module: of.file.module })));
   const paths = [...new Set(tests.map((test) => test?.path))].filter((path) => path !== undefined);
-  const parts = new Map<string, string | undefined>();
-  for (const [at, { file, facts, rule }] of rules.entries()) {
+  const parts = new Map<string, Part>();
+  for (const [at, { of: { file, facts, rule }, reads, isGuard, text }] of copies.entries()) {
     const test = tests[at];
-    const name = test === undefined ? `tollgate_${facts.set}` : `tollgate_${facts.set}_by_${paths.indexOf(test.path)}`;
-    parts.set(name, test?.path);
+    const name = `tollgate_${isGuard ? 'open_' : ''}${facts.set}_${reads}${test === undefined ? '' : `_by_${paths.indexOf(test.path)}`}`;
+    parts.set(name, { name, reads, isGuard, ...(test === undefined ? {} : { key: test.path }) });
     const appendix = appended.get(file.staged);
     for (const key of test?.values.map((value) => `[${JSON.stringify(value)}]`) ?? ['']) {
       for (const { location } of metadataAskedBy(rule)) appendix?.add(sourceOf(location) ?? '', location.row);
-      appendix?.add(complete[at]?.(name + key) ?? '', rule.location.row);
+      appendix?.add(text(name + key), rule.location.row);
     }
   }
-  return parts;
+  return [...parts.values()];
+}
+
+/** What the rule comes to where its guard holds. Each expression stays on its row below the head, so that coverage tells the right lines. */
+function guardOf(rule: Numbered, guard: readonly Expression[]): (name: string) => string {
+  let body = '';
+  for (const { location } of guard) {
+    const rows = (location?.row ?? 0) - rule.rule.location.row - countLines(body);
+    body += `${rows > 0 ? '\n'.repeat(rows) : body === '' ? ' ' : '; '}${sourceOf(location) ?? ''}`;
+  }
+  return (name) => `${name} contains ["${rule.number}", ${JSON.stringify(outcomesOf(rule))}] if {${body}\n}`;
 }
 
 /** The rule with another head: what it gave becomes the second part of a pair, the number of the rule the first. */
@@ -132,57 +167,6 @@ function copyOf({ rule, number, facts, file }: Numbered): ((name: string) => str
 function metadataAskedBy(rule: Rule): readonly Annotation[] {
   const asks = [...termsIn(rule)].some((term) => isRef(term, ['rego', 'metadata', 'rule']));
   return asks ? (rule.annotations ?? []).filter(({ scope }) => scope === 'rule') : [];
-}
-
-/** For each rule the test that parts it from most others, of those that its body begins with. */
-function chooseTests(rules: readonly SetRule[]): readonly (Test | undefined)[] {
-  const all = rules.map(({ rule, file }) => testsOf(rule.body, aliasesOf(file.module)));
-  const values = new Map<string, Set<string>>();
-  for (const { path, values: some } of all.flat()) values.set(path, new Set([...(values.get(path) ?? []), ...some]));
-  const weight = ({ path }: Test): number => values.get(path)?.size ?? 0;
-  return all.map((tests) => tests.reduce<Test | undefined>((best, test) => (best === undefined || weight(test) > weight(best) ? test : best), undefined));
-}
-
-/** The tests of texts of the input against literals that a body begins with. Behind anything else it could fail first, and must. */
-function testsOf(body: readonly Expression[], aliases: ReadonlyMap<string, readonly string[]>): readonly Test[] {
-  const tests: Test[] = [];
-  for (const expression of body) {
-    const test = testOf(expression, aliases);
-    if (test === undefined) break;
-    tests.push(test);
-  }
-  return tests;
-}
-
-function testOf({ terms, negated, with: mocks }: Expression, aliases: ReadonlyMap<string, readonly string[]>): Test | undefined {
-  if (!Array.isArray(terms) || terms.length !== 3 || negated === true || mocks !== undefined) return undefined;
-  const [operator, left, right] = terms as [Term, Term, Term];
-  const sides = isRef(operator, ['equal']) || isRef(operator, ['eq']) ? [[left, right], [right, left]] as const : isRef(operator, ['internal', 'member_2']) ? [[left, right]] as const : [];
-  for (const [asked, answer] of sides) {
-    const path = groundPath(asked, aliases);
-    const literals = answer.type === 'set' || answer.type === 'array' ? (sides.length === 1 ? (answer.value as readonly Term[]) : []) : sides.length === 2 ? [answer] : [];
-    if (path?.names[0] !== 'input' || !path.whole || literals.length === 0 || !literals.every(({ type }) => type === 'string')) continue;
-    return { path: path.names.slice(1).map((name) => `[${JSON.stringify(name)}]`).join(''), values: [...new Set(literals.map(({ value }) => String(value)))] };
-  }
-  return undefined;
-}
-
-function isRef(term: Term, names: readonly string[]): boolean {
-  const parts = term.type === 'ref' ? (term.value as readonly Term[]) : [];
-  return parts.length === names.length && parts.every(({ value }, at) => value === names[at]);
-}
-
-/** Rego that gives `found`, as lib/sources.rego does, from the packages that there are. */
-function sourcesOf(folded: readonly Folded[]): string {
-  const rules = folded.flatMap(({ package: name, set, parts }, at) => {
-    const where = `data.policy${name.split('.').map((part) => `[${JSON.stringify(part)}]`).join('')}`;
-    if (parts.size === 0) return [`members_${at} contains ["", member] if some member in ${where}.${set}`];
-    return [...parts].map(([part, path]) => (path === undefined
-      ? `members_${at} contains pair if some pair in ${where}.${part}`
-      : `members_${at} contains pair if {\n\tkey := input${path}\n\tis_string(key)\n\tsome pair in ${where}.${part}[key]\n}`));
-  });
-  const found = folded.map(({ package: name, set }, at) => `\t{"name": ${JSON.stringify(name)}, "outcome": "${set}", "members": members_${at}},`);
-  return ['package tollgate.sources', ...rules, `found := [\n${found.join('\n')}\n]`, ''].join('\n\n');
 }
 
 function groupBy<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMap<string, readonly T[]> {

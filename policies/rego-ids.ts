@@ -1,8 +1,8 @@
-/** Owns the ids of rules in Rego: how they are spelled, where members write them, and that no two rules share one. */
+/** Owns the ids of rules in Rego: how they are spelled, where members write them, and that no two rules share one, be the other in YAML. */
 import type { Rule } from './ast.ts';
 import type { Problem } from './problems.ts';
-import type { SetRule } from './rego.ts';
-import { RESERVED } from './rules.ts';
+import type { RegoFacts, SetRule } from './rego.ts';
+import { RESERVED, type LocatedRule } from './rules.ts';
 
 /** As policies/schemas/rules.json has it for YAML. */
 export const ID = /^[a-z0-9][a-z0-9._-]{0,63}$/;
@@ -27,6 +27,15 @@ export function findSharedIds(rules: readonly SetRule[]): readonly Problem[] {
       if (before === undefined) first.set(id, one);
       return before === undefined || isSameHead(before, one) ? [] : [faultOf(one, `the id "${id}" stands at ${before.facts.file}:${before.facts.line} already; ids are unique`)];
     });
+  });
+}
+
+/** Rules in YAML whose id a reason of Rego has too: that of a rule, of a package, or the name of a package without one. */
+export function findTakenIds(rules: readonly LocatedRule[], { rules: rego, places }: Pick<RegoFacts, 'rules' | 'places'>): readonly Problem[] {
+  const taken = new Map([...rego.map(({ id, package: name, file, line }) => [id ?? `policy.${name}`, { file, line }] as const), ...Object.entries(places)]);
+  return rules.filter(({ mode }) => mode !== 'off').flatMap(({ rule: { id }, at }) => {
+    const there = taken.get(id);
+    return there === undefined ? [] : [{ ...at(['id']), message: `the id "${id}" stands at ${there.file}:${there.line} already; ids are unique, in YAML and Rego together` }];
   });
 }
 

@@ -3,8 +3,7 @@ import { createHash } from 'node:crypto';
 import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation, type Module, type Rule } from './ast.ts';
 import type { Problem } from './problems.ts';
 import { RESERVED } from './rules.ts';
-import { findIdFaults, ID, ID_WORDS, writtenIds } from './rego-ids.ts';
-import { hasPlainReason, staticRule, type StaticRule } from './static-rules.ts';
+import { findIdFaults, findSharedIds, ID, ID_WORDS, writtenIds } from './rego-ids.ts';
 
 /** The sets that count. */
 export const SETS = ['deny', 'ask', 'allow'] as const;
@@ -39,10 +38,6 @@ export interface RegoFacts {
   readonly packages: readonly { readonly name: string; readonly source: number }[];
   /** Which sets are defined anywhere. */
   readonly sets: Readonly<Record<SetName, boolean>>;
-  /** Which sets hold what only a call can tell, faults of the policy too: a list verdict must then stay open. */
-  readonly open: Readonly<Record<SetName, boolean>>;
-  /** The other rules. */
-  readonly statics: readonly StaticRule[];
   /** Where the reason with this id is written: for members that come without the number of their rule. */
   readonly places: Readonly<Record<string, { readonly file: string; readonly line: number }>>;
   /** By number, as members name them. */
@@ -85,10 +80,8 @@ export function inspectRego(files: readonly ParsedFile[]): Inspected {
   const { packages, rules, problems } = inspector;
   const sets = Object.fromEntries(SETS.map((set) => [set, rules.some(({ facts }) => facts.set === set)])) as RegoFacts['sets'];
   const places = Object.fromEntries(rules.flatMap(({ rule, facts: { file, line } }) => writtenIds(rule).map((id) => [id, { file, line }])));
-  problems.push(...findIdFaults(rules));
-  const statics = rules.map(staticRule);
-  const open = Object.fromEntries(SETS.map((set) => [set, rules.some((one, at) => statics[at] === undefined && (one.facts.set === set || (set === 'deny' && !hasPlainReason(one))))])) as RegoFacts['open'];
-  return { facts: { packages, sets, open, statics: statics.filter((one) => one !== undefined), places, rules: rules.map(({ facts }) => facts), others: digestOthers(files, rules) }, rules, problems };
+  problems.push(...findIdFaults(rules), ...findSharedIds(rules));
+  return { facts: { packages, sets, places, rules: rules.map(({ facts }) => facts), others: digestOthers(files, rules) }, rules, problems };
 }
 
 /** Why a package cannot be one of the user's, or undefined. */

@@ -10,7 +10,6 @@ import { findOpa } from '../opa.ts';
 import { findUnjudged } from '../offered.ts';
 import type { Problem } from '../problems.ts';
 import type { ParsedFile } from '../rego.ts';
-import { findSharedIds } from '../rego-ids.ts';
 import { compileRules, type LocatedRule } from '../rules.ts';
 import { isRego, readSources, stageFiles } from '../stage.ts';
 import { findBlind } from './blind.ts';
@@ -78,7 +77,7 @@ async function checkAllRego(parts: PolicyParts, sources: readonly SourceSettings
     await stageFiles(files, staging);
     const { problems, files: parsed, rules } = await checkRego(files, { opa, staging });
     const taken = new Set(problems.map(({ file, line }) => `${file}:${line}`));
-    const linted = [...lintRego(parsed, rules), ...findSharedIds(rules).map(asError), ...(await lintInputs(parsed, parts))].filter(({ file, line }) => !taken.has(`${file}:${line}`));
+    const linted = [...lintRego(parsed, rules), ...(await lintInputs(parsed, parts))].filter(({ file, line }) => !taken.has(`${file}:${line}`));
     return { findings: [...problems.map(asError), ...firstOfLine(linted), ...(await findUnread(parts, sources))], regoFiles: files.filter(isRego).length, regoRules: rules.length };
   } finally {
     await rm(staging, { recursive: true, force: true });

@@ -11,6 +11,7 @@ import data.tollgate.match
 import data.tollgate.plan
 import data.tollgate.principal
 import data.tollgate.servers
+import data.tollgate.voices
 
 # METADATA
 # entrypoint: true
@@ -36,7 +37,7 @@ answer(target, key) := {"same": number[key], "expose": exposed(kinds[key].verdic
 answer(target, key) := object.union(verdict, {"expose": exposed(verdict, target)}) if {
 	particular(target, key)
 	kind := kinds[key]
-	verdict := weigh(target, outcomes(array.concat(possible(by_tool(target), target), array.concat(possible(kind.naming, target), kind.rules))))
+	verdict := weigh(target, outcomes(array.concat(possible(by_tool(target), target), array.concat(possible(kind.naming, target), kind.rules))), voices.of(target))
 }
 
 # Functions are asked by what is short: the engine hashes all that they are asked by.
@@ -44,7 +45,10 @@ particular(_, key) if count(kinds[key].naming) > 0
 
 particular(target, _) if index.tool[target.id]
 
-particular(target, _) if written_index.tool[target.id]
+particular(target, _) if {
+	some verb in target.verbs
+	voices.of_tool[[target.server, target.tool, verb]]
+}
 
 particular(target, _) if gate.high(target)
 
@@ -62,7 +66,7 @@ kinds := {key: kind |
 	kind := {
 		"rules": rules,
 		"naming": [rule | some rule in found; names_tools(rule)],
-		"verdict": weigh(target, outcomes(rules)),
+		"verdict": weigh(target, outcomes(rules), voices.of(target)),
 	}
 }
 
@@ -82,60 +86,65 @@ names_tools(rule) if {
 
 outcomes(rules) := {outcome: [rule | some rule in rules; rule.outcome == outcome] | some outcome in ["deny", "ask", "allow"]}
 
-weigh(target, found) := {"verdict": "never", "reasons": reasons(sure)} if {
-	sure := certain(target, found.deny)
+weigh(target, found, said) := {"verdict": "never", "reasons": first(sure)} if {
+	sure := array.concat(reasons(certain(target, found.deny)), sort(said.certain.deny))
 	count(sure) > 0
 } else := {"verdict": "never", "reasons": [{"id": "default-deny", "message": "No rule allows any call of this tool."}]} if {
 	count(found.allow) + count(found.ask) == 0
-	not data.config.rego.allow
-	not data.config.rego.ask
+	not voices.may(said, {"allow", "ask"})
 } else := {"verdict": "never", "reasons": [gate.reason]} if {
 	gate.high(target)
 	count([rule | some rule in array.concat(found.allow, found.ask); gate.names(rule, target.id)]) == 0
-} else := {"verdict": "always", "reasons": reasons(sure)} if {
+} else := {"verdict": "always", "reasons": first(sure)} if {
 	count(found.deny) + count(found.ask) == 0
-	not data.config.rego.deny
-	not data.config.rego.ask
+	not voices.may(said, {"deny", "ask"})
 	not plan.condition(target)
-	sure := [rule | some rule in certain(target, found.allow); gate.passes(rule, target)]
+	sure := array.concat(reasons([rule | some rule in certain(target, found.allow); gate.passes(rule, target)]), ungated(said.certain.allow, target))
 	count(sure) > 0
-} else := object.union(shown(target, found), {"verdict": "maybe", "reasons": reasons(conditions)}) if {
-	conditions := array.concat([{"reason": reason} | reason := plan.condition(target)], array.concat(found.deny, found.ask))
+} else := object.union(shown(target, found, said), {"verdict": "maybe", "reasons": first(conditions)}) if {
+	conditions := array.concat(
+		array.concat([reason | reason := plan.condition(target)], reasons(array.concat(found.deny, found.ask))),
+		array.concat(sort(said.possible.deny), sort(said.possible.ask)),
+	)
 	count(conditions) > 0
-} else := object.union(shown(target, found), {"verdict": "maybe", "reasons": reasons(found.allow)})
+} else := object.union(shown(target, found, said), {"verdict": "maybe", "reasons": first(array.concat(reasons(found.allow), sort(said.possible.allow)))})
+
+ungated(allowances, target) := sort(allowances) if not gate.high(target)
+
+ungated(_, target) := [] if gate.high(target)
 
 # What the model is told before it calls: the first conditions of each outcome, and the bounds of arguments that hold for every
 # call that is allowed.
-shown(target, found) := {
+shown(target, found, said) := {
 	"says": array.concat(
-		array.concat(planned(target), said("deny", [rule | some rule in found.deny; not bars(rule, target)])),
-		array.concat(said("ask", found.ask), ways(found)),
+		array.concat(planned(target), says("deny", [rule | some rule in found.deny; not bars(rule, target)])),
+		array.concat(says("ask", found.ask), ways(found, said)),
 	),
-	"bounds": array.slice(array.concat(barriers(target, found), demands(found)), 0, 16),
+	"bounds": array.slice(array.concat(barriers(target, found), demands(found, said)), 0, 16),
 }
 
 planned(target) := [{"outcome": "deny", "say": "the plan of this run is not approved and the call does more than read"} | plan.condition(target)]
 
-said(outcome, rules) := [{"outcome": outcome, "say": rule.shows.say} |
+says(outcome, rules) := [{"outcome": outcome, "say": rule.shows.say} |
 	some rule in array.slice(rules, 0, 4)
 	rule.shows.say
 ]
 
 # Only where each way to be allowed can be said are the ways a condition.
-default ways(_) := []
+default ways(_, _) := []
 
-ways(found) := said("allow", found.allow) if {
+ways(found, said) := says("allow", found.allow) if {
 	count(found.allow) <= 4
-	not data.config.rego.allow
-	not demanded(found)
+	not voices.may(said, {"allow"})
+	not demanded(found, said)
 	every rule in found.allow {
 		rule.shows.say
 	}
 }
 
 # The bounds say all of it.
-demanded(found) if {
-	count(demands(found)) > 0
+demanded(found, said) if {
+	count(demands(found, said)) > 0
 	found.allow[0].shows.whole
 }
 
@@ -153,22 +162,20 @@ bars(rule, target) if {
 	}
 }
 
-default demands(_) := []
+default demands(_, _) := []
 
-demands(found) := found.allow[0].shows.bounds if {
+demands(found, said) := found.allow[0].shows.bounds if {
 	count(found.allow) == 1
 	count(found.ask) == 0
-	not data.config.rego.allow
-	not data.config.rego.ask
+	not voices.may(said, {"allow", "ask"})
 }
 
-# The first few: a list of a thousand tools would else carry every rule a thousand times.
-reasons(rules) := [rule.reason | some rule in array.slice(rules, 0, 5)]
+reasons(rules) := first([rule.reason | some rule in rules])
+
+# The first few: a list of a thousand tools would else carry every reason a thousand times.
+first(all) := array.slice(all, 0, 5)
 
 index := data.config.rules.index
-
-# Rules of Rego that read nothing of a call, by the same kinds; absent where there are none.
-written_index := object.get(data.config.rego, "index", {"tool": {}, "server": {}, "verb": {}, "any": []})
 
 # Those that are enforced for this principal.
 live(rules) := [rule |
@@ -179,22 +186,17 @@ live(rules) := [rule |
 	}
 ]
 
-under(numbers, written) := live(array.concat(
-	[data.config.rules.list[number] | some number in numbers],
-	[data.config.rego.rules[number] | some number in written],
-))
+under(numbers) := live([data.config.rules.list[number] | some number in numbers])
 
 asked := {tool.server | some tool in input.tools}
 
-by_server := {name: under(object.get(index.server, name, []), object.get(written_index.server, name, [])) | some name in asked}
+by_server := {name: under(object.get(index.server, name, [])) | some name in asked}
 
-by_verb := {name: under(object.get(index.verb, name, []), object.get(written_index.verb, name, [])) |
-	some name in (object.keys(index.verb) | object.keys(written_index.verb))
-}
+by_verb := {name: under(numbers) | some name, numbers in index.verb}
 
-by_nothing := under(index.any, written_index.any)
+by_nothing := under(index.any)
 
-by_tool(target) := under(object.get(index.tool, target.id, []), object.get(written_index.tool, target.id, []))
+by_tool(target) := under(object.get(index.tool, target.id, []))
 
 candidates(target) := array.concat(object.get(by_server, target.server, []), array.concat(by_verbs(target.verbs), by_nothing))
 

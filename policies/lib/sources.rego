@@ -19,3 +19,13 @@ pairs(members) := {["", member] | some member in members} if is_set(members)
 
 # What is no set becomes a member that nobody can read: a fault.
 pairs(members) := {["", null]} if not is_set(members)
+
+# What a list can ask for, and the outcomes that the rest leaves open: of rules that read no more than caller, server and verb,
+# and of those that read the name of the tool too. Here nobody has marked what rules read.
+marked := false
+
+reads_tool := false
+
+of_kind := []
+
+of_tool := []

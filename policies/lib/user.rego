@@ -7,13 +7,7 @@ package tollgate.user
 
 import data.tollgate.sources
 
-enforced(outcome) := sort({reason |
-	some set in sources.found
-	set.outcome == outcome
-	mode(set.name) == "enforce"
-	some pair in set.members
-	reason := readable(set.name, pair)
-})
+enforced(outcome) := sort(spoken(sources.found, outcome))
 
 shadow := sort({object.union(reason, {"would": set.outcome, "mode": beside}) |
 	some set in sources.found
@@ -23,13 +17,36 @@ shadow := sort({object.union(reason, {"would": set.outcome, "mode": beside}) |
 	reason := readable(set.name, pair)
 })
 
-faults := sort({object.union(place(pair[0]), {"id": "policy-shape", "message": message}) |
-	some set in sources.found
+faults := sort(misshapen(sources.found))
+
+spoken(sets, outcome) := {reason |
+	some set in sets
+	set.outcome == outcome
+	mode(set.name) == "enforce"
+	some pair in set.members
+	reason := readable(set.name, pair)
+}
+
+misshapen(sets) := {object.union(place(pair[0]), {"id": "policy-shape", "message": message}) |
+	some set in sets
 	mode(set.name) == "enforce"
 	some pair in set.members
 	not readable(set.name, pair)
 	message := concat("", ["`", set.outcome, "` of package policy.", set.name, " is not a set of texts or of {id, message}; `approval` is call, group or server."])
-})
+}
+
+# What sets say in a list (lib/list.rego): reasons, a fault among those to deny, and the outcomes that only a call can bring.
+told(sets) := {
+	"deny": spoken(sets, "deny") | misshapen(sets),
+	"ask": spoken(sets, "ask"),
+	"allow": spoken(sets, "allow"),
+	"open": {outcome |
+		some set in sets
+		mode(set.name) == "enforce"
+		some pair in set.open
+		some outcome in pair[1]
+	},
+}
 
 mode(name) := data.tollgate.modes.of(object.get(data.config.modes, name, data.config.mode))
 

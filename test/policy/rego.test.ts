@@ -187,6 +187,18 @@ describe('broken Rego is refused at its place', () => {
     expect((await faultsOf(files))[0]).toMatch(expected);
   });
 
+  it('an id that stands twice: in two files of Rego, in METADATA, in YAML too; each place is told', async () => {
+    const twice = scratch({ 'a.rego': 'package policy.a\n\ndeny contains {"id": "x", "message": "m"} if input.run\n', 'b.rego': 'package policy.b\n\n# METADATA\n# custom:\n#   id: x\nask contains "m" if input.run\n' });
+    expect(await problemsOf(loadPolicy(parts({ folder: twice, cache, sources: [regoSource(twice)] })))).toEqual(['b.rego:6:1: the id "x" stands at a.rego:3 already; ids are unique']);
+    const folder = scratch({ 'a.rego': '# METADATA\n# custom:\n#   id: whole\npackage policy.a\n\ndeny contains {"id": "x", "message": "m"} if input.run\n\nask contains "m" if input.run\n', 'b.rego': 'package policy.b\n\nallow contains "m" if input.run\n' });
+    const rules = [['w', 'read'], ['x', 'write'], ['whole', 'execute'], ['policy.b', 'destructive']].map(([id, verb]) => ({ id, outcome: 'deny', when: { verbs: [verb] } }));
+    const off = { ...rules[1], mode: 'off' };
+    const load = (...all: readonly unknown[]): Promise<Policy> => loadPolicy(parts({ folder, cache, rules: [documentOf(all)], sources: [regoSource(folder)] }));
+    const taken = (line: number, id: string, place: string): string => `rules.yaml:${line}:1: the id "${id}" stands at ${place} already; ids are unique, in YAML and Rego together`;
+    expect(await problemsOf(load(...rules))).toEqual([taken(2, 'x', 'a.rego:6'), taken(3, 'whole', 'a.rego:8'), taken(4, 'policy.b', 'b.rego:3')]);
+    (await load(rules[0], off)).close();
+  });
+
   it('lets helpers have packages and names of their own', async () => {
     await withRego({ 'lib.rego': 'package helpers.words\n\nallow(x) if x == "read"\n', 'a.rego': 'package policy.a\n\nimport data.helpers.words\n\nallow contains "x" if words.allow(input.effect.verb)\n' }, async (policy) => {
       expect((await policy.call(callOf())).outcome).toBe('allow');
@@ -279,7 +291,7 @@ describe('without opa', () => {
     const policy = await load({ sources: [bundle] });
     expect(await policy.call(callOf())).toMatchObject({ outcome: 'allow', reasons: [{ id: 'b' }] });
     expect((await policy.call(callOf({ tool: 'push' }))).outcome).toBe('deny');
-    expect((await policy.list(PRINCIPAL, [toolOf()]))[0]?.verdict).toBe('maybe');
+    expect((await policy.list(PRINCIPAL, [toolOf(), toolOf({ tool: 'push' })])).map(({ verdict }) => verdict)).toEqual(['always', 'never']);
     policy.close();
     const shadow = await load({ sources: [{ ...bundle, mode: 'shadow' }] });
     expect(await shadow.call(callOf())).toMatchObject({ outcome: 'deny', shadow: [{ id: 'b', would: 'allow' }] });

@@ -180,5 +180,7 @@ describe('policy check', () => {
   it('finds what only shows when all is put together', async () => {
     const files = { ...rego(`${ID}deny contains "x" if input.run`), 'policies/b/git.rego': 'package policy.git\n\n# METADATA\n# custom:\n#   id: two\nask contains "x" if input.run\n' };
     expect((await check(files, '[policies/git, {path: policies/b, mode: shadow}]'))[0]).toMatch(/policy\.git stands in two sources of different modes/);
+    const both = { ...rego(`${ID}deny contains "x" if input.run`), 'policies/r.yaml': 'rules:\n  - {id: one, outcome: deny, when: {verbs: [write]}}\n' };
+    expect((await check(both, '[policies/git, policies/r.yaml]'))[0]).toMatch(/^policies\/r\.yaml:2:10: error: the id "one" stands at git\.rego:6 already; ids are unique, in YAML and Rego together/);
   });
 });

@@ -160,16 +160,38 @@ deny contains "six" if { input.run == "a" } { input.run == "b" }
 deny contains "seven"
 ` });
     expect(staged.split('\n').filter((line) => line.startsWith('tollgate_'))).toEqual([
-      'tollgate_deny_by_0["x"] contains ["0",  "one"] if input.effect.tool == "x"',
-      'tollgate_deny_by_0["y"] contains ["1",  "two"] if {',
-      'tollgate_deny contains ["2",  "three"] if {',
-      'tollgate_deny contains ["3",  "four"] if not input.effect.tool == "x"',
-      'tollgate_deny_by_0["w"] contains ["4",  "five"] if input.effect.tool in {"x", "w"}',
-      'tollgate_deny_by_0["x"] contains ["4",  "five"] if input.effect.tool in {"x", "w"}',
-      'tollgate_deny_by_1["a"] contains ["5",  "six"] if { input.run == "a" }',
-      'tollgate_deny_by_1["b"] contains ["6",  "six"] if { input.run == "b" }',
-      'tollgate_deny contains ["7",  "seven"]',
+      'tollgate_deny_tool_by_0["x"] contains ["0",  "one"] if input.effect.tool == "x"',
+      'tollgate_deny_tool_by_0["y"] contains ["1",  "two"] if {',
+      'tollgate_deny_call contains ["2",  "three"] if {',
+      'tollgate_deny_tool contains ["3",  "four"] if not input.effect.tool == "x"',
+      'tollgate_deny_tool_by_0["w"] contains ["4",  "five"] if input.effect.tool in {"x", "w"}',
+      'tollgate_deny_tool_by_0["x"] contains ["4",  "five"] if input.effect.tool in {"x", "w"}',
+      'tollgate_deny_call_by_1["a"] contains ["5",  "six"] if { input.run == "a" }',
+      'tollgate_deny_call_by_1["b"] contains ["6",  "six"] if { input.run == "b" }',
+      'tollgate_deny_kind contains ["7",  "seven"]',
     ]);
+  });
+
+  it('have a guard beside them where they read a call: the part of the body before that, each expression on its own row', async () => {
+    const { staged } = await buildBoth({ 'a.rego': `package policy.a
+
+allow contains {"id": "a", "message": input.run} if {
+	is_dev; some group in input.principal.groups
+
+	group == "web" # a remark
+	input.effect.arguments.mode == "fast"
+	input.effect.tool == "x"
+}
+
+deny contains "unbound" if {
+	some n
+	n > input.effect.arguments.n
+	n = [1, 2][_]
+}
+
+is_dev if input.principal.role == "developer"
+` });
+    expect(staged.slice(staged.indexOf('tollgate_open'))).toBe('tollgate_open_allow_kind contains ["0", ["allow","deny"]] if {\nis_dev; some group in input.principal.groups\n\ngroup == "web"\n}\n');
   });
 
   it.each([
