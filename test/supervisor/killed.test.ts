@@ -1,4 +1,4 @@
-/** Tests facades that are killed in the middle of calls, at every millisecond of them, on one state folder: nothing that was acknowledged is lost. */
+/** Tests facades that are killed in the middle of calls, at every half millisecond of them, on one state folder: nothing that was acknowledged is lost. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,8 +9,8 @@ import { Project } from '../config/project.ts';
 import { Child, isRunning, startedIn } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
-/** Where in its work each is killed, in milliseconds after the first reply; neighbours are killed in different thirds. */
-const MOMENTS = Array.from({ length: 27 }, (_, n) => (n % 3) * 9 + Math.floor(n / 3));
+/** Where in its work each is killed, in milliseconds after the first reply: each half of one once; neighbours are killed in different thirds. */
+const MOMENTS = Array.from({ length: 60 }, (_, n) => ((n % 3) * 20 + Math.floor(n / 3)) / 2);
 const AT_ONCE = 3;
 const CALLS = 40;
 
