@@ -15,7 +15,9 @@ import { bornAt } from './tree.ts';
 
 /** What a client ends with when the engine failed, or could not start the program; and then says why. */
 const REFUSED: ReadonlySet<number> = new Set([125, 126, 127]);
-const CLIENT_SAYS = /^(?:Error|docker|podman): /m;
+const CLIENT_SAYS = /^(?:Error|docker|podman): .*$/gm;
+/** So does the first process of the container, which then ends with whatever number it likes. */
+const INIT_SAYS = /^(?:ERROR \(catatonit:\d+\): failed to exec|\[FATAL tini \(\d+\)\] exec) .*$/gm;
 const TAIL_CHARS = 4096;
 
 /** Starts a server in a container. Throws SANDBOX_UNAVAILABLE when there is no client, or no engine answers it. */
@@ -27,16 +29,13 @@ export async function startContained(contained: Omit<Contained, 'id'>): Promise<
   const env = { ...clientEnvironment(), ...containerEnvironment(named) };
   const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(client, args, { env, cwd: '/', detached: true, shell: false, stdio })) as ChildProcessWithoutNullStreams;
   child.once('error', () => undefined);
-  return {
-    child,
-    // The client passes signals on to the program in the container, but SIGKILL would end the client alone.
-    signal: (signal) => (signal === 'SIGKILL' ? (remove(client, named.id), signalGroup(child, signal)) : signalGroup(child, signal)),
-    kill: () => {
-      remove(client, named.id);
-      signalGroup(child, 'SIGKILL');
-    },
-    refusal: watchStart(child, engine, named.image),
+  // The client passes signals on to the program in the container, but SIGKILL ends the client alone; and first, for what it has not made yet cannot be removed.
+  const kill = (): boolean => {
+    const isThere = signalGroup(child, 'SIGKILL');
+    remove(client, named.id);
+    return isThere;
   };
+  return { child, signal: (signal) => (signal === 'SIGKILL' ? kill() : signalGroup(child, signal)), kill: () => void kill(), refusal: watchStart(child, engine, named.image) };
 }
 
 /** Removes what killed processes left, for a start of ours that is about no container yet. Throws SANDBOX_UNAVAILABLE; the first container tries again. */
@@ -58,25 +57,25 @@ function watchStart(child: ChildProcessWithoutNullStreams, engine: Engine, image
     if (!stands) said = (said + chunk.toString('utf8')).slice(-TAIL_CHARS);
   });
   return () => {
-    if (stands || !REFUSED.has(child.exitCode ?? 0) || !CLIENT_SAYS.test(said)) return undefined;
+    const why = (said.match(INIT_SAYS) ?? (REFUSED.has(child.exitCode ?? 0) ? said.match(CLIENT_SAYS) : undefined))?.at(-1);
+    if (stands || why === undefined) return undefined;
     forgetEngines();
-    return refused(said, engine, image);
+    return refused(why, engine, image);
   };
 }
 
 /** The reasons that are known, each with what mends it. */
-function refused(said: string, { client }: Engine, image: string): TollgateError {
+function refused(why: string, { client }: Engine, image: string): TollgateError {
   const name = path.basename(client);
-  const why = (said.match(/^(?:Error|docker|podman): .*$/gm) ?? []).at(-1) ?? '';
   const fixes: readonly (readonly [RegExp, string])[] = [
     [/cannot connect|connection refused/i, `Start its daemon: sudo systemctl start ${name}`],
-    [/container-init|catatonit|docker-init/, 'Install the first process of containers: sudo apt-get install catatonit'],
+    [/container-init|docker-init/, 'Install the first process of containers: sudo apt-get install catatonit'],
     [/no such image|unknown manifest|manifest unknown|short-name|not known|pull|denied|initializing source/i, `Make or fetch its image first: ${name} pull ${image}`],
-    [/executable file|no such file or directory|exec format/i, 'Correct command in its entry: it is looked for in the image, not on this machine.'],
+    [/executable file|failed to exec|tini|no such file or directory|exec format/i, 'Correct command in its entry: it is looked for in the image, not on this machine.'],
     [/hybrid mode/, 'Let the engine use another runtime: sudo apt-get install runc, and runtime = "runc" under [engine] in /etc/containers/containers.conf'],
   ];
   const next = fixes.find(([pattern]) => pattern.test(why))?.[1] ?? `Mend what it says; ${name} info and \`tollgate doctor\` show what the engine has.`;
-  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `${name} did not start the container: ${lastLine(why)}`, next, cause: new Error(said) });
+  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `${name} did not start the container: ${lastLine(why)}`, next, cause: new Error(why) });
 }
 
 /** Goes on by itself when our own process is ending. */

@@ -107,7 +107,8 @@ function mountsOf({ sandbox: { filesystem }, hidden, egress, closed = new Map() 
   const masks = [...filesystem.denyRead, ...hidden].filter((file) => existsSync(file)).map((file) => realpathSync(file)).filter((file) => seen.some(([folder]) => isWithin(file, folder)));
   const mounts = seen.map(([file, writable]) => ({ from: file, to: file, writable }));
   const layers = layOver({ mounts, masks }, withFixed(closed, (filesystem.denyWrite ?? []).filter((file) => existsSync(file)), mounts));
-  const ways = egress === undefined ? [] : [bind(egress.socket, EGRESS_SOCKET, false), ...egress.mounts.map(({ from, to }) => bind(from, to, false))];
+  // Each place once: an engine refuses a second mount over one.
+  const ways = egress === undefined ? [] : [...new Map([[EGRESS_SOCKET, egress.socket], ...egress.mounts.map(({ from, to }) => [to, from] as const)])].map(([to, from]) => bind(from, to, false));
   return [...layers.mounts.map(({ from, to, writable }) => bind(from, to, writable)), ...layers.masks.map(cover), ...ways];
 }
 

@@ -11,7 +11,7 @@ export interface Openness {
   readonly withSecrets?: boolean;
   /** The domains that it is configured with. A remote server is always reached. */
   readonly withNetwork?: boolean;
-  /** The isolation that it is configured with. Without: a sandbox. */
+  /** No isolation, where it is configured so. Without: a sandbox. A container is looked at in a container: its program is of the image. */
   readonly ownIsolation?: boolean;
 }
 
@@ -44,7 +44,7 @@ export async function discover(server: ServerConfig, openness: Openness, { look,
   }
 }
 
-/** The settings of the look: the files that the first screen named, no network, no secret, in a sandbox, unless more was asked for. */
+/** The settings of the look: the files that the first screen named, no network, no secret, isolated, unless more was asked for. */
 export function discoverySettings(server: ServerConfig, { withSecrets, withNetwork, ownIsolation }: Openness): ServerSettings {
   const { sandbox, env, headers, oauth, filled = {}, args, url, ...rest } = server;
   const seen = (at: string, text: string): string => (withSecrets === true || filled[at] === undefined ? text : withWord(filled[at], PLACEHOLDER));
@@ -55,7 +55,7 @@ export function discoverySettings(server: ServerConfig, { withSecrets, withNetwo
   const reached = Object.fromEntries(Object.entries(headers).filter(([name, value]) => withSecrets === true || !isWithheld('headers', name, value)));
   return {
     ...rest, args: argumentsWithout(args.map((arg, index) => seen(`args.${index}`, arg)), word), ...(url !== undefined && { url: addressWithout(seen('url', url), word) }), env: masked(env), headers: reached, ...(withSecrets === true && oauth !== undefined && { oauth }),
-    ...(server.transport === 'stdio' && { isolation: ownIsolation === true ? server.isolation ?? 'sandbox' : 'sandbox' }),
+    ...(server.transport === 'stdio' && { isolation: isLookedAtAside(server, ownIsolation) ? 'sandbox' : server.isolation ?? 'sandbox' }),
     ...(sandbox !== undefined && { sandbox: { ...sandbox, network: { ...sandbox.network, allowedDomains: withNetwork === true ? sandbox.network.allowedDomains : [] } } }),
   };
 }
@@ -75,9 +75,9 @@ function holdsSecret(name: string, value: string): boolean {
 function adviceFor(server: ServerConfig, openness: Openness, error: TollgateError): string | undefined {
   // It was stopped, and fails at nothing that it could be given.
   if (error.data['killed'] === true) return undefined;
-  const { isolation = 'sandbox' } = server;
   // What a person must mend is said already: to give the look more would not help, but for a server that asks for no sandbox.
-  if (error.code === 'SANDBOX_UNAVAILABLE' && isolation !== 'sandbox' && openness.ownIsolation !== true) return `${error.next} Or look at it as it is configured (${isolation}): tollgate approve ${server.name} --own-isolation`;
+  const isAside = isLookedAtAside(server, openness.ownIsolation);
+  if (error.code === 'SANDBOX_UNAVAILABLE' && isAside) return `${error.next} Or look at it as it is configured (direct): tollgate approve ${server.name} --own-isolation`;
   if (MENDABLE.has(error.code)) return undefined;
   const { secrets, domains } = withheld(server);
   const isProgram = server.transport === 'stdio';
@@ -85,12 +85,17 @@ function adviceFor(server: ServerConfig, openness: Openness, error: TollgateErro
   const flags = [
     ...(openness.withSecrets !== true && (secrets.length > 0 || !isProgram) ? ['--with-secrets'] : []),
     ...(isProgram && openness.withNetwork !== true && domains.length > 0 ? ['--with-network'] : []),
-    ...(isProgram && openness.ownIsolation !== true && (server.isolation ?? 'sandbox') !== 'sandbox' ? ['--own-isolation'] : []),
+    ...(isAside ? ['--own-isolation'] : []),
   ];
   if (flags.length === 0) return undefined;
-  const without = [...(flags.includes('--with-secrets') ? ['secrets'] : []), ...(flags.includes('--with-network') ? ['network'] : []), ...(flags.includes('--own-isolation') ? [`its isolation (${server.isolation ?? 'sandbox'})`] : [])];
+  const without = [...(flags.includes('--with-secrets') ? ['secrets'] : []), ...(flags.includes('--with-network') ? ['network'] : []), ...(flags.includes('--own-isolation') ? ['the rights that it is configured with (direct)'] : [])];
   const why = fetches ? 'It fetches its package when it starts. ' : '';
   return `${error.code === 'INIT_FAILED' ? `${error.next} ` : ''}${why}It was looked at without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
+}
+
+/** A program with all rights is looked at in a sandbox, until its own isolation is asked for. */
+export function isLookedAtAside({ transport, isolation }: Pick<ServerConfig, 'transport' | 'isolation'>, ownIsolation = false): boolean {
+  return transport === 'stdio' && isolation === 'direct' && !ownIsolation;
 }
 
 /** A server's own words may hold a secret that it was given. */

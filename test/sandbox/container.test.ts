@@ -113,10 +113,12 @@ describe('the words for the client', () => {
   });
 
   it('lead to the proxy by its socket, and to nothing else, when there is one', () => {
-    const egress = { socket: '/tmp/egress/proxy.sock', env: { HTTPS_PROXY: 'http://127.0.0.1:3128' }, mounts: [{ from: '/tmp/preload.cjs', to: '/run/tollgate/egress.cjs' }], close: () => Promise.resolve() };
+    const egress = { socket: '/tmp/egress/proxy.sock', env: { HTTPS_PROXY: 'http://127.0.0.1:3128' }, mounts: [{ from: '/tmp/preload.cjs', to: '/run/tollgate/egress.cjs' }, { from: '/tmp/egress/proxy.sock', to: '/run/tollgate/egress.sock' }], close: () => Promise.resolve() };
     const args = containerArguments(contained({ egress }));
     expect(after(args, '--network')).toEqual(['none']);
     expect(after(args, '--mount')).toEqual(expect.arrayContaining(['type=bind,source=/tmp/egress/proxy.sock,target=/run/tollgate/egress.sock,readonly', 'type=bind,source=/tmp/preload.cjs,target=/run/tollgate/egress.cjs,readonly']));
+    const targets = after(args, '--mount').map((words) => /target=([^,]+)/.exec(words)?.[1]);
+    expect(new Set(targets).size).toBe(targets.length);
     expect(after(args, '--env')).toContain('HTTPS_PROXY');
     expect(after(args, '--entrypoint')).toEqual(['/bin/sh']);
     expect(args.slice(-4)).toEqual(['bridge', 'node', '/app/index.js', '--verbose']);
@@ -254,11 +256,12 @@ describe('what the client ends with', () => {
     ['its daemon is gone', 'docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.', 125, 'systemctl start docker'],
     ['it has no image', "docker: Error response from daemon: pull access denied for example/tickets", 125, 'docker pull example/tickets:1'],
     ['the first process is not installed', 'Error: container-init binary not found on the host: stat /usr/libexec/podman/catatonit', 125, 'install catatonit'],
-    ['the image has no such program', 'docker: Error response from daemon: exec: "node": executable file not found in $PATH', 127, 'looked for in the image'],
+    ['the image has no such program', 'docker: Error response from daemon: exec: node: executable file not found in PATH', 127, 'looked for in the image'],
+    ['its first process finds no such program', 'ERROR (catatonit:6): failed to exec pid1: No such file or directory', 1, 'looked for in the image'],
     ['the runtime fails', 'Error: OCI runtime error: crun: cgroups in hybrid mode not supported', 126, 'runtime = "runc"'],
     ['something else', 'Error: some new trouble', 125, 'tollgate doctor'],
   ])('is told as what must be mended, when %s', async (_when, said, code, fix) => {
-    const refusal = await ended(`echo '${said}' >&2; exit ${code}`);
+    const refusal = await ended(`echo "${said}" >&2; exit ${code}`);
     expect(refusal?.()).toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining(fix) as string });
   });
 

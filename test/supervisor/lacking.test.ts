@@ -87,7 +87,7 @@ describe('a server that lacks something which a person must mend', () => {
     expect(rows.map(({ reason }) => reason).join('\n')).toMatch(/apt-get install bubblewrap[^]*apt-get install bubblewrap[^]*apt-get install podman[^]*secret set notes\.key/);
 
     const looked = await cli(project, ['approve', 'boxed']);
-    expect([looked.code, looked.err]).toEqual([5, expect.stringContaining('SANDBOX_UNAVAILABLE: The program bwrap is not installed.\nInstall it: sudo apt-get install bubblewrap Or look at it as it is configured (container): tollgate approve boxed --own-isolation')]);
+    expect([looked.code, looked.err]).toEqual([5, expect.stringContaining('SANDBOX_UNAVAILABLE: Neither docker nor podman is installed, which `isolation: container` needs.\nInstall one: sudo apt-get install podman')]);
   });
 
   it('starts with the next use once it is mended, however often it was tried, and says what is missing next' + verifies('HA-08'), async () => {

@@ -1,6 +1,6 @@
 /** Owns whether `approve` may look at a server, and the look itself: each is agreed to by itself and recorded, and what it found is kept; refuses to run a server again only to show what was seen. */
 import type { Looked } from '../../../adapters/port.ts';
-import { discover, openingsOf, type Openness } from '../../consent/discovery.ts';
+import { discover, isLookedAtAside, openingsOf, type Openness } from '../../consent/discovery.ts';
 import { refuseOther, type StartReview } from '../../consent/review.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import { agrees, tell, type Hearing } from './hearing.ts';
@@ -51,8 +51,10 @@ function openWords({ isolation = 'sandbox', transport }: ServerConfig, { withSec
   return words.length === 0 ? 'closed in' : words.join(', ');
 }
 
-function lookWords({ transport, isolation = 'sandbox', name }: ServerConfig, { ownIsolation }: Openness): string {
+function lookWords(server: ServerConfig, { ownIsolation }: Openness): string {
+  const { transport, isolation = 'sandbox', name } = server;
   if (transport !== 'stdio') return `Reaching ${name} once to list its tools …`;
-  const other = isolation === 'sandbox' || ownIsolation === true ? '' : ` (it is configured ${isolation}; it is looked at in a sandbox first)`;
-  return `Starting ${name} once to list its tools${ownIsolation === true ? ` at its own isolation (${isolation})` : `, in a sandbox${other}`} …`;
+  const aside = isLookedAtAside(server, ownIsolation) ? ' (it is configured direct; it is looked at in a sandbox first)' : '';
+  const where = isolation === 'container' ? ', in a container' : `, in a sandbox${aside}`;
+  return `Starting ${name} once to list its tools${ownIsolation === true ? ` at its own isolation (${isolation})` : where} …`;
 }

@@ -76,7 +76,7 @@ function isolationWords({ transport, isolation = 'sandbox', sandbox, url }: Serv
   return [
     isolation === 'container' ? `runs in a container of ${quoted(sandbox?.image ?? '')}` : 'runs in a sandbox',
     allowWrite.length === 0 ? 'writes no files' : `writes ${files(allowWrite)}`,
-    `reads ${[...allowRead, ...given].map((file) => `${quoted(file)}, `).join('')}its own program, and the system's`,
+    `reads ${[...allowRead, ...given].map((file) => `${quoted(file)}, `).join('')}${isolation === 'container' ? 'its image' : "its own program, and the system's"}`,
     ...(denyRead.length === 0 ? [] : [`never reads ${files(denyRead)}`]),
     ...(denyWrite.length === 0 ? [] : [`never writes ${files(denyWrite)}`]),
     domains.length === 0 ? 'has no network' : `reaches ${domains.map(printable).join(', ')} and nothing else${denied.length === 0 ? '' : `, never ${denied.map(printable).join(', ')}`}`,
