@@ -1,6 +1,8 @@
 /** Owns the judgement of how a server is; refuses to call one healthy that breaks the protocol or keeps ending. */
 import { MENDABLE, type TollgateError } from '../catalogs/errors.ts';
+import type { Keeper } from './keeper.ts';
 import { refusedState, type Health } from './port.ts';
+import { startRefusal, type Lifetime, type ServerSettings } from './settings.ts';
 
 /** What is known of a server at one moment. */
 export interface ServerFacts {
@@ -25,4 +27,13 @@ export function judgeHealth({ refusal, connected, restarts, badLines, loss, reco
   if (!connected) return loss === undefined ? { state: 'idle', ...facts } : { state: reconnecting ? 'degraded' : 'unavailable', reason: loss, ...facts };
   if (badLines >= TOLERATED_BAD) return { state: 'degraded', reason: `It broke the protocol ${badLines} times.`, ...facts };
   return { state: 'healthy', ...facts };
+}
+
+/** How a server is that is kept so. `halted`: by people, with this. */
+export function healthOf({ restarts, connector, refusal, isComing, denied }: Keeper, { settings, halted, lifetime }: { readonly settings: ServerSettings; readonly halted: TollgateError | undefined; readonly lifetime: Lifetime }): Health {
+  const { count, reason, end } = restarts;
+  return judgeHealth({
+    refusal: startRefusal(settings) ?? halted ?? denied ?? (lifetime === 'keep-alive' ? end : undefined), connected: connector.current !== undefined, restarts: count,
+    badLines: connector.badLines, loss: refusal === undefined ? end?.message ?? reason : undefined, reconnecting: settings.transport !== 'stdio' && isComing,
+  });
 }

@@ -1,6 +1,7 @@
 /** Owns when a server is started: on demand, and by itself where it is kept; refuses starts that are not due or not allowed. */
 import { asTollgateError, MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import { abortable } from './abortable.ts';
+import type { Blame } from './blame.ts';
 import { Connector } from './connector.ts';
 import type { ConnectorParts } from './connector.ts';
 import type { Happening } from './events.ts';
@@ -17,6 +18,7 @@ import { tidingsOf } from './tidings.ts';
 export interface KeeperParts extends Omit<ConnectorParts, 'onLost' | 'onStopped'> {
   readonly options: AdapterOptions;
   readonly lifetime: () => Lifetime;
+  readonly blame: Blame;
   readonly tell: (happening: Happening, id: string) => void;
   /** It is another process than before. */
   readonly onRenewed: () => void;
@@ -58,7 +60,9 @@ export class Keeper {
           this.denied = how.error;
           return parts.tell({ event: 'start.failed', code: how.error.code }, id);
         }
-        const outlook = this.restarts.noteLoss({ why, regime: this.regime(), now: performance.now() });
+        const loss = { why, regime: this.regime(), now: performance.now() };
+        if (this.isProcess && loss.regime === 'on-call') parts.blame.noteLoss(loss.now);
+        const outlook = this.restarts.noteLoss(loss);
         const tidings = tidingsOf(outlook, { isProcess: this.isProcess, wasReady, tries: this.restarts.failedTries, ...how });
         for (const happening of tidings) parts.tell(happening, id);
         if (typeof outlook === 'number') this.schedule(outlook);

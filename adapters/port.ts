@@ -140,8 +140,10 @@ export interface ServerAdapter {
   onToolsChanged(listener: (renewed?: 'renewed') => void): void;
   /** True when it is not running and the next call would start it. */
   isAsleep?(): boolean;
-  /** Starts it if it is asleep, so that what it lists is what it will be called by. Throws as `start`. */
-  wake?(signal?: CancelSignal): Promise<void>;
+  /** Starts it for a session (`''`: for none) if it is asleep, so that what it lists is what it will be called by. Throws as `start`. */
+  wake?(scope: string): Promise<void>;
+  /** Why it takes no call of this session at present, though perhaps of others; undefined: it does. */
+  refuses?(scope: string): TollgateError | undefined;
   /** Ends the connection and every process behind it; idempotent. */
   stop(): Promise<void>;
   /** A session of the facade ended: drop what was kept for this scope. */

@@ -5,7 +5,9 @@ import type { ServerSettings } from './settings.ts';
 /** Pauses before a kept process is started again by itself (PF-14). */
 const PAUSES_MS = [1000, 5000, 30_000];
 /** Losses count together when less time than this lies between them: of kept processes healthy time, of those on call any. */
-const CRASH_WINDOW_MS = 600_000;
+export const CRASH_WINDOW_MS = 600_000;
+/** How many sessions may use up their restarts of a process on call before it is taken from all. */
+const SESSIONS = 10;
 const MAX_BACKOFF_MS = 30_000;
 /** Tries in the background after a remote server was lost (HE-08). */
 const REMOTE_TRIES = 10;
@@ -24,8 +26,8 @@ export interface Loss {
 }
 
 /**
- * The losses of one server. A process on call is started again at most `maxRetries` times within ten minutes, so that no client
- * can take it from the others for good (HA-08). A kept one after 1, 5 and 30 s; its fourth crash within ten minutes of healthy time is its last. A remote one after pauses that double
+ * The losses of one server. A process on call is started again as often as its sessions may bring it back (see Blame), and for all of
+ * them together at most ten times as often as for one, so that it is not started without end (HA-08). A kept one after 1, 5 and 30 s; its fourth crash within ten minutes of healthy time is its last. A remote one after pauses that double
  * from `reconnectBackoffMs` to 30 s, ten times; after that a call may try it once in 30 s.
  */
 export class Restarts {
@@ -106,7 +108,7 @@ export class Restarts {
   private judgeOnCall(now: number): Outlook {
     this.losses = [...this.losses.filter((at) => now - at < CRASH_WINDOW_MS), now];
     const count = this.losses.length;
-    const spent = this.losses[count - 1 - this.settings.maxRetries];
+    const spent = this.losses[count - 1 - this.settings.maxRetries * SESSIONS];
     if (spent === undefined) return 'on-call';
     this.retryAt = spent + CRASH_WINDOW_MS;
     this.lastReason = `${this.lastReason ?? ''} It was lost ${count === 1 ? 'once' : `${count} times`} within ten minutes.`.trimStart();

@@ -4,14 +4,15 @@ import { TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
 import { abortable } from './abortable.ts';
 import { attempt } from './attempt.ts';
+import { Blame, NOBODY } from './blame.ts';
 import type { Happening } from './events.ts';
-import { judgeHealth } from './health.ts';
+import { healthOf } from './health.ts';
 import { offeredOf, refuseUnoffered } from './internal/pinned.ts';
 import { Keeper, type KeeperParts } from './keeper.ts';
 import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
 import type { CancelSignal } from './rpc/cancel.ts';
 import type { UpstreamSession } from './session.ts';
-import { startRefusal, type AdapterOptions, type Lifetime, type ServerSettings } from './settings.ts';
+import type { AdapterOptions, Lifetime, ServerSettings } from './settings.ts';
 import { ToolCache } from './tool-cache.ts';
 import { Usage } from './usage.ts';
 
@@ -27,24 +28,22 @@ export class UpstreamServer implements ServerAdapter {
   private readonly options: AdapterOptions;
   private readonly keeper: Keeper;
   private readonly usage: Usage;
+  private readonly blame: Blame;
   private readonly tools: ToolCache;
   private listener: (renewed?: 'renewed') => void = () => {};
   private halted: TollgateError | undefined;
-  private calls = 0; // Begun here and not ended, sent or not.
 
   constructor(parts: ServerParts) {
     const { settings, options } = parts;
     [this.name, this.settings, this.options] = [settings.name, settings, options];
     this.usage = new Usage({ lifetime: settings.lifetime ?? 'on-demand', idleMs: options.idleMs ?? IDLE_MS, endIfIdle: () => this.keeper.connector.endIfIdle() });
+    this.blame = new Blame(settings);
     this.tools = new ToolCache((news) => this.tell(news, this.keeper.connector.current?.id ?? ''));
     this.keeper = new Keeper({
       ...parts,
-      lifetime: () => this.usage.lifetime,
-      isKept: () => this.usage.isKept,
+      lifetime: () => this.usage.lifetime, isKept: () => this.usage.isKept, blame: this.blame,
       tell: (happening, id) => this.tell(happening, id),
-      onToolsChanged: () => this.forgetTools(),
-      onRenewed: () => this.forgetTools('renewed'),
-      onDown: () => this.forgetTools(),
+      onToolsChanged: () => this.forgetTools(), onDown: () => this.forgetTools(), onRenewed: () => this.forgetTools('renewed'),
       onBack: () => this.announce(),
     });
   }
@@ -59,43 +58,43 @@ export class UpstreamServer implements ServerAdapter {
     return this.keeper.isAsleep;
   }
 
-  async wake(signal?: CancelSignal): Promise<void> {
+  refuses(scope: string): TollgateError | undefined {
+    return this.blame.refusal(scope, performance.now());
+  }
+
+  async wake(scope: string): Promise<void> {
     if (this.halted !== undefined) this.heed();
-    await this.keeper.connected(signal);
+    if (this.keeper.connector.current === undefined) await this.blame.within(scope, () => this.keeper.connected());
   }
 
   async listTools(signal?: CancelSignal): Promise<readonly RawTool[]> {
     if (this.halted !== undefined) this.heed();
     if (this.tools.list !== undefined) return abortable(this.tools.list, signal);
-    const session = await this.keeper.connected(signal);
+    const session = this.keeper.connector.current ?? (await this.blame.within(NOBODY, () => this.keeper.connected(signal)));
     // Several callers may have waited for one start: the first lists for all.
     return abortable(this.tools.list ?? this.tools.keep(session.listTools(LIST_PAGE_MS).then((tools) => offeredOf(this.settings, tools)).finally(() => this.noteIdle())), signal);
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
-    this.calls++;
     try {
       this.heed();
-      const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
-      if (this.settings.trust === 'internal') refuseUnoffered(call.tool, await this.listTools(call.signal));
-      const refusal = await this.options.admits?.(this.name, call.tool, () => this.tools.known ?? this.listTools(call.signal));
-      if (refusal !== undefined) throw refusal;
-      this.usage.noteCall(call.scope);
-      return await attempt(call, { server: this.name, session, onEvent: this.options.onEvent, onTimeout: () => void this.probe(session) });
+      return await this.blame.within(call.scope, () => this.send(call));
     } finally {
-      this.calls--;
       this.noteIdle();
     }
   }
 
+  private async send(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
+    const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
+    if (this.settings.trust === 'internal') refuseUnoffered(call.tool, await this.listTools(call.signal));
+    const refusal = await this.options.admits?.(this.name, call.tool, () => this.tools.known ?? this.listTools(call.signal));
+    if (refusal !== undefined) throw refusal;
+    this.usage.noteCall(call.scope);
+    return attempt(call, { server: this.name, session, onEvent: this.options.onEvent, onTimeout: () => void this.probe(session) });
+  }
+
   health(): Health {
-    const { restarts, connector, refusal, isComing } = this.keeper;
-    const { count, reason, end } = restarts;
-    const isDisabled = end !== undefined && this.usage.lifetime === 'keep-alive';
-    return judgeHealth({
-      refusal: startRefusal(this.settings) ?? this.halted ?? this.keeper.denied ?? (isDisabled ? end : undefined), connected: connector.current !== undefined, restarts: count,
-      badLines: connector.badLines, loss: refusal === undefined ? end?.message ?? reason : undefined, reconnecting: this.settings.transport !== 'stdio' && isComing,
-    });
+    return healthOf(this.keeper, { settings: this.settings, halted: this.halted, lifetime: this.usage.lifetime });
   }
 
   info(): ServerInfo | undefined {
@@ -128,7 +127,7 @@ export class UpstreamServer implements ServerAdapter {
   async retire(graceMs: number): Promise<void> {
     this.keeper.forbid(unavailable(this.name, 'was changed or removed'));
     const end = performance.now() + graceMs;
-    while (this.calls > 0 && performance.now() < end) await sleep(RETIRE_POLL_MS);
+    while (this.blame.isBusy && performance.now() < end) await sleep(RETIRE_POLL_MS);
     await this.stop();
   }
 

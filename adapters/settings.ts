@@ -35,7 +35,7 @@ export interface ServerSettings {
   /** Default `on-demand`. */
   readonly lifetime?: Lifetime;
   readonly connectTimeoutMs: number;
-  /** How often a process that ended, or did not start, is started again by calls within ten minutes (HA-08). */
+  /** How often a process that ended, or did not start, is started again by calls of one session within ten minutes (HA-08). */
   readonly maxRetries: number;
   /** First pause before a remote server is tried again; doubles up to 30 s. */
   readonly reconnectBackoffMs: number;

@@ -95,13 +95,13 @@ export class Catalog {
   /**
    * Asks the named servers that are not fresh, all at once; one that fails is down alone, with its reason kept, and is asked
    * again after five seconds, or when it says something. Waits for a server at most its connect timeout, and no longer than until it has
-   * been asked for `waitMs`: what comes later is told as a change. With `sleeping: 'let'` no server is started of which a list is known
+   * been asked for `waitMs`: what comes later is told as a change. `scope`: the session that asks. With `sleeping: 'let'` no server is started of which a list is known
    * already (HA-06); with `'leave'` none is asked at all.
    */
-  async refresh(names: readonly string[], sleeping: 'let' | 'wake' | 'leave', waitMs?: number): Promise<void> {
+  async refresh(names: readonly string[], sleeping: 'let' | 'wake' | 'leave', { waitMs, scope = '' }: { readonly waitMs?: number | undefined; readonly scope?: string } = {}): Promise<void> {
     await this.#readConsent(names);
     const wanted = sleeping === 'leave' ? [] : names.filter((name) => this.#running.has(name) || this.#isDue(name, sleeping));
-    await Promise.all(wanted.map((name) => this.#running.ask(name, (isMissed) => this.#refreshOne(name, isMissed), waitMs)));
+    await Promise.all(wanted.map((name) => this.#running.ask(name, (isMissed) => this.#refreshOne(name, { scope, isMissed }), waitMs)));
   }
 
   /** What was decided of a server since it was last asked after: what is known of it is then void, but for whoever asks why. */
@@ -147,11 +147,11 @@ export class Catalog {
     }
   }
 
-  async #refreshOne(name: string, isMissed: () => boolean): Promise<void> {
+  async #refreshOne(name: string, { scope, isMissed }: { readonly scope: string; readonly isMissed: () => boolean }): Promise<void> {
     const served = this.servers.get(name);
     if (served === undefined) return;
     try {
-      await served.adapter.wake?.();
+      await served.adapter.wake?.(scope);
       this.#fresh.add(name);
       const raw = await served.adapter.listTools();
       const admission = this.#admissions.get(name) ?? FREE;

@@ -72,7 +72,7 @@ export class Exposures {
     const view = this.#view(principal, from);
     if (view.unlisted !== undefined) throw view.unlisted;
     if (view.off !== undefined) return NOTHING;
-    await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let', waitMs);
+    await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let', { waitMs });
     return this.#tableNow(principal, view);
   }
 
@@ -89,13 +89,20 @@ export class Exposures {
     const current = found !== undefined && (found.entry === undefined || this.#catalog.isFresh(found.server.name));
     if (current) return { table, exposed: approvedOnly(found) };
     if (found === undefined) await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let');
-    else await this.#catalog.refresh(this.#startable([found.server.name], view), 'wake');
+    else await this.#wake(found.server, { view, scope: from?.id ?? '' });
     const next = await this.#tableNow(principal, view);
     const exposed = findExposed(next.byName, name)?.value;
     if (exposed === undefined) throw absenceOf(name, { problems: this.#catalog.problems, entries: (server) => this.#catalog.entries(server) }, this.#serversOf(principal));
     const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
     if (problem !== undefined) throw unstarted(problem);
     return { table: next, exposed: approvedOnly(exposed) };
+  }
+
+  /** A session that may not have the server back keeps it from nobody. */
+  async #wake({ name, adapter }: Served, { view, scope }: { readonly view: View; readonly scope: string }): Promise<void> {
+    const refusal = adapter.refuses?.(scope);
+    if (refusal !== undefined) throw refusal;
+    await this.#catalog.refresh(this.#startable([name], view), 'wake', { scope });
   }
 
   /** Those that may be started, and those that run already. */

@@ -255,7 +255,7 @@ describe('servers that end', () => {
     expect([server.health().state, server.health().restarts, told]).toEqual(['healthy', 1, 1]);
     expect(await codeOf(server.call(callOf('half')))).toBe('TOOL_CRASHED');
     expect(await codeOf(server.call(callOf('crash')))).toBe('TOOL_CRASHED');
-    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: Server "chaos" ended with exit code 3\. It was lost 3 times within ten minutes\. It is tried again in \d+ s\./);
+    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: Server "chaos" was lost 3 times within ten minutes while it worked for this session, which may call it again in \d+ s\./);
     expect(readFileSync(starts, 'utf8').trim().split('\n')).toHaveLength(3);
   });
 

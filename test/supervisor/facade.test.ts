@@ -116,6 +116,20 @@ describe('a tool whose server is down', () => {
     expect(await one.call(bob, 'chaos_echo', {})).toMatchObject({ code: 'UNKNOWN_TOOL' });
   });
 
+  it('is taken from the session that keeps losing it, and from no other' + verifies('HA-08'), async () => {
+    const one = await facade({ settings: 'maxRetries: 1' });
+    const [alice, bob, again] = [one.open('alice'), one.open('bob'), one.open('alice')];
+    await one.list(alice);
+    for (const _ of [1, 2]) expect(await one.call(alice, 'chaos_crash', {})).toMatchObject({ code: 'TOOL_CRASHED' });
+    expect(await one.call(alice, 'chaos_echo', {})).toMatchObject({ code: 'SERVER_UNAVAILABLE', text: expect.stringMatching(/^Server "chaos" was lost 2 times within ten minutes while it worked for this session, which may call it again in \d+ s\./) });
+    expect(startedIn(starts)).toHaveLength(2);
+    expect((await one.call(bob, 'chaos_echo', { b: 1 })).text).toBe('{"b":1}');
+    // That it runs again for others gives it back to nobody.
+    expect(await one.call(alice, 'chaos_echo', {})).toMatchObject({ code: 'SERVER_UNAVAILABLE' });
+    expect((await one.call(again, 'chaos_echo', { c: 1 })).text).toBe('{"c":1}');
+    expect(namesOf(await one.list(alice))).toContain('chaos_echo');
+  });
+
   it('is started again by the call when it is lazy, and only then' + verifies('HA-08'), async () => {
     const one = await facade();
     const session = one.open('alice');

@@ -77,12 +77,12 @@ describe('a kept server', () => {
 
 describe('a server on which sessions keep something', () => {
   it('is not given up for another while they do' + verifies('HA-05'), async () => {
-    const pool = new ServerPool({ servers: 2, connections: 1 }, { host: HOST, onStderr: () => undefined, grace: FAST });
-    const [kept, other] = [pool.add(chaos('ok', { name: 'kept' })), pool.add(chaos('ok', { name: 'other', connectTimeoutMs: 200 }))];
+    const pool = new ServerPool({ servers: 3, connections: 1 }, { host: HOST, onStderr: () => undefined, grace: FAST });
+    const [kept, hasty, other] = [pool.add(chaos('ok', { name: 'kept' })), pool.add(chaos('ok', { name: 'hasty', connectTimeoutMs: 200 })), pool.add(chaos('ok', { name: 'other' }))];
     let holds = true;
     kept.holdWhile?.(() => holds);
     await kept.start();
-    expect(await codeOf(other.start())).toBe('SERVER_UNAVAILABLE');
+    expect(await codeOf(hasty.start())).toBe('SERVER_UNAVAILABLE');
     expect(kept.health().state).toBe('healthy');
     holds = false;
     await other.start();
@@ -203,7 +203,7 @@ describe('events' + verifies('HE-05'), () => {
     const bench = start('ok', { maxRetries: 0 });
     expect(await codeOf(bench.server.call(callOf('crash')))).toBe('TOOL_CRASHED');
     expect(bench.events.slice(-3)).toMatchObject([{ event: 'crashed', exit: 3 }, { event: 'failed', tries: 1 }, { event: 'tool.failed', code: 'TOOL_CRASHED' }]);
-    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/It was lost once within ten minutes\. It is tried again in \d+ s\./);
+    expect(await refusalOf(bench.server.call(callOf('echo', {}, { scope: 'another' })))).toMatch(/It was lost once within ten minutes\. It is tried again in \d+ s\./);
   });
 });
 
