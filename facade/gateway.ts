@@ -22,11 +22,11 @@ export class Gateway implements Facade {
   #generation: Generation;
   readonly #announcer: Announcer;
 
-  constructor(parts: { shared: Shared; backends: Backends; generation: Generation }) {
-    this.#shared = parts.shared;
-    this.#backends = parts.backends;
-    this.#generation = parts.generation;
-    this.#announcer = new Announcer({ sessions: this.#sessions, generation: () => this.#generation, consented: () => JSON.stringify([...parts.shared.consents.snapshot().marks]), onFault: (thrown) => parts.shared.log.error({ err: thrown }, 'lists') });
+  constructor({ shared, backends, generation }: { shared: Shared; backends: Backends; generation: Generation }) {
+    this.#shared = shared;
+    this.#backends = backends;
+    this.#generation = generation;
+    this.#announcer = new Announcer({ sessions: this.#sessions, generation: () => this.#generation, consented: () => JSON.stringify([...shared.consents.snapshot().marks]), onFault: (thrown) => shared.log.error({ err: thrown }, 'lists') });
   }
 
   /** What answers now. A call reads it once. */
