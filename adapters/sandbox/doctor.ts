@@ -6,6 +6,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { asTollgateError } from '../../catalogs/errors.ts';
 import { askEngines } from './engine.ts';
+import { ownGroups } from './group.ts';
 import { chooseIdentity } from './identity.ts';
 import { findProgram, isScript } from './programs.ts';
 import { testIsolation } from './selftest.ts';
@@ -17,7 +18,7 @@ const NOBODY = 65_534;
 
 /** As `Finding` in facade/cli/doctor/findings.ts. */
 interface Finding {
-  readonly id: 'bwrap' | 'prlimit' | 'socat' | 'rg' | 'opa' | 'sandbox-user' | 'user-namespaces' | 'sandbox-proof' | 'no-sandbox' | 'container-client' | 'program-missing' | 'script-missing';
+  readonly id: 'bwrap' | 'prlimit' | 'socat' | 'rg' | 'opa' | 'sandbox-user' | 'user-namespaces' | 'sandbox-memory' | 'sandbox-proof' | 'no-sandbox' | 'container-client' | 'program-missing' | 'script-missing';
   readonly name: string;
   readonly state: 'ok' | 'weak' | 'missing';
   readonly seen: string;
@@ -65,7 +66,7 @@ async function examineSandbox({ workspace, sandbox, egress }: Needs): Promise<re
   ];
   const owner = workspace === undefined ? undefined : ownerOf(workspace);
   const isReady = tools.slice(0, 2).every(({ state }) => state === 'ok') && owner?.state !== 'missing';
-  return [...tools, ...(owner === undefined ? [] : [owner]), namespaces(), ...(isReady ? await proofs(workspace) : [])];
+  return [...tools, ...(owner === undefined ? [] : [owner]), namespaces(), await memory(), ...(isReady ? await proofs(workspace) : [])];
 }
 
 interface Wanted {
@@ -99,6 +100,15 @@ function namespaces(): Finding {
   const fix = namespaceFix();
   const base = { id: 'user-namespaces', name: 'user namespaces' } as const;
   return fix === undefined ? { ...base, state: 'ok', seen: 'not forbidden' } : { ...base, state: 'weak', seen: 'restricted by a setting of the kernel: the proof below shows whether it holds here', fix };
+}
+
+/** How the limit of memory holds: for a sandbox as one, or for each process by itself. */
+async function memory(): Promise<Finding> {
+  const base = { id: 'sandbox-memory', name: 'memory of sandboxes' } as const;
+  const groups = await ownGroups();
+  if (groups !== undefined) return { ...base, state: 'ok', seen: `counted for each as one, by control groups of version ${groups.place.version}` };
+  const fix = process.getuid?.() === 0 ? 'Let Tollgate make control groups: in a container, mount /sys/fs/cgroup writable.' : 'Start Tollgate with a control group of its own: systemd-run --user --scope -p Delegate=yes tollgate serve';
+  return { ...base, state: 'weak', seen: 'counted for each process by itself: there is no control group that Tollgate may divide', fix };
 }
 
 async function proofs(workspace: string | undefined): Promise<readonly Finding[]> {

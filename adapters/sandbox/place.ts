@@ -6,8 +6,6 @@ import path from 'node:path';
 export interface Place {
   readonly version: 1 | 2;
   readonly folder: string;
-  /** The group that this process is in, of the same hierarchy. */
-  readonly own: string;
 }
 
 /** What a place is chosen by: texts of /proc/self/cgroup and /proc/self/mountinfo, and the number that we have there. */
@@ -27,12 +25,12 @@ const OURS = 'tollgate';
  */
 export function findPlace(view: View): Place | undefined {
   const first = locate(view, 'memory');
-  if (first !== undefined) return isWritable(first.own) ? { version: 1, folder: first.own, own: first.own } : undefined;
+  if (first !== undefined) return isWritable(first.own) ? { version: 1, folder: first.own } : undefined;
   const unified = locate(view, '');
   if (unified === undefined) return undefined;
   const { own, mount } = unified;
   for (let folder = own; ; folder = path.dirname(folder)) {
-    if (canHold(folder, own, view.pid)) return { version: 2, folder, own };
+    if (canHold(folder, own, view.pid)) return { version: 2, folder };
     if (folder === mount || isLimited(folder)) return undefined;
   }
 }

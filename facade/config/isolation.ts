@@ -17,7 +17,7 @@ export interface SandboxConfig {
     readonly deniedDomains?: readonly string[];
   };
   readonly limits: {
-    /** Data of one process in a sandbox, of all in a container. */
+    /** All memory of a sandbox or container; data of each process where a machine has no control groups for it. */
     readonly memoryMb: number;
     /** Processes and threads together. */
     readonly processes: number;

@@ -51,7 +51,7 @@ describe('tollgate doctor', () => {
   it('proves the sandbox, part by part, and ends with 0' + verifies('PF-02', 'CY-24'), async () => {
     write('');
     const report = await examine();
-    expect(states(report)).toMatchObject({ 'Node.js': 'ok', configuration: 'ok', 'state folder': 'ok', bwrap: 'ok', prlimit: 'ok', socat: 'ok', rg: 'ok', 'user of sandboxes': 'ok' });
+    expect(states(report)).toMatchObject({ 'Node.js': 'ok', configuration: 'ok', 'state folder': 'ok', bwrap: 'ok', prlimit: 'ok', socat: 'ok', rg: 'ok', 'user of sandboxes': 'ok', 'memory of sandboxes': 'ok' });
     const proofs = report.findings.filter(({ name }) => name.startsWith('sandbox: '));
     expect(proofs.length).toBeGreaterThanOrEqual(10);
     expect(proofs.filter(({ state }) => state !== 'ok')).toEqual([]);

@@ -23,6 +23,7 @@ export const FINDINGS = {
   opa: 'by hand',
   'sandbox-user': 'by hand',
   'user-namespaces': 'by hand',
+  'sandbox-memory': 'by hand',
   'sandbox-proof': 'by hand',
   'no-sandbox': 'by hand',
   'container-client': 'by hand',
