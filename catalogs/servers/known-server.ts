@@ -87,10 +87,17 @@ export function knownNames(): readonly string[] {
   return readdirSync(FOLDER).flatMap((file) => FILE.exec(file)?.[1] ?? []).sort();
 }
 
+/** Read once: the files come with the package, and every import and export asks for all of them. */
+const known = new Map<string, KnownServer>();
+
 /** One of them. Throws USAGE for a name that is none. */
 export function loadKnown(name: string): KnownServer {
+  const before = known.get(name);
+  if (before !== undefined) return before;
   if (!knownNames().includes(name)) throw new TollgateError('USAGE', { detail: `No server is known by this name.`, next: 'Run `tollgate known` for the list, or give the address of a service.' });
-  return parse(readFileSync(new URL(`./${name}.yaml`, FOLDER), 'utf8')) as KnownServer;
+  const read = parse(readFileSync(new URL(`./${name}.yaml`, FOLDER), 'utf8')) as KnownServer;
+  known.set(name, read);
+  return read;
 }
 
 /** All of them, by name. */

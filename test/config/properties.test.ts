@@ -14,6 +14,7 @@ const project = new Project();
 writeFull(project);
 afterAll(() => project.remove());
 
+const WHOLE: unknown = parse(FULL);
 const folder = path.join(import.meta.dirname, 'cases');
 const seeds = [FULL, ...readdirSync(folder).flatMap((name) => (parse(readFileSync(path.join(folder, name), 'utf8')) as { yaml: string }[]).map(({ yaml }) => yaml))];
 
@@ -44,8 +45,8 @@ describe('whatever the file holds', () => {
 
   it('any JSON value instead of any part of a whole file is loaded or refused', () => {
     fc.assert(
-      fc.property(fc.constantFrom(...leaves(parse(FULL))), fc.jsonValue({ maxDepth: 3 }), (at, value) => {
-        project.load(stringify(replaced(parse(FULL), at, value)), FULL_ENV);
+      fc.property(fc.constantFrom(...leaves(WHOLE)), fc.jsonValue({ maxDepth: 3 }), (at, value) => {
+        project.load(stringify(replaced(WHOLE, at, value)), FULL_ENV);
       }),
       { numRuns: 200 },
     );
@@ -67,10 +68,10 @@ describe('secrets', () => {
   const secret = fc.stringMatching(/^[a-zA-Z0-9:/@ "'{}$*-]{12,40}$/).map((text) => `Zq9!${text}`);
 
   it('of the environment stand in no problem, warning or error, wherever a variable is used' + verifies('HA-02'), () => {
-    const texts = leaves(parse(FULL));
+    const texts = leaves(WHOLE);
     fc.assert(
       fc.property(secret, fc.subarray(texts, { minLength: 1, maxLength: 8 }), fc.constantFrom('${SECRET}', 'x${env:SECRET}', '${SECRET}/x', '${SECRET:?no}'), (value, places, form) => {
-        const yaml = stringify(places.reduce<unknown>((root, at) => replaced(root, at, form), parse(FULL)));
+        const yaml = stringify(places.reduce<unknown>((root, at) => replaced(root, at, form), WHOLE));
         const { config, problems, error } = project.load(yaml, { ...FULL_ENV, SECRET: value });
         const shown = [formatProblems(problems), formatProblems(config?.warnings ?? []), error?.message, error?.next, JSON.stringify(error?.data ?? {})].join('\n');
         expect(shown).not.toContain('Zq9!');

@@ -2,6 +2,7 @@
 import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import type { ValidateFunction } from 'ajv';
 import { OPENAPI_FILE } from '../../facade/host/operations.ts';
 import { openHostDoor } from '../../facade/host/door.ts';
 import { createAccess } from '../../facade/cli/access.ts';
@@ -109,12 +110,17 @@ interface Described {
   readonly responses: Readonly<Record<string, { readonly content: { readonly 'application/json': { readonly schema: object } } }>>;
 }
 
+const ajv = new Ajv2020({ strict: false, allErrors: true });
+/** What was compiled of the description, for all hosts of a test. */
+const compiled = new Map<string, ValidateFunction>();
+
 /** Judges by another validator than the host's own. Throws what does not fit. */
 function createCheck(): (exchange: Exchange) => void {
   const document = JSON.parse(readFileSync(OPENAPI_FILE, 'utf8')) as { paths: Record<string, Record<string, Described>>; components: { schemas: object } };
   const fits = (schema: object, value: unknown, what: string): void => {
-    const ajv = new Ajv2020({ strict: false, allErrors: true });
-    const validate = ajv.compile({ ...schema, components: document.components });
+    const key = JSON.stringify(schema);
+    const validate = compiled.get(key) ?? ajv.compile({ ...schema, components: document.components });
+    compiled.set(key, validate);
     if (!validate(value)) throw new Error(`${what} does not fit the description: ${ajv.errorsText(validate.errors)} in ${JSON.stringify(value).slice(0, 500)}`);
   };
   return ({ method, path: at, body, status, value }) => {
