@@ -8,7 +8,7 @@ import { signalGroup } from '../process-group.ts';
 import { containerArguments, containerEnvironment } from './container.ts';
 import type { Contained } from './container.ts';
 import { withoutForeign } from './descriptors.ts';
-import { clientEnvironment, findEngine, forgetEngines, type Engine } from './engine.ts';
+import { clientEnvironment, findEngine, forgetEngines, removal, type Engine } from './engine.ts';
 import type { Jailed } from './jail.ts';
 import { lastLine } from './start.ts';
 import { bornAt } from './tree.ts';
@@ -32,7 +32,7 @@ export async function startContained(contained: Omit<Contained, 'id'>): Promise<
   // The client passes signals on to the program in the container, but SIGKILL ends the client alone; and first, for what it has not made yet cannot be removed.
   const kill = (): boolean => {
     const isThere = signalGroup(child, 'SIGKILL');
-    remove(client, named.id);
+    remove(engine, named.id);
     return isThere;
   };
   return { child, signal: (signal) => (signal === 'SIGKILL' ? kill() : signalGroup(child, signal)), kill: () => void kill(), refusal: watchStart(child, engine, named.image) };
@@ -68,9 +68,9 @@ function watchStart(child: ChildProcessWithoutNullStreams, engine: Engine, image
 function refused(why: string, { client }: Engine, image: string): TollgateError {
   const name = path.basename(client);
   const fixes: readonly (readonly [RegExp, string])[] = [
-    [/cannot connect|connection refused/i, `Start its daemon: sudo systemctl start ${name}`],
     [/container-init|docker-init/, 'Install the first process of containers: sudo apt-get install catatonit'],
-    [/no such image|unknown manifest|manifest unknown|short-name|not known|pull|denied|initializing source/i, `Make or fetch its image first: ${name} pull ${image}`],
+    [/no such image|manifest unknown|short-name|image not known|pull access denied|initializing source|unable to find image/i, `Make or fetch its image first: ${name} pull ${image}`],
+    [/cannot connect|connection refused/i, `Start its daemon: sudo systemctl start ${name}`],
     [/executable file|failed to exec|tini|no such file or directory|exec format/i, 'Correct command in its entry: it is looked for in the image, not on this machine.'],
     [/hybrid mode/, 'Let the engine use another runtime: sudo apt-get install runc, and runtime = "runc" under [engine] in /etc/containers/containers.conf'],
   ];
@@ -79,6 +79,6 @@ function refused(why: string, { client }: Engine, image: string): TollgateError 
 }
 
 /** Goes on by itself when our own process is ending. */
-function remove(client: string, id: string): void {
-  spawn(client, ['rm', '--force', id], { env: clientEnvironment(), detached: true, stdio: 'ignore' }).on('error', () => undefined).unref();
+function remove({ client, isPodman }: Engine, id: string): void {
+  spawn(client, [...removal(isPodman), id], { env: clientEnvironment(), detached: true, stdio: 'ignore' }).on('error', () => undefined).unref();
 }

@@ -113,14 +113,19 @@ function judge(client: string, { host, ...docker }: Info): EngineAnswer {
 }
 
 /** Removes the containers whose process is gone, of this machine and PID namespace alone: elsewhere its number means another one. */
-async function reap({ client }: Engine): Promise<void> {
+async function reap({ client, isPodman }: Engine): Promise<void> {
   try {
     const listed = await ask(client, ['ps', '--all', '--filter', `label=${placeLabel()}`, '--format', '{{.Names}}']);
     const left = listed.split('\n').filter((name) => isLeft(name.trim()));
-    if (left.length > 0) await ask(client, ['rm', '--force', ...left]);
+    if (left.length > 0) await ask(client, [...removal(isPodman), ...left]);
   } catch (cause) {
     throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `What a killed Tollgate left in ${path.basename(client)} could not be removed.`, next: `See what it is: ${path.basename(client)} ps --all --filter label=tollgate.place`, cause });
   }
+}
+
+/** What comes before the names of containers that are to end now: podman would ask them first, and wait ten seconds. */
+export function removal(isPodman: boolean): readonly string[] {
+  return ['rm', '--force', ...(isPodman ? ['--time', '0'] : [])];
 }
 
 function isLeft(name: string): boolean {
