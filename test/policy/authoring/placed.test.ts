@@ -95,7 +95,7 @@ const key = fc.oneof(
   fc.constantFrom('"text"', '"other"', 'sprintf("%s of %v", [input.effect.tool, limit])', '{"id": "same", "message": "m"}', '{"id": "x", "message": input.effect.tool}', '[1]', 'chosen'),
 );
 const rule = fc.record({ set: fc.constantFrom('deny', 'ask', 'allow'), key, body: fc.uniqueArray(expression, { minLength: 1, maxLength: 4 }), braces: fc.boolean() })
-  .map(({ set, key: head, body }) => `${set} contains ${head} if {\n\t${(head === 'chosen' ? [...body, 'some chosen in {"c1", "c2"}'] : body).join('\n\t')}\n}`);
+  .map(({ set, key: head, body }) => `${set} contains ${head.replace('"id": "', `"id": "${set}-`)} if {\n\t${(head === 'chosen' ? [...body, 'some chosen in {"c1", "c2"}'] : body).join('\n\t')}\n}`);
 const FIXED = `
 default limit := 2
 
@@ -129,7 +129,7 @@ describe('copies of rules', () => {
       const files = {
         'words.rego': 'package words\n\nshort(word) if count(word) < 5\n',
         'a.rego': `${head('team')}${FIXED}\n${first.join('\n\n')}\n`,
-        'b.rego': `${head('other')}${FIXED}\n${second.join('\n\n')}\n`,
+        'b.rego': `${head('other')}${FIXED}\n${second.join('\n\n').replaceAll('"id": "', '"id": "other-')}\n`,
       };
       const { plain, placed } = await buildBoth(files);
       for (const one of calls) expect(placed(one)).toEqual(plain(one));
