@@ -12,7 +12,7 @@ export interface ConnectionEvents {
   onTooLarge(edges: string): void;
   /** The answer to this request cannot come any more. */
   onFailed(id: number, error: TollgateError): void;
-  /** The server is gone, and not because it was closed. `why` is public and completes "Server x …"; `exit` is a process's code or signal; `refusal`: it never ran, and this must be mended first. */
+  /** The server is gone, and not because it was closed. `why` is public and completes "Server x …"; `exit` is a process's code or signal, or `memory` when its sandbox was full; `refusal`: it never ran, and this must be mended first. */
   onClosed(why: string, exit?: number | string, refusal?: TollgateError): void;
 }
 

@@ -138,10 +138,10 @@ export class StdioConnection implements Connection {
       events.onClosed(why, exit, launched.refusal?.());
     };
     child.on('exit', (code, signal) => {
-      const lacked = launched.hasLackedMemory?.() === true;
+      const lacked = !this.ended && launched.hasLackedMemory?.() === true;
       if (lacked) this.options.onStderr(this.settings.name, `(${LACKED})`);
       const why = lacked ? LACKED : signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`;
-      const exit = signal ?? code ?? undefined;
+      const exit = lacked ? 'memory' : (signal ?? code ?? undefined);
       child.once('close', () => finish(why, exit));
       setTimeout(() => finish(why, exit), DRAIN_MS).unref();
     });

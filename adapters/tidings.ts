@@ -3,7 +3,7 @@ import type { TollgateError } from '../catalogs/errors.ts';
 import type { Happening } from './events.ts';
 import type { Outlook } from './restarts.ts';
 
-/** How a connection ended: `error` is that of a start, `exit` the code or signal of a process. */
+/** How a connection ended: `error` is that of a start, `exit` the code or signal of a process, or `memory`. */
 export interface Ending {
   readonly error?: TollgateError;
   readonly exit?: number | string;

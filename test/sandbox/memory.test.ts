@@ -83,7 +83,7 @@ const BOMBS: ReadonlyMap<string, readonly string[]> = new Map([
 import os
 for i in range(16):
   if os.fork() == 0:
-    a = bytearray(b"x" * (14 << 20)); os.read(0, 1); __import__("time").sleep(1); os._exit(0)
+    a = bytearray(b"x" * (14 << 20)); __import__("time").sleep(0.3); os._exit(0)
 print("held" if all(os.wait()[1] == 0 for i in range(16)) else "not all")`)],
   ['of the stack moved by mremap', ['perl', '-e', `
 my ($old, $new) = (4096, 256 << 20); open my $maps, "<", "/proc/self/maps"; my ($at) = map { /^([0-9a-f]+)-.*\\[stack\\]/ ? hex $1 : () } <$maps>;
@@ -170,11 +170,12 @@ describe('an end for lack of memory is told', () => {
     };
     const lines: string[] = [];
     const connection = new StdioConnection(settings, { host: { workspace, hidden: [], secrets: () => Promise.resolve('') }, onStderr: (_, line) => lines.push(line) });
-    const why = await new Promise<string>((resolve, reject) => {
+    const [why, exit] = await new Promise<readonly [string, string | number | undefined]>((resolve, reject) => {
       const nothing = (): void => undefined;
-      connection.start({ onMessage: nothing, onBad: nothing, onTooLarge: nothing, onFailed: nothing, onClosed: resolve }).catch(reject);
+      connection.start({ onMessage: nothing, onBad: nothing, onTooLarge: nothing, onFailed: nothing, onClosed: (...told) => resolve([told[0], told[1]]) }).catch(reject);
     });
     expect(why).toBe('was ended by the system: all its processes together needed more memory than limits.memoryMb');
+    expect(exit).toBe('memory');
     expect(lines).toEqual([`(${why})`]);
   });
 
