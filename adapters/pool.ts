@@ -67,9 +67,9 @@ export class ServerPool {
     return new Map(outcomes);
   }
 
-  /** Starts those that are to start with the facade, and waits for none. */
-  warmUp(): void {
-    for (const server of this.servers.values()) server.warmUp();
+  /** Starts these before anybody calls them, and waits for none. */
+  warmUp(names: readonly string[]): void {
+    for (const name of names) this.servers.get(name)?.warmUp();
   }
 
   /** The kill switch: those with a refusal end at once and refuse starts, the others may start again. */

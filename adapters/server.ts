@@ -32,6 +32,7 @@ export class UpstreamServer implements ServerAdapter {
   private readonly tools: ToolCache;
   private listener: (renewed?: 'renewed') => void = () => {};
   private halted: TollgateError | undefined;
+  private ahead = false;
 
   constructor(parts: ServerParts) {
     const { settings, options } = parts;
@@ -40,8 +41,7 @@ export class UpstreamServer implements ServerAdapter {
     this.blame = new Blame(settings);
     this.tools = new ToolCache((news) => this.tell(news, this.keeper.connector.current?.id ?? ''));
     this.keeper = new Keeper({
-      ...parts,
-      lifetime: () => this.usage.lifetime, isKept: () => this.usage.isKept, blame: this.blame,
+      ...parts, lifetime: () => this.usage.lifetime, isKept: () => this.usage.isKept, blame: this.blame,
       tell: (happening, id) => this.tell(happening, id),
       onToolsChanged: () => this.forgetTools(), onDown: () => this.forgetTools(), onRenewed: () => this.forgetTools('renewed'),
       onBack: () => this.announce(),
@@ -150,12 +150,13 @@ export class UpstreamServer implements ServerAdapter {
     this.halted = undefined;
     this.keeper.allow();
     this.forgetTools();
-    this.warmUp();
+    if (this.ahead) this.warmUp();
   }
 
-  /** Starts it without anybody who waits, where its settings say so, and lists its tools. */
+  /** Starts it without anybody who waits, and lists its tools; again when it was stopped by people who let it go. One that may not start now, or comes back by itself, is left alone. */
   warmUp(): void {
-    if (this.settings.start === 'eager') void this.keeper.bring().then((why) => why !== undefined && this.options.onUnstarted?.(this.name, why));
+    this.ahead = true;
+    if (!this.keeper.isComing && this.keeper.restarts.refusal(performance.now()) === undefined) void this.keeper.bring().then((why) => why !== undefined && this.options.onUnstarted?.(this.name, why));
   }
 
   /** What people decide holds from the next call on, whoever decided it. */

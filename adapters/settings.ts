@@ -30,8 +30,6 @@ export interface ServerSettings {
   readonly sandbox?: SandboxSettings;
   /** What rules close to its program, of all that its isolation gives it. Absent: nothing. */
   readonly confinement?: Confinement;
-  /** `eager` starts with the facade; default `lazy`: with the first use. */
-  readonly start?: 'lazy' | 'eager';
   /** Default `on-demand`. */
   readonly lifetime?: Lifetime;
   readonly connectTimeoutMs: number;

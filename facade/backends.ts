@@ -7,10 +7,11 @@ import { SHIPPED } from '../catalogs/shipped.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import type { Served } from './catalog.ts';
 import type { Config, ServerConfig } from './config/config.ts';
+import { eagerServers } from './config/profiles.ts';
 import { serveExternal, serveInternal, serveShipped } from './served.ts';
 
 /** What the facade alone reads of a server's entry: a change of it is none of its process. */
-const FACADE_ONLY = ['tools', 'semantics', 'labels', 'validateOutput', 'mapping', 'timeoutMs', 'hardTimeoutMs', 'trustHints', 'description', 'source'] as const;
+const FACADE_ONLY = ['tools', 'semantics', 'labels', 'validateOutput', 'mapping', 'timeoutMs', 'hardTimeoutMs', 'trustHints', 'description', 'source', 'start'] as const;
 
 /** What an adapter is told of a server. */
 export type AdapterSettings = Omit<ServerConfig, (typeof FACADE_ONLY)[number]> & { readonly confinement?: Confinement };
@@ -23,8 +24,10 @@ export interface BackendMakers {
   /** A server of catalogs/shipped.ts. */
   readonly shipped: (name: string) => ServerAdapter;
   readonly mapped: (parts: { inner: ServerAdapter; mapping: Mapping; root: string }) => PrimitiveBackend;
-  /** Starts those that are to start with the facade, and waits for none. */
+  /** It serves somebody from now on. */
   readonly warmUp: () => void;
+  /** Starts these, and waits for none. */
+  readonly startAhead: (servers: readonly string[]) => void;
   /** Ends all servers, those included that no configuration has any more. */
   readonly stop: () => Promise<void>;
 }
@@ -48,6 +51,8 @@ export class Backends {
   /** Workspaces of configurations that are gone. */
   readonly #left = new Set<Served>();
   #isWarm = false;
+  /** Those that start with the facade. */
+  #eager: readonly string[] = [];
 
   constructor(make: BackendMakers) {
     this.#make = make;
@@ -59,7 +64,8 @@ export class Backends {
     const kept = new Map<string, Kept>();
     for (const server of config.servers.values()) kept.set(server.name, this.#keepOrMake(server, adapters.get(server.name) as ServerAdapter, config.workspace));
     this.#kept = kept;
-    if (this.#isWarm) this.#make.warmUp();
+    this.#eager = eagerServers(config);
+    this.startAhead(this.#eager);
     const workspace = this.#serveWorkspace(config.workspace);
     return new Map([workspace, ...this.#serveShipped(config), ...[...kept.values()].map(({ served }) => served)].map((served) => [served.name, served]));
   }
@@ -82,6 +88,12 @@ export class Backends {
   warmUp(): void {
     this.#isWarm = true;
     this.#make.warmUp();
+    this.startAhead(this.#eager);
+  }
+
+  /** Starts these before anybody calls them, where this facade serves somebody; waits for none. */
+  startAhead(servers: readonly string[]): void {
+    if (this.#isWarm && servers.length > 0) this.#make.startAhead(servers);
   }
 
   /** Ends everything. */

@@ -39,7 +39,7 @@ export class Gateway implements Facade {
     return 1 + this.#retiring.size;
   }
 
-  /** Throws IDENTITY when the principal is gone: it may have been judged by a configuration before this one. */
+  /** Starts what its profile wants started. Throws STATE_FAILED, and IDENTITY when the principal is gone: it may have been judged by a configuration before this one. */
   openSession(principal: Principal, transport: 'stdio' | 'http', tab?: string): Session {
     const { config } = this.#generation;
     const known = principalAfter(principal, { before: config, after: config });
@@ -48,6 +48,7 @@ export class Gateway implements Facade {
     this.#shared.audit.append({ type: 'session', event: 'opened', outcome: 'allow', session: session.id, transport, principal: shown(session.principal) });
     this.#sessions.add(session);
     this.#generation.demand(session);
+    this.#backends.startAhead(this.#generation.startsWith(session));
     return session;
   }
 

@@ -112,6 +112,15 @@ export class Generation {
     for (const name of this.serversOf(principal)) this.catalog.servers.get(name)?.adapter.demand?.(id, lifetimes[name]);
   }
 
+  /** Servers that the profile of a session wants started with it, of those that may be. Throws STATE_FAILED. */
+  startsWith(session: OpenSession): readonly string[] {
+    const { starts } = mergeProfiles(this.config, session.principal.profiles);
+    const wanted = this.serversOf(session.principal).filter((name) => starts[name] === 'eager');
+    if (wanted.length === 0) return wanted;
+    const { off, mayStart } = this.deps.standing.view(session.principal, session);
+    return off === undefined ? wanted.filter((name) => mayStart?.(name) !== false) : [];
+  }
+
   /** Does work that keeps this generation alive until it has ended. */
   async within<T>(work: (deps: Deps) => Promise<T>): Promise<T> {
     this.#inside += 1;

@@ -17,7 +17,7 @@ const NO_START: LaunchHost = { workspace: '/', hidden: [], secrets: () => Promis
 
 /** What makes servers over a pool. */
 export function makersOver(pool: ServerPool): BackendMakers {
-  return { sync: (settings) => pool.sync(settings), workspace: (root) => createWorkspace({ root }), shipped: (name) => shippedServer(name, () => Promise.reject(new TollgateError('SERVER_UNAVAILABLE'))), mapped: createMapped, warmUp: () => pool.warmUp(), stop: () => pool.stopAll() };
+  return { sync: (settings) => pool.sync(settings), workspace: (root) => createWorkspace({ root }), shipped: (name) => shippedServer(name, () => Promise.reject(new TollgateError('SERVER_UNAVAILABLE'))), mapped: createMapped, warmUp: () => undefined, startAhead: (servers) => pool.warmUp(servers), stop: () => pool.stopAll() };
 }
 
 /** A server of catalogs/shipped.ts with its answers. */

@@ -108,7 +108,6 @@ function supervised(pool: ServerPool, { supervision, sweep, shell, answers }: { 
     warmUp: () => {
       supervision.tellOthers();
       sweep();
-      pool.warmUp();
     },
     workspace: (root) => {
       const inner = createWorkspace({ root, shell });

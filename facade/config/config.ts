@@ -9,6 +9,9 @@ import type { KnowledgeConfig } from './knowledge.ts';
 import type { SecretSource } from './secret-sources.ts';
 import type { RecordingConfig } from './recording.ts';
 
+/** When a server starts: before anybody calls it, or with its first use. */
+export type Start = 'lazy' | 'eager';
+
 /** One server behind the facade; the workspace, which runs in this process, is none of them. */
 export interface ServerConfig extends ServerDefinition {
   readonly name: string;
@@ -31,7 +34,7 @@ export interface ServerConfig extends ServerDefinition {
   readonly mapping?: string;
   /** The owner has read what the server says its tools do, and lets it count. */
   readonly trustHints: boolean;
-  readonly start: 'lazy' | 'eager';
+  readonly start: Start;
   readonly lifetime: Lifetime;
   readonly connectTimeoutMs: number;
   readonly timeoutMs: number;
@@ -76,6 +79,8 @@ export interface ProfileConfig {
   readonly caps: Partial<CapsConfig>;
   /** Server → how long it stays for sessions of this profile. */
   readonly lifetimes: Readonly<Record<string, Lifetime>>;
+  /** Server → when it starts for this profile: with each of its sessions, or not before its use. */
+  readonly starts: Readonly<Record<string, Start>>;
   readonly schemaProfile?: string;
   /** Only reading runs until the plan of the run is approved (CY-27); one profile of several suffices. Default false. */
   readonly plan: boolean;

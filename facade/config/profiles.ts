@@ -57,7 +57,7 @@ function buildProfile(name: string, written: WrittenProfile, { base, joining }: 
   const reached = [...chosen, ...whole];
   const budgets = (written.budgets ?? []).map(buildBudget);
   const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
-  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, lifetimes: written.lifetimes ?? {}, plan: written.plan ?? false, grants: written.grants ?? 'optional', host, ...schemaProfile };
+  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, lifetimes: written.lifetimes ?? {}, starts: written.starts ?? {}, plan: written.plan ?? false, grants: written.grants ?? 'optional', host, ...schemaProfile };
 }
 
 /**
@@ -79,11 +79,19 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
     budgets: lastOf(stacked.flatMap(({ budgets }) => budgets), ({ id }) => id),
     caps: Object.assign({}, ...stacked.map(({ caps }) => caps)) as ProfileConfig['caps'],
     lifetimes: Object.assign({}, ...stacked.map(({ lifetimes }) => lifetimes)) as ProfileConfig['lifetimes'],
+    starts: Object.assign({}, ...stacked.map(({ starts }) => starts)) as ProfileConfig['starts'],
     ...(schemaProfile !== undefined && { schemaProfile }),
     plan: stacked.some(({ plan }) => plan),
     host: stacked.some(({ host }) => host),
     grants: stacked.some(({ grants }) => grants === 'required') ? 'required' : 'optional',
   };
+}
+
+/** Servers that start with Tollgate: the eager ones, but for those that no profile wants before their use. */
+export function eagerServers({ servers, profiles }: Pick<Config, 'servers' | 'profiles'>): readonly string[] {
+  const wanting = (name: string): readonly ProfileConfig[] => [...profiles.values()].filter((profile) => profile.servers.includes(name));
+  const isWaived = (name: string): boolean => wanting(name).length > 0 && wanting(name).every(({ starts }) => starts[name] === 'lazy');
+  return [...servers.values()].filter(({ start, name }) => start === 'eager' && !isWaived(name)).map(({ name }) => name);
 }
 
 function serverOf(tool: string): string {

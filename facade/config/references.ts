@@ -77,7 +77,7 @@ class ReferenceChecker {
       const path = ['profiles', name];
       if (!/^[a-z][a-z0-9-]{0,63}$/.test(name)) this.#report.refuseKey(path, `profile ${quote(name)}: names are lower-case letters, digits and hyphens, and begin with a letter; rename it`);
       (profile.servers ?? []).forEach((server, at) => this.#server(server, [...path, 'servers', at]));
-      for (const server of Object.keys(profile.lifetimes ?? {})) this.#server(server, [...path, 'lifetimes', server]);
+      for (const key of ['lifetimes', 'starts'] as const) for (const server of Object.keys(profile[key] ?? {})) this.#server(server, [...path, key, server]);
       this.budgets(profile.budgets, [...path, 'budgets']);
       this.schemaProfile(profile.schemaProfile, [...path, 'schemaProfile']);
       if (profile.expose !== undefined) this.expose(profile.expose, [...path, 'expose'], new Set([...(profile.servers ?? []), ...backendsOf(profile.expose)]));

@@ -2,7 +2,7 @@
 import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
-import type { BudgetConfig, CapsConfig, ListenConfig } from './config.ts';
+import type { BudgetConfig, CapsConfig, ListenConfig, Start } from './config.ts';
 import type { SandboxConfig } from './isolation.ts';
 import type { KnowledgeConfig } from './knowledge.ts';
 
@@ -52,7 +52,7 @@ export interface WrittenServer {
   readonly semantics?: Readonly<Record<string, Verb | Semantics>>;
   readonly mapping?: string;
   readonly trustHints?: boolean;
-  readonly start?: 'lazy' | 'eager';
+  readonly start?: Start;
   readonly lifetime?: Lifetime;
   readonly connectTimeoutMs?: number;
   readonly timeoutMs?: number;
@@ -104,6 +104,7 @@ export interface WrittenProfile {
   readonly budgets?: readonly WrittenBudget[];
   readonly caps?: Partial<CapsConfig>;
   readonly lifetimes?: Readonly<Record<string, Lifetime>>;
+  readonly starts?: Readonly<Record<string, Start>>;
   readonly schemaProfile?: string;
   readonly plan?: boolean;
   readonly grants?: 'optional' | 'required';

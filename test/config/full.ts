@@ -70,6 +70,7 @@ profiles:
       - {id: dev-calls, scope: session, window: 61, calls: 50, argBytes: 60, outputBytes: 70, wallMs: 80, concurrent: 90, when: {server: web, tool: web.x, verb: write, role: user, profile: plain}}
     caps: {bytes: 5000, lines: 50, argBytes: 5000, spillBytes: 5000, validateOutput: 'off', concurrent: 2, timeoutMs: 5000}
     lifetimes: {web: ephemeral}
+    starts: {web: eager}
     schemaProfile: flat
     plan: true
     grants: required

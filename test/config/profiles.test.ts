@@ -1,7 +1,7 @@
 /** Tests profiles: the built-in ones, what others take from the file, and stacking. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { mergeProfiles } from '../../facade/config/profiles.ts';
+import { eagerServers, mergeProfiles } from '../../facade/config/profiles.ts';
 import { verifies } from '../verifies.ts';
 import { withProject } from './project.ts';
 
@@ -59,6 +59,7 @@ describe('profiles', () => {
         budgets: [{ id: 'n', scope: 'run', calls: 2, when: {} }, { id: 'm', scope: 'run', calls: 3, when: {} }],
         caps: { bytes: 3000, lines: 5 },
         lifetimes: {},
+        starts: {},
         schemaProfile: 'flat',
         plan: true,
         grants: 'optional',
@@ -66,6 +67,15 @@ describe('profiles', () => {
       });
       expect(mergeProfiles(config, [])).toEqual(config.profiles.get('default'));
       expect(() => mergeProfiles(config, ['one', 'toString'])).toThrow('There is no profile "toString"');
+    });
+  });
+
+  it('names of servers under starts and lifetimes are checked, and what starts with Tollgate is what some profile wants', () => {
+    withProject((project) => {
+      const { problems } = project.load('version: 1\nprofiles: {one: {starts: {nobody: eager}, lifetimes: {nothing: keep-alive}}}\n');
+      expect(problems.map(({ message }) => message).sort()).toEqual([expect.stringContaining('server "nobody" is not under servers'), expect.stringContaining('server "nothing" is not under servers')]);
+      const eager = (profiles: string): readonly string[] => eagerServers(project.config(`version: 1\nservers: {a: {command: x, start: eager}, b: {command: x}}\nprofiles: {${profiles}}\n`));
+      expect([eager(''), eager('one: {servers: [a]}'), eager('one: {servers: [a], starts: {a: lazy}}'), eager('one: {servers: [a], starts: {a: lazy}}, two: {servers: [a]}')]).toEqual([['a'], ['a'], [], ['a']]);
     });
   });
 

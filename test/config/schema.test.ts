@@ -91,7 +91,7 @@ describe('the published schema', () => {
         else if (typeof value === 'object' && value !== null) {
           for (const [key, inner] of Object.entries(value)) {
             if (!free && !known.has(key) && !derived.has(key)) unknown.add(key);
-            visit(inner, ['servers', 'profiles', 'secretSources', 'env', 'headers', 'filled', 'pins', 'verbs', 'rules', 'lifetimes'].includes(key));
+            visit(inner, ['servers', 'profiles', 'secretSources', 'env', 'headers', 'filled', 'pins', 'verbs', 'rules', 'lifetimes', 'starts'].includes(key));
           }
         }
       };

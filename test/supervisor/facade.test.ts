@@ -196,6 +196,36 @@ rules: [{id: all, outcome: allow, when: {}}]
 });
 
 describe('an eager server', () => {
+  it('starts for a profile with each of its sessions, where it may, and with Tollgate only where some profile wants it' + verifies('CY-23'), async () => {
+    const setup = `version: 1
+workspace: ./workspace
+state: ./state
+servers:
+  ahead: ${server(['chaos.mjs'], `env: {CHAOS_STARTS: ${JSON.stringify(path.join(folder, 'ahead'))}}`)}
+  waived: ${server(['chaos.mjs'], `start: eager, env: {CHAOS_STARTS: ${JSON.stringify(path.join(folder, 'waived'))}}`)}
+principals: [{id: alice, stdio: true, profiles: [hasty]}, {id: bob, stdio: true, profiles: [patient]}, {id: carol, stdio: true, profiles: [guarded]}]
+profiles:
+  hasty: {servers: [ahead], starts: {ahead: eager}}
+  patient: {servers: [ahead, waived], starts: {waived: lazy}}
+  guarded: {servers: [ahead], starts: {ahead: eager}, grants: required}
+rules: [{id: all, outcome: allow, when: {}}]
+`;
+    const made = await startFacade(setup, { folder });
+    running.push(made);
+    const started = (name: string): number => startedIn(path.join(folder, name)).length;
+    // A command that only asks starts none.
+    await made.assembled.gateway.closeSession(made.open('alice'));
+    made.assembled.warmUp();
+    made.open('bob');
+    made.open('carol');
+    // What is started is told within the same turn; so nothing was.
+    expect(made.assembled.catalog.servers.get('ahead')?.adapter.isAsleep?.()).toBe(true);
+    made.open('alice');
+    await expect.poll(() => started('ahead'), { timeout: 5000 }).toBe(1);
+    made.open('alice');
+    expect([made.assembled.catalog.servers.get('waived')?.adapter.isAsleep?.(), started('waived'), started('ahead')]).toEqual([true, 0, 1]);
+  });
+
   it('runs before anybody calls, once the facade serves' + verifies('HA-06'), async () => {
     const one = await facade({ settings: 'start: eager' });
     expect(startedIn(starts)).toHaveLength(0);

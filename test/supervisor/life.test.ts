@@ -53,8 +53,8 @@ describe('a kept server', () => {
 
   it('waits longer when it does not start, and a stop ends the waiting' + verifies('HE-10'), async () => {
     const starts = join(temporaryFolder(), 'starts');
-    const bench = start('crash-at-start', { lifetime: 'keep-alive', start: 'eager', env: { CHAOS_STARTS: starts } });
-    bench.pool.warmUp();
+    const bench = start('crash-at-start', { lifetime: 'keep-alive', env: { CHAOS_STARTS: starts } });
+    bench.pool.warmUp(['chaos']);
     await expect.poll(() => wordsOf(bench).length, { timeout: 8000 }).toBe(2);
     expect(bench.events).toMatchObject([{ event: 'start.failed', code: 'INIT_FAILED' }, { event: 'start.failed' }]);
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/tried again in 5 s/);
@@ -93,9 +93,9 @@ describe('a server on which sessions keep something', () => {
 
 describe('an eager server', () => {
   it('starts with the facade, a lazy one with its first use' + verifies('HA-06'), async () => {
-    const bench = start('ok', { start: 'eager' });
+    const bench = start('ok');
     const lazy = bench.pool.add(chaos('ok', { name: 'lazy' }));
-    bench.pool.warmUp();
+    bench.pool.warmUp(['chaos']);
     await expect.poll(() => wordsOf(bench), { timeout: 5000 }).toEqual(['started', 'tools.discovered']);
     expect([bench.server.health().state, lazy.health().state]).toEqual(['healthy', 'idle']);
   });
