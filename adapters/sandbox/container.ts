@@ -30,11 +30,11 @@ export interface Contained {
 }
 
 const HOME = '/tmp';
-/** The calls that seccomp.ts refuses in a sandbox, by name, for the engine to compile: its own filter lets programs make namespaces, or not, as it was built. */
+/** The calls that seccomp.ts refuses in a sandbox, by name, for the engine to compile: its own filter lets programs make namespaces, or not, as it was built. docker's client reads it here, podman where it runs. */
 const FILTER = path.join(import.meta.dirname, 'seccomp.json');
 
 /** What the words depend on. */
-type Kind = Pick<Engine, 'isPodman' | 'isRootless'>;
+type Kind = Pick<Engine, 'isPodman' | 'isRootless' | 'isRemote'>;
 
 /**
  * The arguments of `docker run`. Environment goes by name only: the client takes the values from its own environment, so that
@@ -47,7 +47,7 @@ export function containerArguments(contained: Contained, engine: Kind): readonly
   const program = [command, ...args];
   return [
     'run', '--name', contained.id, '--rm', '--interactive', '--init', '--pull', 'missing', '--log-driver', 'none', '--label', placeLabel(), '--label', `tollgate.server=${contained.server}`,
-    '--read-only', ...ownWords(engine), '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges', '--security-opt', `seccomp=${FILTER}`, '--network', 'none', '--ipc', 'private', '--user', `${identity.uid}:${identity.gid}`, '--hostname', 'sandbox',
+    '--read-only', ...ownWords(engine), '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges', ...(engine.isRemote ? [] : ['--security-opt', `seccomp=${FILTER}`]), '--network', 'none', '--ipc', 'private', '--user', `${identity.uid}:${identity.gid}`, '--hostname', 'sandbox',
     '--memory', `${memoryMb}m`, '--memory-swap', `${memoryMb}m`, '--pids-limit', `${processes}`,
     '--ulimit', `fsize=${size}:${size}`, '--ulimit', 'core=0:0', '--ulimit', 'msgqueue=0:0', ...countLimits(memoryMb), ...(cpuSeconds === undefined ? [] : ['--ulimit', `cpu=${cpuSeconds}:${cpuSeconds}`]),
     '--tmpfs', `/tmp:rw,nosuid,nodev,size=${size},mode=1777${engine.isPodman ? ',notmpcopyup' : ''}`, '--shm-size', '64m',

@@ -24,6 +24,8 @@ export interface Engine {
   readonly isPodman: boolean;
   /** Run by an ordinary user, whose number means another user inside unless it is kept. */
   readonly isRootless: boolean;
+  /** On another machine, with the files of that one: `podman machine`. */
+  readonly isRemote: boolean;
 }
 
 /** What a client on the PATH said: the engine, or what it lacks and the command that mends it. */
@@ -95,20 +97,20 @@ interface Info {
   readonly MemoryLimit?: boolean;
   readonly PidsLimit?: boolean;
   readonly SecurityOptions?: readonly string[] | null;
-  readonly host?: { readonly cgroupControllers?: readonly string[] | null; readonly cgroupManager?: string; readonly cgroupVersion?: string; readonly security?: { readonly rootless?: boolean } };
+  readonly host?: { readonly cgroupControllers?: readonly string[] | null; readonly cgroupManager?: string; readonly cgroupVersion?: string; readonly serviceIsRemote?: boolean; readonly security?: { readonly rootless?: boolean } };
 }
 
 /** Both engines take a limit that they cannot hold, warn, and start the container without it. */
 function judge(client: string, { host, ...docker }: Info): EngineAnswer {
   if (host === undefined) {
     const isRootless = (docker.SecurityOptions ?? []).some((option) => option.includes('rootless'));
-    if (docker.MemoryLimit === true && docker.PidsLimit === true) return { client, engine: { client, isPodman: false, isRootless } };
+    if (docker.MemoryLimit === true && docker.PidsLimit === true) return { client, engine: { client, isPodman: false, isRootless, isRemote: false } };
     return { client, lack: 'cannot limit memory and processes here', fix: 'let it have the control groups memory and pids: docker info says what is missing' };
   }
   const isRootless = host.security?.rootless === true;
   const controllers = host.cgroupControllers ?? [];
   const holds = controllers.includes('memory') && controllers.includes('pids') && (!isRootless || (host.cgroupVersion === 'v2' && host.cgroupManager === 'systemd'));
-  if (holds) return { client, engine: { client, isPodman: true, isRootless } };
+  if (holds) return { client, engine: { client, isPodman: true, isRootless, isRemote: host.serviceIsRemote === true } };
   return { client, lack: 'cannot limit memory and processes here', fix: isRootless ? 'an ordinary user\'s podman needs control groups v2 by systemd (loginctl enable-linger); or run Tollgate as root' : 'mount the control groups memory and pids' };
 }
 

@@ -50,11 +50,11 @@ export interface Guarded extends SandboxBase {
   readonly hidden: readonly string[];
 }
 
-const MOVING_IMAGE = 'the image has no digest, so another may stand behind its name tomorrow, and what was approved would not be what runs; write name@sha256:…';
+const MOVING_IMAGE = 'the image has no digest, so another may stand behind its name tomorrow, and what was approved would not be what runs; write name@sha256:…, or the id of an image of your own';
 
 /** What its owner should know of the image that it runs in. */
 export function imageRemarks({ isolation, sandbox }: { readonly isolation?: string; readonly sandbox?: { readonly image?: string } }): readonly string[] {
-  return isolation !== 'container' || /@sha256:[\da-f]{64}$/.test(sandbox?.image ?? '') ? [] : [MOVING_IMAGE];
+  return isolation !== 'container' || /(?:^|^sha256:|@sha256:)[\da-f]{64}$/.test(sandbox?.image ?? '') ? [] : [MOVING_IMAGE];
 }
 
 /**

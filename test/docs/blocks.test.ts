@@ -92,6 +92,7 @@ const NOT_RUN: readonly (readonly [RegExp, string])[] = [
   [/ (approve|revoke|servers (enable|disable|info)) (github|mine|memory)/, 'it names a server of your own: test/consent/approve.test.ts'],
   [/ connect memory$/, 'it installs a package, and a person answers: test/docs/connecting.test.ts'],
   [/ export --client cursor --replace$/, 'it asks a person: test/clients/'],
+  [/^podman /, 'it needs the image of a registry: test/sandbox/engine.test.ts'],
   [/ audit tail/, 'it goes on until it is stopped: test/audit/'],
 ];
 

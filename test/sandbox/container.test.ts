@@ -37,7 +37,7 @@ function contained(more: Partial<Contained> = {}): Contained {
   };
 }
 
-const DOCKER = { isPodman: false, isRootless: false };
+const DOCKER = { isPodman: false, isRootless: false, isRemote: false };
 const containerArguments = (one: Contained): readonly string[] => wordsFor(one, DOCKER);
 
 /** The words that follow each flag. */
@@ -211,6 +211,21 @@ describe('a contained server', () => {
     await expect(start({ sandbox: contained().sandbox })).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('no image') as string });
     rmSync(path.join(folder, 'docker'));
     await expect(start()).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('podman') as string });
+  });
+});
+
+describe('for podman', () => {
+  const PODMAN = { isPodman: true, isRootless: false, isRemote: false };
+
+  it('a cover copies nothing of what it covers, and nothing else can be written', () => {
+    const args = wordsFor(contained(), PODMAN);
+    expect(args).toContain('--read-only-tmpfs=false');
+    expect(args).not.toContain('keep-id');
+    expect([...after(args, '--tmpfs'), ...after(args, '--mount').filter((words) => words.startsWith('type=tmpfs'))].every((words) => words.endsWith(',notmpcopyup'))).toBe(true);
+  });
+
+  it('on another machine, a filter of this one is not named', () => {
+    expect(after(wordsFor(contained(), { ...PODMAN, isRemote: true }), '--security-opt')).toEqual(['no-new-privileges']);
   });
 });
 

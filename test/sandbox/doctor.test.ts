@@ -1,5 +1,5 @@
 /** Tests `tollgate doctor`: what it sees on this machine, what it says of one without the tools, and its exit code. */
-import { chmodSync, lchownSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { chmodSync, lchownSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -70,6 +70,19 @@ describe('tollgate doctor', () => {
     expect(states(report)).toMatchObject({ bwrap: 'missing', socat: 'missing', rg: 'weak', opa: 'weak', 'container client': 'missing', prlimit: 'ok', 'server a': 'missing' });
     const { out } = await cli(project, ['doctor']);
     for (const fix of ['sudo apt-get install bubblewrap', 'sudo apt-get install socat', 'sudo apt-get install ripgrep', 'sudo apt-get install podman']) expect(out).toContain(fix);
+    rmSync(folder, { recursive: true });
+  });
+
+  it('names both engines, and which of them answers', async () => {
+    write('');
+    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
+    pathWithout(folder, []);
+    const put = (name: string, script: string): void => writeFileSync(path.join(folder, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    const found = async (): Promise<Finding | undefined> => (await examine()).findings.find(({ id }) => id === 'container-client');
+    put('docker', 'echo no daemon >&2; exit 1');
+    expect(await found()).toMatchObject({ state: 'weak', seen: expect.stringContaining('/docker does not answer ("no daemon")') as string, fix: 'sudo systemctl start docker' });
+    put('podman', `echo '{"host":{"cgroupControllers":["memory","pids"],"security":{"rootless":false}}}'`);
+    expect(await found()).toMatchObject({ state: 'ok', seen: expect.stringMatching(/podman answers; .*docker does not answer/) as string });
     rmSync(folder, { recursive: true });
   });
 

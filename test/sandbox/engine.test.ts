@@ -1,6 +1,6 @@
 /** Tests servers in containers of a real engine, from the first list to the last container: through a facade, at its end, and after it was killed. */
 import { spawn, spawnSync } from 'node:child_process';
-import { chownSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { chownSync, copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
@@ -115,6 +115,30 @@ describe('a server in a container, through the facade', () => {
 const stubborn = (): ServerSettings => ({
   name: 'stubborn', transport: 'stdio', command: 'node', args: [path.join(FIXTURES, 'chaos.mjs'), 'stubborn'], env: {}, headers: {}, isolation: 'container', connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 100,
   sandbox: { image: IMAGE, filesystem: { allowRead: [FIXTURES], allowWrite: [], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 16 } },
+});
+
+describe('an image of one\'s own', () => {
+  it('is made as the page says, and its id starts the server', async () => {
+    const page = readFileSync(path.join(import.meta.dirname, '..', '..', 'docs', 'sandbox.md'), 'utf8');
+    const dockerfile = /```text\n(FROM [^]*?)```/.exec(page)?.[1] ?? '';
+    const lines = (/```sh\n(podman build[^]*?)```/.exec(page)?.[1] ?? '').trim().split('\n').map((line) => line.replaceAll(/tickets/g, 'tollgate-tickets'));
+    const folder = path.join(project.folder, 'tollgate-tickets');
+    mkdirSync(folder);
+    copyFileSync(path.join(FIXTURES, 'chaos.mjs'), path.join(folder, 'index.js'));
+    writeFileSync(path.join(folder, 'package.json'), '{"type": "module"}');
+    writeFileSync(path.join(folder, 'Dockerfile'), dockerfile.replace(/^FROM .*/, `FROM ${IMAGE}`));
+    const said = lines.map((line) => spawnSync('sh', ['-c', line], { cwd: project.folder, encoding: 'utf8' }).stdout.trim());
+    const image = said.at(-1) ?? '';
+    expect(image).toMatch(/^[0-9a-f]{64}$/);
+    const { sandbox, ...rest } = stubborn();
+    const { child, kill } = await launch({ ...rest, args: ['/app/index.js'], sandbox: { ...sandbox!, image, filesystem: { allowRead: [], allowWrite: [], denyRead: [] } } }, { workspace, hidden: [], secrets: () => Promise.resolve('') });
+    const answer = new Promise((resolve) => child.stdout.once('data', (chunk: Buffer) => resolve(chunk.toString('utf8'))));
+    child.stdin.write('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}\n');
+    expect(await answer).toContain('"name":"chaos"');
+    kill();
+    await vi.waitFor(() => expect(containersOf(process.pid)).toEqual([]), { timeout: 20_000, interval: 200 });
+    ask(['rmi', '--force', 'tollgate-tickets']);
+  });
 });
 
 describe('a container', () => {

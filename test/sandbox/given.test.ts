@@ -184,6 +184,7 @@ describe('the first screen', () => {
     const remarks = (image: string, isolation = 'container'): readonly string[] => imageRemarks({ isolation, sandbox: { image } });
     expect(remarks('mcp/files:latest')).toEqual([expect.stringContaining('no digest')]);
     expect([remarks(`mcp/files@sha256:${'0a'.repeat(32)}`), remarks('mcp/files', 'sandbox')]).toEqual([[], []]);
-    expect(remarks('mcp/files@sha256:0a')).toHaveLength(1);
+    expect([remarks('0a'.repeat(32)), remarks(`sha256:${'0a'.repeat(32)}`)]).toEqual([[], []]);
+    for (const image of ['mcp/files@sha256:0a', `mcp/${'0a'.repeat(32)}`]) expect(remarks(image)).toHaveLength(1);
   });
 });

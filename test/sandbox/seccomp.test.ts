@@ -1,4 +1,6 @@
 /** Tests the filter of system calls on both processors, by an interpreter of its own for compiled BPF: what arm64 does is seen on x64 too. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { compileFilter } from '../../adapters/sandbox/seccomp.ts';
@@ -107,4 +109,28 @@ describe.each(PROCESSORS)('the filter of %s', (processor) => {
 
 it('refuses a processor that it has no table for, with what to do', () => {
   expect(() => compileFilter({ counted: true, processor: 'mips' })).toThrow(expect.objectContaining({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('x64 or arm64') as string }) as Error);
+});
+
+describe('the filter of containers', () => {
+  interface Rule { readonly names: readonly string[]; readonly errnoRet: number; readonly args?: readonly { readonly index: number; readonly value: number; readonly valueTwo?: number; readonly op: string }[] }
+  const read = (name: string): string => readFileSync(path.join(import.meta.dirname, '..', '..', 'adapters', 'sandbox', name), 'utf8');
+  const { syscalls } = JSON.parse(read('seccomp.json')) as { syscalls: readonly Rule[] };
+  const of = (name: string): readonly Rule[] => syscalls.filter(({ names }) => names.includes(name));
+
+  it('refuses, by name, all that a sandbox refuses on either processor', () => {
+    const source = read('seccomp.ts');
+    const tables = [/const COMMON = \{([^}]*)\}/g, /denied: \{([^}]*)\}/g].flatMap((table) => [...source.matchAll(table)].map(([, names = '']) => names));
+    const names = new Set(tables.flatMap((table) => [...table.matchAll(/(\w+): \d+/g)].map(([, name = '']) => name)));
+    expect(names.size).toBeGreaterThan(60);
+    expect([...names].filter((name) => !of(name).some(({ errnoRet, args }) => errnoRet === 1 && args === undefined))).toEqual([]);
+    expect(['clone3', 'memfd_secret'].map((name) => of(name)[0]?.errnoRet)).toEqual([38, 38]);
+  });
+
+  it('looks at the same arguments', () => {
+    const bits = of('clone').map(({ args }) => args?.[0]?.value ?? 0);
+    expect(bits.reduce((all, bit) => all | bit, 0) >>> 0).toBe(0x7e020000);
+    expect(of('ioctl').map(({ args }) => args?.[0]?.valueTwo)).toEqual([0x5412, 0x541c]);
+    const refuses = (family: number): boolean => of('socket').some(({ args }) => args?.every(({ op, value }) => (op === 'SCMP_CMP_GT' ? family > value : family === value)));
+    expect([...Array(64).keys()].filter((family) => !refuses(family))).toEqual([1, 2, 10, 16]);
+  });
 });
