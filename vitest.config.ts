@@ -8,8 +8,10 @@ export default defineConfig({
     globalSetup: ['test/setup.ts'],
     setupFiles: ['test/seed.ts'],
     reporters: ['default', './test/closing-line.ts'],
-    testTimeout: 30_000,
+    testTimeout: 60_000,
     hookTimeout: 120_000,
+    // What is waited for comes later where much else runs; what never comes fails all the same.
+    expect: { poll: { timeout: 10_000 } },
     maxWorkers: 2,
     // Files share a process: modules are loaded and compiled once, which halves the time of all. Each file leaves the process as it found it.
     isolate: false,

@@ -7,6 +7,8 @@ export default defineConfig({
     setupFiles: ['test/seed.ts'],
     reporters: ['default', './test/closing-line.ts'],
     testTimeout: 120_000,
+    // What is waited for comes later where much else runs; what never comes fails all the same.
+    expect: { poll: { timeout: 10_000 } },
     maxWorkers: 2,
     isolate: false,
   },

@@ -156,7 +156,8 @@ describe('attacks on the fetch server' + verifies('PF-12'), () => {
     const named = new URL(`http://tracker.example.org:${origin.port}`);
     const { text, sent } = await call({ path: '/plain' }, { origin: named, lookup: async () => answers.shift() ?? [] });
     expect(text).toMatch(/^200 OK/);
-    expect([sent.length, answers.length]).toEqual([1, 1]);
+    // What an earlier test gave up may arrive as late as now.
+    expect([sent.filter(({ url }) => url === '/plain').length, answers.length]).toEqual([1, 1]);
   });
 
   it('no name, no port: both are said in words of ours', async () => {

@@ -22,15 +22,21 @@ const code = ({ text }: Answered): unknown => (JSON.parse(text) as { error?: { d
 const call = (id: string | number, params: Record<string, unknown> = {}): unknown => request(id, 'tools/call', { name: 'read', ...params });
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Sends bytes as they are and gives back all that comes until the connection ends or `ms` have passed. */
-function raw(port: number, text: string, ms = 300): Promise<string> {
+/** Sends bytes as they are and gives back what comes until it holds the head of an answer, the connection ends or `ms` have passed. */
+function raw(port: number, text: string, ms = 10_000): Promise<string> {
   return new Promise((resolve) => {
     let seen = '';
     const socket = connect(port, '127.0.0.1', () => socket.write(text));
-    socket.on('data', (chunk: Buffer) => (seen += chunk.toString()));
-    socket.on('close', () => resolve(seen));
+    const end = setTimeout(() => socket.destroy(), ms);
+    socket.on('data', (chunk: Buffer) => {
+      seen += chunk.toString();
+      if (seen.includes('\r\n\r\n')) socket.destroy();
+    });
+    socket.on('close', () => {
+      clearTimeout(end);
+      resolve(seen);
+    });
     socket.on('error', () => resolve(seen));
-    setTimeout(() => socket.destroy(), ms);
   });
 }
 
