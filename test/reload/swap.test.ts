@@ -1,8 +1,10 @@
 /** Tests that a configuration is swapped whole: what runs keeps its own, no call sees two, nothing of the old stays behind. */
+import { rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { parse as parseYaml } from 'yaml';
 import type { Policy } from '../../policies/port.ts';
 import { server } from '../cli/terminal.ts';
 import { configure, Reloadable, rules } from './project.ts';
@@ -13,12 +15,26 @@ const gc = runInNewContext('gc') as () => void;
 let facade: Reloadable;
 afterEach(() => facade.close());
 
+const STORY = server(['story-server.mjs']);
+
 /** Revisions that differ in everything that a call shows: the rule, the cap, the label. */
 const REVISIONS = [{ id: 'even', bytes: 1500, label: 'one' }, { id: 'odd', bytes: 3000, label: 'two' }] as const;
 
 function revision(number: number): string {
   const { id, bytes, label } = REVISIONS[number % 2] ?? REVISIONS[0];
-  return rules({ id, outcome: 'allow', when: { verbs: ['read'] }, obligations: { caps: { bytes }, labels: [label] } });
+  return rules({ id, outcome: 'allow', when: { verbs: ['read', 'write'] }, obligations: { caps: { bytes }, labels: [label] } });
+}
+
+/** What is known of a server: what its tools do, which of them there are, and where its results come from. */
+const CATALOGS = [{ verb: 'read', allow: ['echo'], label: 'public' }, { verb: 'write', allow: ['echo', 'count'], label: 'internal' }] as const;
+
+/** At the end every twentieth swap changes the catalog, that is the file of a server, which comes first. */
+function catalogOf(number: number): (typeof CATALOGS)[number] | undefined {
+  return number < 800 ? undefined : CATALOGS[Math.floor(number / 20) % 2];
+}
+
+function serverFile({ verb, allow, label }: (typeof CATALOGS)[number]): string {
+  return JSON.stringify({ ...(parseYaml(STORY) as object), profiles: ['default'], semantics: { echo: verb }, tools: { allow }, labels: [label] });
 }
 
 /** Every hundredth swap changes a cap and the profiles too, and four of them bring Rego or take it away. */
@@ -30,53 +46,62 @@ function surroundings(number: number): { readonly text: string; readonly bytes: 
 }
 
 describe('a thousand swaps under load', () => {
-  it('drop no decision and mix none: rule, cap, label and recorded revision of each call belong together', async () => {
+  it('drop no decision and mix none: rule, cap, labels, catalog and recorded revision of each call belong together', async () => {
     const rego = 'package policy.a\n\ndeny contains {"id": "r", "message": "No."} if input.effect.arguments.no\n';
-    facade = await new Reloadable({ 'tollgate.yaml': surroundings(0).text, 'rego/a.rego': rego, 'rules.yaml': revision(0), 'workspace/long.txt': 'x'.repeat(10_000) }).start();
+    facade = new Reloadable({ 'tollgate.yaml': surroundings(0).text, 'rego/a.rego': rego, 'rules.yaml': revision(0), 'servers/story.yaml': serverFile(CATALOGS[0]), 'workspace/long.txt': 'x'.repeat(10_000) });
+    await facade.approve();
+    rmSync(facade.at('servers/story.yaml'));
+    await facade.start();
     const sessions = Array.from({ length: 2 }, () => facade.open('local'));
-    /** By revision: which rule, and which cap around it. */
-    const known = new Map<string, { readonly which: number; readonly cap: number }>();
-    // The first one too: nothing that lives as long as the facade may hold it.
-    const policies: WeakRef<Policy>[] = [new WeakRef(facade.assembled.deps.policy())];
+    /** By revision: which rule, which cap around it, and which catalog. */
+    const known = new Map<string, { readonly which: number; readonly cap: number; readonly catalog: ReturnType<typeof catalogOf> }>();
+    const note = (number: number): void => void known.set(facade.assembled.deps.policy().revision, { which: number % 2, cap: surroundings(number).bytes, catalog: catalogOf(number) });
+    const policies: WeakRef<Policy>[] = [];
     const answers: Awaited<ReturnType<Reloadable['call']>>[] = [];
-    let swapping = true;
+    let [swapping, catalog] = [true, catalogOf(0)];
     const load = sessions.map(async (session) => {
       while (swapping) {
-        answers.push(...(await Promise.all([facade.call(session, 'read', { path: 'long.txt' }), facade.call(session, 'read', { path: 'long.txt' })])));
+        answers.push(...(await Promise.all([facade.call(session, 'read', { path: 'long.txt' }), catalog === undefined ? facade.call(session, 'read', { path: 'long.txt' }) : facade.call(session, 'story_echo', { text: 'x'.repeat(10_000) })])));
         await sleep(5);
       }
     });
     for (let number = 0; number < 1000; number += 1) {
-      known.set(facade.assembled.deps.policy().revision, { which: number % 2, cap: surroundings(number).bytes });
+      note(number);
       facade.write('rules.yaml', revision(number + 1));
       const { text } = surroundings(number + 1);
       if (text !== surroundings(number).text) facade.write('tollgate.yaml', text);
+      const next = catalogOf(number + 1);
+      if (next !== undefined && next !== catalog) facade.write('servers/story.yaml', serverFile(next));
       await facade.reload();
+      // However long it starts: what follows is called for.
+      if (catalog === undefined && next !== undefined) answers.push(...(await Promise.all(sessions.map((session) => facade.call(session, 'story_echo', { text: 'x' })))));
+      catalog = next;
       policies.push(new WeakRef(facade.assembled.deps.policy()));
     }
     swapping = false;
     await Promise.all(load);
 
-    known.set(facade.assembled.deps.policy().revision, { which: 0, cap: surroundings(1000).bytes });
-    expect(known.size).toBeGreaterThan(12);
+    note(1000);
+    expect(known.size).toBeGreaterThan(20);
     expect(answers.length).toBeGreaterThan(100);
     expect(answers.filter(({ code }) => code !== '')).toEqual([]);
     for (const { text, meta } of answers) {
-      const which = REVISIONS.find(({ label }) => JSON.stringify(meta['tollgate/labels']) === JSON.stringify([label]));
+      const which = REVISIONS.find(({ label }) => (meta['tollgate/labels'] as readonly string[]).includes(label));
       // The cap that cut the text is that of the revision that labelled it.
-      expect([which?.id, Buffer.byteLength(text) > 1500]).toEqual([which?.id, which?.id === 'odd']);
+      if (text !== 'x') expect([which?.id, Buffer.byteLength(text) > 1500]).toEqual([which?.id, which?.id === 'odd']);
       expect(Buffer.byteLength(text)).toBeLessThanOrEqual(which?.bytes ?? 0);
     }
     const intents = facade.records('intent');
     expect(intents).toHaveLength(answers.length);
     expect(facade.records('outcome')).toHaveLength(answers.length);
-    const seen = new Set(intents.map(({ reasons, obligations, revision: recorded }) => {
-      const { which: number, cap } = known.get(String(recorded)) ?? { which: -1, cap: 0 };
+    const seen = new Set(intents.map(({ reasons, obligations, server: called, verb, revision: recorded }) => {
+      const { which: number, cap, catalog } = known.get(String(recorded)) ?? { which: -1, cap: 0, catalog: undefined };
       const which = REVISIONS[number];
-      expect({ reasons, obligations }).toMatchObject({ reasons: [{ id: which?.id }], obligations: { bytes: Math.min(cap, which?.bytes ?? 0), labels: [which?.label] } });
-      return which?.id;
+      const own = called === 'story' ? { verb: catalog?.verb, labels: [catalog?.label] } : { verb: 'read', labels: [] };
+      expect({ verb, reasons, obligations }).toMatchObject({ verb: own.verb, reasons: [{ id: which?.id }], obligations: { bytes: Math.min(cap, which?.bytes ?? 0), labels: [...own.labels, which?.label].sort() } });
+      return [which?.id, own.verb, ...own.labels].join(' ');
     }));
-    expect([...seen].sort()).toEqual(['even', 'odd']);
+    expect([...seen].sort()).toEqual(['even read', 'even read public', 'even write internal', 'odd read', 'odd read public', 'odd write internal']);
     expect(facade.records('config').filter(({ event }) => event === 'reloaded')).toHaveLength(1000);
 
     expect(facade.assembled.gateway.generations).toBe(1);
@@ -84,7 +109,7 @@ describe('a thousand swaps under load', () => {
       await sleep(20);
       gc();
     }
-    expect([policies[0]?.deref(), alive(policies) <= 2]).toEqual([undefined, true]);
+    expect(alive(policies)).toBeLessThanOrEqual(2);
   }, 180_000);
 
   it('leave no worker of replaced Rego behind, and answer every call', async () => {
@@ -124,7 +149,6 @@ it('reloads that are asked for together come one after the other, and the last o
 });
 
 describe('a running call', () => {
-  const STORY = server(['story-server.mjs']);
   const CONFIG = configure(`bash: {isolation: direct}\nservers: {story: ${STORY}}\nprofiles: {default: {servers: [story], expose: {primitives: workspace, tools: ["story.*"]}}}\n`);
 
   beforeEach(async () => {
