@@ -143,12 +143,11 @@ async function containerClient(needed: boolean): Promise<Finding> {
   const base = { id: 'container-client', name: 'container client' } as const;
   const absent = needed ? 'missing' : 'weak';
   const answers = await askEngines();
-  const [first] = answers;
-  if (first === undefined) return { ...base, state: absent, seen: `neither docker nor podman is installed${needed ? '' : ': only isolation container needs one'}`, fix: 'sudo apt-get install podman' };
+  if (answers.length === 0) return { ...base, state: absent, seen: `neither docker nor podman is installed${needed ? '' : ': only isolation container needs one'}`, fix: 'sudo apt-get install podman' };
   const used = answers.find((answer) => 'engine' in answer);
   const lacks = answers.flatMap((answer) => ('lack' in answer ? [`${answer.client} ${answer.lack}`] : []));
   if (used !== undefined) return { ...base, state: 'ok', seen: [`${used.client} answers`, ...lacks].join('; ') };
-  return { ...base, state: absent, seen: lacks.join('; '), ...('fix' in first && { fix: first.fix }) };
+  return { ...base, state: absent, seen: lacks.join('; '), fix: answers.flatMap((answer) => ('fix' in answer ? [answer.fix] : [])).join('; or: ') };
 }
 
 function elsewhere({ sandbox }: Needs): Finding {

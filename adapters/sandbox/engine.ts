@@ -77,9 +77,8 @@ async function choose(): Promise<Engine> {
   const [engine] = engines;
   if (engine !== undefined) return engine;
   const lacks = answers.flatMap((answer) => ('lack' in answer ? [answer] : []));
-  const [first] = lacks;
-  if (first === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'Neither docker nor podman is installed, which `isolation: container` needs.', next: 'Install one: sudo apt-get install podman' });
-  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `No container engine can be used: ${lacks.map(({ client, lack }) => `${path.basename(client)} ${lack}`).join('; ')}.`, next: `Mend one, for example: ${first.fix}` });
+  if (lacks.length === 0) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'Neither docker nor podman is installed, which `isolation: container` needs.', next: 'Install one: sudo apt-get install podman' });
+  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `No container engine can be used: ${lacks.map(({ client, lack }) => `${path.basename(client)} ${lack}`).join('; ')}.`, next: `Mend one: ${lacks.map(({ fix }) => fix).join('; or: ')}` });
 }
 
 async function examine(client: string): Promise<EngineAnswer> {
