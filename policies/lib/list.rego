@@ -11,6 +11,7 @@ import data.tollgate.match
 import data.tollgate.plan
 import data.tollgate.principal
 import data.tollgate.servers
+import data.tollgate.sources
 import data.tollgate.voices
 
 # METADATA
@@ -46,6 +47,7 @@ particular(_, key) if count(kinds[key].naming) > 0
 particular(target, _) if index.tool[target.id]
 
 particular(target, _) if {
+	sources.reads_tool
 	some verb in target.verbs
 	voices.of_tool[[target.server, target.tool, verb]]
 }

@@ -10,7 +10,7 @@ import data.tollgate.user
 
 # Over every verb that a call of the tool may have: reasons by outcome, those that every call has and those that some have, and
 # the outcomes that the rest leaves open.
-of(_) := {"certain": silence, "possible": silence, "open": {outcome | some outcome, _ in silence; data.config.rego[outcome]}} if blind
+of(_) := unheard if blind
 
 of(target) := {
 	"certain": {outcome: always(heard, outcome) | some outcome, _ in silence},
@@ -29,6 +29,9 @@ always(heard, outcome) := union(told) if {
 }
 
 always(heard, outcome) := set() if set() in {voice[outcome] | some voice in heard}
+
+# Once for all tools.
+unheard := {"certain": silence, "possible": silence, "open": {outcome | some outcome, _ in silence; data.config.rego[outcome]}}
 
 silence := {"deny": set(), "ask": set(), "allow": set()}
 
