@@ -1,7 +1,7 @@
 /** Owns the control group of one sandbox, which counts all its memory together; refuses to call one made that holds no process. */
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -13,21 +13,25 @@ import { bornAt, isGone } from './tree.ts';
 /** Processes of bubblewrap and of the way out, which stand beside those that the limit means. */
 const OUR_PROCESSES = 8;
 /** A process that was killed needs a moment to be gone. */
+/** A thread that moves itself waits for nobody. */
+const ENTER = 'echo 0 >"$0" && exec "$@"';
 const REPEAT_MS = 4;
 const REMOVE_AFTER_MS = [5, 50, 500, 5000];
 
 /** Makes the control groups of sandboxes. */
 export interface Groups {
   readonly place: Place;
-  /** Throws an error of the system when it cannot be made. */
-  make(limits: SandboxLimits): Group;
+  /** For a program that this user runs. Throws an error of the system when it cannot be made. */
+  make(limits: SandboxLimits, uid: number): Group;
 }
 
 /** One sandbox's control group. */
 export interface Group {
+  /** To stand before a program and its arguments: goes into the group and becomes the program. Only version 1 lets a process go by itself; none in version 2. */
+  readonly words: readonly string[];
   /**
-   * Moves a process in, and then those that it has started by the time they are told; what they start from then on is born in it. The
-   * kernel's first move after a while waits until all processors have passed a point, 5 to 20 ms, in which other work can be done.
+   * In version 2, moves a process in, and then those that it has started by the time they are told; what they start from then on is born in
+   * it. The kernel's first move after a while waits until all processors have passed a point, 5 to 20 ms, in which other work can be done.
    * Moves soon after one wait for nothing, so the first is repeated until the rest are told. Throws an error of the system, as for a
    * process that is gone.
    */
@@ -48,28 +52,33 @@ export function ownGroups(): Promise<Groups | undefined> {
 /** The groups of a place, if a process can be moved into one. */
 export async function tryGroups(place: Place | undefined): Promise<Groups | undefined> {
   if (place === undefined) return undefined;
-  const trial = spawn('/bin/cat', { stdio: ['pipe', 'ignore', 'ignore'], env: {} }).on('error', () => undefined);
-  trial.stdin.on('error', () => undefined);
   const groups = groupsIn(place);
   let group: Group | undefined;
   try {
     reapGroups(place.folder);
-    group = groups.make({ memoryMb: 16, processes: 1, fileMb: 1 });
-    await group.hold(trial.pid ?? 0)([]);
-    return groups;
+    group = groups.make({ memoryMb: 16, processes: 1, fileMb: 1 }, process.getuid?.() ?? 0);
+    return (await enters(group)) ? groups : undefined;
   } catch {
     // What the kernel does not let us have is none: `tollgate doctor` shows it.
     return undefined;
   } finally {
-    trial.once('exit', () => group?.remove());
-    trial.kill('SIGKILL');
+    group?.remove();
   }
+}
+
+async function enters({ words, hold }: Group): Promise<boolean> {
+  const [command = '', ...args] = [...words, '/bin/cat'];
+  const trial = spawn(command, args, { stdio: ['pipe', 'ignore', 'ignore'], env: {} });
+  trial.stdin.on('error', () => undefined);
+  const ended = new Promise<boolean>((resolve) => trial.once('error', () => resolve(false)).once('exit', (code) => resolve(code === 0)));
+  await hold(trial.pid ?? 0)([]).finally(() => trial.stdin.end());
+  return ended;
 }
 
 function groupsIn(place: Place): Groups {
   return {
     place,
-    make: (limits) => makeGroup(place, limits),
+    make: (limits, uid) => makeGroup(place, limits, uid),
   };
 }
 
@@ -80,20 +89,23 @@ function settingsOf(version: 1 | 2, { memoryMb, processes }: SandboxLimits): rea
   return [['memory.max', bytes], ['memory.swap.max', 0], ['memory.oom.group', 1], ['pids.max', processes + OUR_PROCESSES]];
 }
 
-function makeGroup({ version, folder }: Place, limits: SandboxLimits): Group {
+function makeGroup({ version, folder }: Place, limits: SandboxLimits, uid: number): Group {
   const group = path.join(folder, `tollgate-${pidNamespace()}-${process.pid}-${bornAt(process.pid)}-${randomBytes(4).toString('hex')}`);
   mkdirSync(group);
   try {
     const [needed, ...more] = settingsOf(version, limits).map(([name, value]) => [path.join(group, name), `${value}`] as const);
     if (needed !== undefined) writeFileSync(...needed);
     for (const [file, value] of more) if (existsSync(file)) writeFileSync(file, value);
+    // Who goes in by himself is that user already; nobody sees the file from within.
+    if (version === 1) chownSync(path.join(group, 'tasks'), uid, -1);
   } catch (thrown) {
     removeGroup(group);
     throw thrown;
   }
   const killed = /^oom_kill ([1-9]\d*)/m;
   return {
-    hold: (first) => holdIn(path.join(group, 'cgroup.procs'), first),
+    words: version === 1 ? ['/bin/sh', '-c', ENTER, path.join(group, 'tasks')] : [],
+    hold: version === 1 ? () => () => Promise.resolve() : (first) => holdIn(path.join(group, 'cgroup.procs'), first),
     hasKilled: () => killed.test(textOf(path.join(group, version === 1 ? 'memory.oom_control' : 'memory.events'))),
     remove: () => void removeSoon(group),
   };

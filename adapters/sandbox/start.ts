@@ -37,8 +37,8 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
   if (first === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
   const plan = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...mountsOf(tools)])) }, jail);
   const staged = stagePlan(plan, identity);
-  const [command = '', ...args] = [...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
-  const group = groupFor(jail, groups);
+  const group = groupFor(jail, identity, groups);
+  const [command = '', ...args] = [...(group?.words ?? []), ...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
   const child = withoutForeign([jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)], (stdio) =>
     spawn(command, args, {
       // What bubblewrap needs to know comes by descriptor; its environment can be read from within.
@@ -63,9 +63,9 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
   };
 }
 
-function groupFor({ limits }: Jail, groups: Groups | undefined): Group | undefined {
+function groupFor({ limits }: Jail, { uid }: Identity, groups: Groups | undefined): Group | undefined {
   try {
-    return groups?.make(limits);
+    return groups?.make(limits, uid);
   } catch (thrown) {
     return notCounted(thrown);
   }
@@ -110,6 +110,8 @@ function pipeOf(child: ChildProcess, fd: number): Duplex | undefined {
 async function standing(child: ChildProcess, identity: Identity, admit: (first: number) => Promise<void>): Promise<number> {
   const [gate, status] = [pipeOf(child, FDS.gate), pipeOf(child, FDS.status)];
   if (gate === undefined || status === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'No further process could be started.' });
+  // ECONNRESET: it was killed before it read that it may go; its exit tells.
+  for (const pipe of [gate, status]) pipe.on('error', () => undefined);
   const failed = new Promise<never>((_, reject) => {
     child.once('error', (thrown) => reject(refused(thrown.message, identity)));
     child.once('exit', () => void saidBy(child).then((said) => reject(refused(said, identity))));

@@ -14,7 +14,7 @@ import type { ServerSettings } from '../../adapters/settings.ts';
 import { StdioConnection } from '../../adapters/stdio.ts';
 import { pidNamespace } from '../../catalogs/pid-namespace.ts';
 import { verifies } from '../verifies.ts';
-import { openWorkspace } from './plants.ts';
+import { openWorkspace, OWNER } from './plants.ts';
 
 const MB = 1024 * 1024;
 const LIMIT_MB = 32;
@@ -60,9 +60,9 @@ async function run(words: readonly string[], { limits = LIMITS, counted = true }
   let peak = 0;
   const measured: Groups = {
     ...groups,
-    make: (given): Group => {
+    make: (...given): Group => {
       const before = foldersOfGroups();
-      const group = groups.make(given);
+      const group = groups.make(...given);
       const folder = foldersOfGroups().find((one) => !before.includes(one)) ?? '';
       return { ...group, remove: () => ((peak = peakOf(folder)), group.remove()) };
     },
@@ -214,7 +214,7 @@ describe('a group', () => {
   });
 
   it('that cannot be made or entered after all stops the start, and a server is never started with less', async () => {
-    const failing = { ...groups.make(LIMITS), hold: () => () => Promise.reject(new Error('gone')) };
+    const failing = { ...groups.make(LIMITS, OWNER), hold: () => () => Promise.reject(new Error('gone')) };
     const jail: Jail = { command: 'true', args: [], env: {}, cwd: workspace, workspace, read: [], write: [], hidden: [], limits: LIMITS, input: false };
     const make = (): never => {
       throw new Error('no space');
