@@ -61,6 +61,7 @@ class Assembly {
       get catalog() { return gateway.generation.catalog; },
       get deps() { return gateway.generation.deps; },
       consents: this.#shared.consents,
+      feed: this.#shared.feed,
       warmUp: () => backends.warmUp(),
       serversOf: (principal) => gateway.generation.serversOf(principal),
       notices: noticesOf(generation),

@@ -5,6 +5,7 @@ import type { Catalog, Served } from './catalog.ts';
 import type { Config } from './config/config.ts';
 import type { Consents } from './consent/consents.ts';
 import type { Gateway } from './gateway.ts';
+import type { EventFeed } from './servers/feed.ts';
 
 /** A running facade. `config`, `catalog`, `deps` and `serversOf` are those of the configuration that answers now. */
 export interface Assembled {
@@ -12,6 +13,8 @@ export interface Assembled {
   readonly gateway: Gateway;
   readonly catalog: Catalog;
   readonly deps: Deps;
+  /** What happened to servers lately. */
+  readonly feed: EventFeed;
   /** What people agreed to of servers. */
   readonly consents: Consents;
   /** Starts the eager servers, and waits for none: for a facade that will serve somebody. */

@@ -60,7 +60,7 @@ export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call
   trace.executed = 'unknown';
   try {
     const raw = await target.send({
-      scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...sight, ...(identity === undefined ? {} : { identity }),
+      id: trace.id, scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...sight, ...(identity === undefined ? {} : { identity }),
       ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
     }, limits.cap);
     trace.executed = 'yes';

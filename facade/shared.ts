@@ -11,6 +11,7 @@ import { Aside } from './manage/aside.ts';
 import { Metrics } from './metrics.ts';
 import { Redactor } from './output/redact.ts';
 import { Spills } from './output/spills.ts';
+import { EventFeed } from './servers/feed.ts';
 import type { OpenSession } from './session.ts';
 import type { State } from './state/state.ts';
 import { openState } from './state/sqlite.ts';
@@ -29,6 +30,8 @@ export interface Shared {
   readonly consents: Consents;
   readonly spills: Spills;
   readonly metrics: Metrics;
+  /** What happened to servers lately. */
+  readonly feed: EventFeed;
   /** What sessions have put aside. */
   readonly aside: Aside;
   /** The calls at once of a session. A new limit begins a new gate; calls that wait at the old one are not lost. */
@@ -46,7 +49,7 @@ export function openShared(config: Config, { onLog, inspect }: { readonly onLog:
     audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
     const digest = createDigest(readAuditKey(config.state));
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
-    return { log, tell: (line) => onLog(`${redactor.redact(line).value}\n`), redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(), aside: new Aside(), gateOf: createGates() };
+    return { log, tell: (line) => onLog(`${redactor.redact(line).value}\n`), redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(), feed: new EventFeed(Date.now), aside: new Aside(), gateOf: createGates() };
   } catch (thrown) {
     void audit?.close();
     void state.close();

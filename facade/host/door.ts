@@ -7,12 +7,16 @@ import type { ListenConfig } from '../config/config.ts';
 import { answerWith, letGo, STATUS } from '../wire/answer.ts';
 import { readBody } from '../wire/body.ts';
 import type { Visit } from '../wire/mcp.ts';
-import { createOperations, Refused, type HostParts } from './host.ts';
+import { createOperations, Refused, requireOwner, type HostParts } from './host.ts';
 import { findOperation, judge, type Asked, type Operation } from './operations.ts';
 import { HostSessions } from './sessions.ts';
+import { streamEvents } from './stream.ts';
 
 /** Where the host API begins; the version is in the path. */
 export const HOST_PATH = '/host/v1/';
+
+/** Streams of events at once. */
+const MAX_LISTENING = 16;
 
 /** What serves hosts. */
 export interface HostDoor {
@@ -33,12 +37,22 @@ const STATUSES: Readonly<Partial<Record<ErrorCode, number>>> = {
 export function openHostDoor(parts: HostParts, { listen, now, onFault }: { readonly listen: ListenConfig; readonly now: () => number; readonly onFault: (thrown: unknown) => void }): HostDoor {
   const sessions = new HostSessions({ gateway: parts.gateway, listen, now });
   const operations = createOperations(parts, sessions);
+  let listening = 0;
+  /** The one answer that does not end: in a session of its host, so that it ends with what made the host an owner. */
+  const events = async ({ request, response }: Pick<Visit, 'request' | 'response'>, principal: Visit['principal']): Promise<void> => {
+    requireOwner(principal);
+    if (listening >= MAX_LISTENING) throw new TollgateError('RATE_LIMITED', { detail: `${MAX_LISTENING} hosts listen to events already.`, next: 'End a stream that nobody reads.' });
+    listening += 1;
+    const after = request.headers['last-event-id'];
+    await sessions.within(principal, undefined, (session) => streamEvents(parts.feed, { response, closed: session.closed, mayHear: () => session.principal.owner === true, after: typeof after === 'string' ? after : undefined })).finally(() => (listening -= 1));
+  };
   return {
     serve: async ({ request, response }, admit) => {
       try {
         const principal = admit();
         const { operation, asked, argsText } = await read(request, listen.maxBodyBytes);
         judge(operation, asked);
+        if (operation.id === 'events') return await events({ request, response }, principal);
         const text = await operations[operation.id]?.({ principal, asked, ...(argsText !== undefined && { argsText }) });
         if (text === undefined) throw new TollgateError('INTERNAL', { cause: new Error(`operation ${operation.id} is described, not made`) });
         answerWith(response, { status: operation.status, body: text, headers: HEADERS });

@@ -20,7 +20,7 @@ export interface HostRequest {
 }
 
 /** What a host stands on: the facade that answers now. */
-export type HostParts = Pick<Assembled, 'gateway' | 'deps' | 'config'>;
+export type HostParts = Pick<Assembled, 'gateway' | 'deps' | 'config' | 'feed'>;
 
 /** An operation gives the text of its answer. It throws what the facade throws, and IDENTITY. */
 export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<string>>>;
@@ -172,7 +172,8 @@ async function findRun({ deps }: HostParts, principal: Principal, name: unknown)
   return run;
 }
 
-function requireOwner({ id, owner }: Principal): void {
+/** Throws IDENTITY for all but owners. */
+export function requireOwner({ id, owner }: Principal): void {
   if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${id} is no owner, and only an owner decides, and speaks for origins.`, next: 'Use the token of a principal that has `owner: true`.' });
 }
 

@@ -12,7 +12,7 @@ export function recordOf(event: ServerEvent): ServerEntry | undefined {
   return { type: 'server', server, event: word, ...(id === '' ? {} : { id }), outcome, ...counted(facts) };
 }
 
-/** Lists become their lengths: names of tools are text of servers. */
-function counted(facts: Readonly<Record<string, unknown>>): Partial<ServerEntry> {
+/** The facts of an event without names of tools that servers made up: lists become their lengths. */
+export function counted(facts: Readonly<Record<string, unknown>>): Partial<ServerEntry> {
   return Object.fromEntries(Object.entries(facts).map(([key, value]) => [key, Array.isArray(value) ? value.length : value]));
 }

@@ -135,6 +135,7 @@ export class Supervision {
 
   readonly #onEvent: OnEvent = (event) => {
     this.#shared.metrics.onServerEvent(event);
+    this.#shared.feed.note(event);
     // The owner is told where the log is read; the default level shows it.
     if (event.event === 'failed' || event.event === 'reconnect.exhausted') this.#shared.log.error({ server: event.server, tries: event.tries }, `server ${event.server} is given up; look at it: tollgate servers`);
     const record = recordOf(event);

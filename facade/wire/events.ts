@@ -19,9 +19,9 @@ export class EventStream {
     this.#response.flushHeaders();
   }
 
-  /** Sends one message. False: the client is gone, or reads too slowly, and nothing was sent. */
-  send(message: string): boolean {
-    return this.#write(`event: message\ndata: ${oneLine(message)}\n\n`);
+  /** Sends one message, with the id by which the client may go on later. False: the client is gone, or reads too slowly, and nothing was sent. */
+  send(message: string, id?: string): boolean {
+    return this.#write(`${id === undefined ? '' : `id: ${id}\n`}event: message\ndata: ${oneLine(message)}\n\n`);
   }
 
   /** Sends what clients ignore. */

@@ -20,7 +20,8 @@ afterEach(async () => {
 describe('the description of the host API', () => {
   it('names exactly the operations that there are' + verifies('HB-11'), () => {
     const { operations } = describeHost();
-    const made = Object.keys(createOperations({} as never, {} as never)).sort();
+    // The one that does not answer with one text is made at the door.
+    const made = ['events', ...Object.keys(createOperations({} as never, {} as never))].sort();
     expect(operations.map(({ id }) => id).sort()).toEqual(made);
     expect(new Set(made).size).toBe(operations.length);
   });
