@@ -31,7 +31,7 @@ export async function loadApart(parts: PolicyParts, file: string): Promise<Compi
 /** Inside of the thread: compiles what it was started with, and ends. */
 export async function compileApart(readYaml: PolicyParts['readYaml']): Promise<void> {
   const said = await compileParts(reviveParts(workerData as PlainParts, readYaml)).then(readyParts).then((ready): Said => ({ policy: flattenPolicy(ready, loadImage(ready)) }), refused);
-  parentPort?.postMessage(said, 'policy' in said && said.policy.image !== undefined ? [said.policy.image.heap] : []);
+  parentPort?.postMessage(said);
 }
 
 /** Rego and bundles are always worth it. */

@@ -33,8 +33,8 @@ export interface Startable {
 
 /** Data as they lie in the memory of an instance: any other instance of the same module reads them, in any thread. */
 export interface Image {
-  /** The heap that the data fill, from where that of a fresh instance ends. */
-  readonly heap: ArrayBuffer;
+  /** The heap that the data fill, from where that of a fresh instance ends; in memory that threads share, whose size makes no garbage collector hurry. */
+  readonly heap: Uint8Array;
   /** Where they begin in it. */
   readonly address: number;
   /** Pages of memory, so that the copy need not grow where the one that was loaded had not to. */
@@ -81,7 +81,8 @@ export class Instance {
   /** With the data of another instance of the same module; others have their turn meanwhile. Throws as `load`. */
   static async copy(from: Startable, image: Image): Promise<Instance> {
     const made = new Instance(from, image.pages);
-    const [heap, into] = [new Uint8Array(image.heap), made.#heapFor(image)];
+    const { heap } = image;
+    const into = made.#heapFor(image);
     const pieces = Array.from({ length: Math.ceil(heap.length / PIECE) }, (_, number) => number * PIECE);
     for await (const at of inPieces(pieces)) into.set(heap.subarray(at, at + PIECE), at);
     return made.#rest();
@@ -97,7 +98,10 @@ export class Instance {
 
   /** Its data, to be given to another thread. */
   image(): Image {
-    return { heap: this.#heap().slice().buffer, address: this.#loaded.dataAddr, pages: this.#restBytes / PAGE };
+    const own = this.#heap();
+    const heap = new Uint8Array(new SharedArrayBuffer(own.byteLength));
+    heap.set(own);
+    return { heap, address: this.#loaded.dataAddr, pages: this.#restBytes / PAGE };
   }
 
   /** What the SDK makes of the answer. Throws on every trap; the instance cannot be used then. */
