@@ -60,12 +60,12 @@ function watchStart(child: ChildProcessWithoutNullStreams, engine: Engine, image
     const why = (said.match(INIT_SAYS) ?? (REFUSED.has(child.exitCode ?? 0) ? said.match(CLIENT_SAYS) : undefined))?.at(-1);
     if (stands || why === undefined) return undefined;
     forgetEngines();
-    return refused(why, engine, image);
+    return refused({ why, said }, engine, image);
   };
 }
 
 /** The reasons that are known, each with what mends it. */
-function refused(why: string, { client }: Engine, image: string): TollgateError {
+function refused({ why, said }: { readonly why: string; readonly said: string }, { client }: Engine, image: string): TollgateError {
   const name = path.basename(client);
   const fixes: readonly (readonly [RegExp, string])[] = [
     [/container-init|docker-init/, 'Install the first process of containers: sudo apt-get install catatonit'],
@@ -74,8 +74,8 @@ function refused(why: string, { client }: Engine, image: string): TollgateError 
     [/executable file|failed to exec|tini|no such file or directory|exec format/i, 'Correct command in its entry: it is looked for in the image, not on this machine.'],
     [/hybrid mode/, 'Let the engine use another runtime: sudo apt-get install runc, and runtime = "runc" under [engine] in /etc/containers/containers.conf'],
   ];
-  const next = fixes.find(([pattern]) => pattern.test(why))?.[1] ?? `Mend what it says; ${name} info and \`tollgate doctor\` show what the engine has.`;
-  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `${name} did not start the container: ${lastLine(why)}`, next, cause: new Error(why) });
+  const next = fixes.find(([pattern]) => pattern.test(said))?.[1] ?? `Mend what it says; ${name} info and \`tollgate doctor\` show what the engine has.`;
+  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `${name} did not start the container: ${lastLine(why)}`, next, cause: new Error(said) });
 }
 
 /** Goes on by itself when our own process is ending. */

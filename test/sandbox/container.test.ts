@@ -147,8 +147,15 @@ function write(name: string, script: string): void {
   process.env['PATH'] = folder;
 }
 
-async function start(more: Partial<ServerSettings> = {}): ReturnType<typeof import('../../adapters/launch.ts').launch> {
+type Launch = typeof import('../../adapters/launch.ts').launch;
+
+/** The first start of a process: nothing is known of engines yet. */
+async function start(more: Partial<ServerSettings> = {}): ReturnType<Launch> {
   vi.resetModules();
+  return startAgain(more);
+}
+
+async function startAgain(more: Partial<ServerSettings> = {}): ReturnType<Launch> {
   const { launch } = await import('../../adapters/launch.ts');
   const host: LaunchHost = { workspace, hidden: [], secrets: () => Promise.resolve(SECRET) };
   const { sandbox } = contained();
@@ -243,6 +250,19 @@ describe('of two engines', () => {
     kill();
   });
 
+  it('the other is taken at the next start, when the first is gone after it had answered', async () => {
+    write('docker', `case $1 in info) [ ! -e '${folder}/gone' ] && echo '${INFO}';; run) : >'${folder}/gone'; echo 'docker: Cannot connect to the Docker daemon' >&2; exit 125;; esac\n`);
+    podman(ROOTLESS);
+    const first = await start();
+    first.child.stdout.resume();
+    await new Promise((resolve) => first.child.once('close', resolve));
+    expect(first.refusal?.()).toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
+    const { child, kill } = await startAgain();
+    child.stdin.write('hello\n');
+    expect(String(await new Promise((resolve) => child.stdout.once('data', resolve)))).toBe('hello\n');
+    kill();
+  });
+
   it.each([
     ['no control groups', { cgroupControllers: [], cgroupVersion: 'v2', security: { rootless: false } }],
     ['an ordinary user and control groups of the first version', { ...ROOTLESS, cgroupVersion: 'v1' }],
@@ -270,6 +290,7 @@ describe('what the client ends with', () => {
   it.each([
     ['its daemon is gone', 'docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.', 125, 'systemctl start docker'],
     ['it has no image', "docker: Error response from daemon: pull access denied for example/tickets", 125, 'docker pull example/tickets:1'],
+    ['it cannot fetch its image', 'Unable to find image example/tickets:1 locally\ndocker: Error response from daemon: dial tcp 192.0.2.1:80: connect: connection refused.', 125, 'docker pull example/tickets:1'],
     ['the first process is not installed', 'Error: container-init binary not found on the host: stat /usr/libexec/podman/catatonit', 125, 'install catatonit'],
     ['the image has no such program', 'docker: Error response from daemon: exec: node: executable file not found in PATH', 127, 'looked for in the image'],
     ['its first process finds no such program', 'ERROR (catatonit:6): failed to exec pid1: No such file or directory', 1, 'looked for in the image'],

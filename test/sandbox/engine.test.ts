@@ -132,7 +132,10 @@ describe('an image of one\'s own', () => {
     expect(image).toMatch(/^[0-9a-f]{64}$/);
     const { sandbox, ...rest } = stubborn();
     const { child, kill } = await launch({ ...rest, args: ['/app/index.js'], sandbox: { ...sandbox!, image, filesystem: { allowRead: [], allowWrite: [], denyRead: [] } } }, { workspace, hidden: [], secrets: () => Promise.resolve('') });
-    const answer = new Promise((resolve) => child.stdout.once('data', (chunk: Buffer) => resolve(chunk.toString('utf8'))));
+    const answer = new Promise((resolve) => {
+      child.stdout.once('data', (chunk: Buffer) => resolve(chunk.toString('utf8')));
+      child.once('exit', (code) => resolve(`ended with ${code}`));
+    });
     child.stdin.write('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}\n');
     expect(await answer).toContain('"name":"chaos"');
     kill();
