@@ -12,7 +12,8 @@ export default defineConfig({
     hookTimeout: 120_000,
     // What is waited for comes later where much else runs; what never comes fails all the same.
     expect: { poll: { timeout: 10_000 } },
-    maxWorkers: 2,
+    // One more than the gate has processors: a third of a file's time is waiting for processes and clocks.
+    maxWorkers: 3,
     // Files share a process: modules are loaded and compiled once, which halves the time of all. Each file leaves the process as it found it.
     isolate: false,
     sequence: { sequencer: LongestFirst },

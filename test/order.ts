@@ -1,9 +1,10 @@
 /** Owns the order of test files: those that take longest first, so that no worker is left alone with one of them at the end. */
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
-/** Parts of the paths of files that take more than ten seconds, the longest first. */
+/** Parts of the paths of files that take more than five seconds, the longest first. */
 const LONGEST = [
-  'supervisor/killed', 'policy/rego.', 'mapped/stories-desktop-commander', 'reload/swap', 'policy/authoring', 'docs/cookbook', 'supervisor/processes', 'docs/', 'adapters/stdio', 'recording/traffic', 'process/', 'policy/', 'connect/', 'host/', 'supervisor/',
+  'adapters/stdio', 'process/stdio', 'reload/swap', 'supervisor/killed', 'supervisor/processes', 'switch/switch', 'docs/connecting', 'policy/authoring', 'policy/rego.', 'connect/', 'policy/fields',
+  'recording/traffic', 'process/', 'policy/', 'supervisor/', 'docs/', 'mapped/', 'host/', 'config/properties', 'oauth/', 'stories/', 'properties/', 'sandbox/', 'reload/',
 ] as const;
 
 const rankOf = ({ moduleId }: TestSpecification): number => {
