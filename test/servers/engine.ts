@@ -14,6 +14,8 @@ const PROGRAMS = ['sh', 'perl', 'socat', 'cat', 'dd', 'env', 'find', 'id', 'mkno
 export function installEngine(say: (line: string) => void): void {
   installPrograms(PACKAGES, say);
   process.env['CONTAINERS_CONF'] = path.join(import.meta.dirname, '..', 'fixtures', 'containers.conf');
+  // The image is podman's: a docker that answers on this machine must not be taken for it.
+  process.env['DOCKER_HOST'] = 'unix:///var/empty/no-docker.sock';
   const image = imageName();
   process.env['TOLLGATE_TEST_IMAGE'] = image;
   if (spawnSync('podman', ['image', 'exists', image]).status === 0) return;

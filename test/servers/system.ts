@@ -17,7 +17,8 @@ export function installPrograms(programs: readonly (readonly [program: string, p
   if (missing().length === 0) return;
   say(`installing ${missing().join(', ')} with apt`);
   const apt = (...words: readonly string[]): number | null => spawnSync('apt-get', words, { stdio: 'ignore', env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' } }).status;
-  const install = ['install', '-y', '-qq', '--no-install-recommends', ...missing()];
+  // Another run of tests may be at it.
+  const install = ['install', '-y', '-qq', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=120', ...missing()];
   if (apt(...install) !== 0) {
     apt('update', '-qq');
     apt(...install);
@@ -27,7 +28,7 @@ export function installPrograms(programs: readonly (readonly [program: string, p
 }
 
 function isThere(program: string): boolean {
-  return (process.env['PATH'] ?? '').split(':').some((folder) => spawnSync('test', ['-x', path.join(folder, program)]).status === 0);
+  return [...(process.env['PATH'] ?? '').split(':'), '/usr/sbin'].some((folder) => spawnSync('test', ['-x', path.join(folder, program)]).status === 0);
 }
 
 /** Any user but root, who owns what nobody else does. */
