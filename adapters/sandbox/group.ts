@@ -49,6 +49,11 @@ export function ownGroups(): Promise<Groups | undefined> {
   return (own ??= tryGroups(findPlace({ groups: textOf('/proc/self/cgroup'), mounts: textOf('/proc/self/mountinfo'), pid: process.pid })));
 }
 
+/** The next start looks for a place anew: who manages this machine may have moved us, and removed where we were. */
+export function forgetGroups(): void {
+  own = undefined;
+}
+
 /** The groups of a place, if a process can be moved into one. */
 export async function tryGroups(place: Place | undefined): Promise<Groups | undefined> {
   if (place === undefined) return undefined;

@@ -9,7 +9,7 @@ import { commandOf, FDS, madeFiles, optionsOf, planJail, unite, type Mount } fro
 import { coverPlan } from './covers.ts';
 import { asJudged } from './given.ts';
 import { chooseIdentity } from './identity.ts';
-import { ownGroups, type Group, type Groups } from './group.ts';
+import { forgetGroups, ownGroups, type Group, type Groups } from './group.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
 import { compileFilter } from './seccomp.ts';
@@ -67,6 +67,7 @@ function groupFor({ limits }: Jail, { uid }: Identity, groups: Groups | undefine
   try {
     return groups?.make(limits, uid);
   } catch (thrown) {
+    forgetGroups();
     return notCounted(thrown);
   }
 }

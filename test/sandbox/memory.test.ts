@@ -219,9 +219,14 @@ describe('a group', () => {
     const make = (): never => {
       throw new Error('no space');
     };
+    const known = ownGroups();
+    expect(ownGroups()).toBe(known);
     for (const broken of [{ ...groups, make }, { ...groups, make: () => failing }]) {
       await expect(startJailed(jail, () => Promise.resolve(broken))).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('control group') as string });
     }
+    // We may have been moved: the next start looks anew.
+    expect(ownGroups()).not.toBe(known);
+    expect(await ownGroups()).toBeDefined();
   });
 
   it('holds every process of a server, those of its way in too', async () => {
