@@ -41,12 +41,15 @@ interface Row {
   readonly processes: readonly unknown[];
 }
 
+/** What an engine says of itself that can hold limits. */
+const INFO = '{"MemoryLimit":true,"PidsLimit":true,"SecurityOptions":["name=seccomp"]}';
+
 describe('a Tollgate that begins to serve', () => {
   it('removes what killed ones of its folder left behind: folders of proxies, and containers where it has any' + verifies('HA-07'), async () => {
     const bin = path.join(project.folder, 'bin');
     mkdirSync(bin);
     const log = path.join(bin, 'log');
-    writeFileSync(path.join(bin, 'docker'), `#!/bin/sh\necho "$@" >>'${log}'\n[ "$1" = ps ] && echo tollgate-999999999-1-0123abcd\nexit 0\n`, { mode: 0o755 });
+    writeFileSync(path.join(bin, 'docker'), `#!/bin/sh\necho "$@" >>'${log}'\ncase $1 in info) echo '${INFO}';; ps) echo tollgate-999999999-1-0123abcd;; esac\nexit 0\n`, { mode: 0o755 });
     process.env['PATH'] = `${bin}:${PATH ?? ''}`;
     facade = await startFacade(`version: 1\nworkspace: ./workspace\nstate: ./state\nservers: {boxed: {command: x, isolation: container, sandbox: {image: "example/notes@sha256:${'0'.repeat(64)}"}}}\n`, { folder: project.folder, approved: [] });
     const folder = loadConfig(project.file, { env: process.env, home: project.home }).state;
