@@ -19,6 +19,8 @@ const CLIENT_SAYS = /^(?:Error|docker|podman): .*$/gm;
 /** So does the first process of the container, which then ends with whatever number it likes. */
 const INIT_SAYS = /^(?:ERROR \(catatonit:\d+\): failed to exec|\[FATAL tini \(\d+\)\] exec) .*$/gm;
 const TAIL_CHARS = 4096;
+/** A client that has not ended by then never will. */
+const CLIENT_MS = 10_000;
 
 /** Starts a server in a container. Throws SANDBOX_UNAVAILABLE when there is no client, or no engine answers it. */
 export async function startContained(contained: Omit<Contained, 'id'>): Promise<Jailed> {
@@ -29,10 +31,15 @@ export async function startContained(contained: Omit<Contained, 'id'>): Promise<
   const env = { ...clientEnvironment(), ...containerEnvironment(named) };
   const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(client, args, { env, cwd: '/', detached: true, shell: false, stdio })) as ChildProcessWithoutNullStreams;
   child.once('error', () => undefined);
-  // The client passes signals on to the program in the container, but SIGKILL ends the client alone; and first, for what it has not made yet cannot be removed.
+  // SIGKILL would end the client alone, and one that is making a container would leave half of it, which nobody can remove. It ends with its container, or at SIGTERM once it has made it.
   const kill = (): boolean => {
-    const isThere = signalGroup(child, 'SIGKILL');
+    const isThere = signalGroup(child, 'SIGTERM');
     remove(engine, named.id);
+    const last = setTimeout(() => signalGroup(child, 'SIGKILL'), CLIENT_MS).unref();
+    child.once('exit', () => {
+      clearTimeout(last);
+      remove(engine, named.id);
+    });
     return isThere;
   };
   return { child, signal: (signal) => (signal === 'SIGKILL' ? kill() : signalGroup(child, signal)), kill: () => void kill(), refusal: watchStart(child, engine, named.image) };
