@@ -12,10 +12,10 @@ import { bornAt, isGone } from './tree.ts';
 
 /** Processes of bubblewrap and of the way out, which stand beside those that the limit means. */
 const OUR_PROCESSES = 8;
-/** A process that was killed needs a moment to be gone. */
 /** A thread that moves itself waits for nobody. */
 const ENTER = 'echo 0 >"$0" && exec "$@"';
 const REPEAT_MS = 4;
+/** A process that was killed needs a moment to be gone. */
 const REMOVE_AFTER_MS = [5, 50, 500, 5000];
 
 /** Makes the control groups of sandboxes. */
@@ -43,10 +43,25 @@ export interface Group {
 }
 
 let own: Promise<Groups | undefined> | undefined;
+/** Whether a sandbox of this process may have had one. */
+let had = false;
 
-/** The groups of this process; undefined where a machine lets it have none. Found once, by a try with a process of no worth, and what killed processes left is removed then. */
+/**
+ * The groups of this process; undefined where a machine lets it have none. Found once, by a try with a process of no worth, and what
+ * killed processes left is removed then. Throws when there were some and are none any more: no sandbox is held by less than one before it.
+ */
 export function ownGroups(): Promise<Groups | undefined> {
-  return (own ??= tryGroups(findPlace({ groups: textOf('/proc/self/cgroup'), mounts: textOf('/proc/self/mountinfo'), pid: process.pid })));
+  return (own ??= findOwn());
+}
+
+async function findOwn(): Promise<Groups | undefined> {
+  const groups = await tryGroups(findPlace({ groups: textOf('/proc/self/cgroup'), mounts: textOf('/proc/self/mountinfo'), pid: process.pid }));
+  if (groups === undefined && had) {
+    forgetGroups();
+    throw new Error('there are no control groups any more');
+  }
+  had ||= groups !== undefined;
+  return groups;
 }
 
 /** The next start looks for a place anew: who manages this machine may have moved us, and removed where we were. */
@@ -74,9 +89,11 @@ export async function tryGroups(place: Place | undefined): Promise<Groups | unde
 async function enters({ words, hold }: Group): Promise<boolean> {
   const [command = '', ...args] = [...words, '/bin/cat'];
   const trial = spawn(command, args, { stdio: ['pipe', 'ignore', 'ignore'], env: {} });
-  trial.stdin.on('error', () => undefined);
   const ended = new Promise<boolean>((resolve) => trial.once('error', () => resolve(false)).once('exit', (code) => resolve(code === 0)));
-  await hold(trial.pid ?? 0)([]).finally(() => trial.stdin.end());
+  // Without a number it does not exist, and 0 would mean ourselves.
+  if (trial.pid === undefined) return ended;
+  trial.stdin.on('error', () => undefined);
+  await hold(trial.pid)([]).finally(() => trial.stdin.end());
   return ended;
 }
 

@@ -1,6 +1,7 @@
-/** Owns the start of a program in a sandbox and its signals; refuses to hand over one whose sandbox was not set up to the end. */
+/** Owns the start of a program in a sandbox; refuses to hand over one whose sandbox was not set up to the end. */
 import { spawn } from 'node:child_process';
-import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
+import { once } from 'node:events';
+import type { ChildProcess } from 'node:child_process';
 import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors.ts';
@@ -10,6 +11,7 @@ import { coverPlan } from './covers.ts';
 import { asJudged } from './given.ts';
 import { chooseIdentity } from './identity.ts';
 import { forgetGroups, ownGroups, type Group, type Groups } from './group.ts';
+import { handleOf } from './handle.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
 import { compileFilter } from './seccomp.ts';
@@ -17,7 +19,7 @@ import { throughLinks } from './links.ts';
 import { isOfSystem } from './programs.ts';
 import { stagePlan } from './stage.ts';
 import { findTools, namespaceFix, type Tools } from './tools.ts';
-import { descendantsOf, restingDescendantsOf, signalOne } from './tree.ts';
+import { restingDescendantsOf } from './tree.ts';
 
 /** Setting up takes about 10 ms; a machine that needs this long has other troubles. */
 const SETUP_MS = 20_000;
@@ -30,7 +32,7 @@ const KILLED = 137;
  * groups, one counts its memory.
  */
 export async function startJailed(jail: Jail, ours: () => Promise<Groups | undefined> = ownGroups): Promise<Jailed> {
-  const groups = await ours();
+  const groups = await ours().catch(notCounted);
   const tools = findTools(jail.egress !== undefined);
   const identity = chooseIdentity(jail.workspace);
   const first = planJail(jail);
@@ -39,42 +41,48 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
   const staged = stagePlan(plan, identity);
   const group = groupFor(jail, identity, groups);
   const [command = '', ...args] = [...(group?.words ?? []), ...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
-  const child = withoutForeign([jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)], (stdio) =>
-    spawn(command, args, {
-      // What bubblewrap needs to know comes by descriptor; its environment can be read from within.
-      env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
-    }));
-  const hasLackedMemory = watchMemory(child, group);
-  const hold = group?.hold(child.pid ?? 0);
-  feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter({ counted: group !== undefined })], ...madeFiles(identity)]));
-  // Nothing runs before its places were looked at once more: since the plan was made, a link may have taken one.
-  const inner = await standing(child, identity, async (first) => {
-    asJudged([...jail.read, ...jail.write, ...(jail.fixed ?? [])], jail.workspace);
-    await hold?.([first, ...restingDescendantsOf(first)]).catch(notCounted);
-  });
-  return {
-    child: child as ChildProcessWithoutNullStreams,
-    signal: (signal) => signalInside(child, inner, signal),
-    kill: () => {
-      signalOne(inner, 'SIGKILL');
-      signalGroup(child, 'SIGKILL');
-    },
-    hasLackedMemory,
-  };
+  let child: ChildProcess | undefined;
+  try {
+    child = withoutForeign([jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)], (stdio) =>
+      spawn(command, args, {
+        // What bubblewrap needs to know comes by descriptor; its environment can be read from within.
+        env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
+      }));
+    const hasLackedMemory = watchMemory(child, group);
+    const hold = group?.hold(await numberOf(child, identity));
+    feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter({ counted: group !== undefined })], ...madeFiles(identity)]));
+    // Nothing runs before its places were looked at once more: since the plan was made, a link may have taken one.
+    const inner = await standing(child, identity, async (first) => {
+      asJudged([...jail.read, ...jail.write, ...(jail.fixed ?? [])], jail.workspace);
+      await hold?.([first, ...restingDescendantsOf(first)]).catch(notCounted);
+    });
+    return { ...handleOf(child, inner), hasLackedMemory };
+  } catch (thrown) {
+    if (child !== undefined) signalGroup(child, 'SIGKILL');
+    group?.remove();
+    throw thrown;
+  }
+}
+
+/** What does not exist has no number, and 0 would mean ourselves to the kernel. Throws SANDBOX_UNAVAILABLE. */
+async function numberOf(child: ChildProcess, identity: Identity): Promise<number> {
+  if (child.pid !== undefined) return child.pid;
+  const [cause] = (await once(child, 'error')) as [Error];
+  throw refused(cause.message, identity);
 }
 
 function groupFor({ limits }: Jail, { uid }: Identity, groups: Groups | undefined): Group | undefined {
   try {
     return groups?.make(limits, uid);
   } catch (thrown) {
-    forgetGroups();
     return notCounted(thrown);
   }
 }
 
 /** Never one less limited than those before it. */
 function notCounted(cause: unknown): never {
-  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'The sandbox could not be put into a control group, which counts its memory.', next: 'Try again; if it stays so, run `tollgate doctor`.', cause });
+  forgetGroups();
+  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'The sandbox could not be put into a control group, which counts its memory.', next: 'Try again; if it stays so, start Tollgate anew: it looks then for what this machine lets it have.', cause });
 }
 
 /** Removes the group at the end of what is in it; the answer tells whether memory was the end. */
@@ -113,9 +121,11 @@ async function standing(child: ChildProcess, identity: Identity, admit: (first: 
   if (gate === undefined || status === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'No further process could be started.' });
   // ECONNRESET: it was killed before it read that it may go; its exit tells.
   for (const pipe of [gate, status]) pipe.on('error', () => undefined);
+  let onExit = (): void => undefined;
   const failed = new Promise<never>((_, reject) => {
     child.once('error', (thrown) => reject(refused(thrown.message, identity)));
-    child.once('exit', () => void saidBy(child).then((said) => reject(refused(said, identity))));
+    onExit = () => void saidBy(child).then((said) => refused(said, identity)).catch((thrown: unknown) => thrown).then(reject);
+    child.once('exit', onExit);
   });
   const stands = Promise.all([numberIn(status), new Promise((resolve) => gate.once('data', resolve))]);
   const late = sleep(SETUP_MS, undefined, { ref: false }).then(() => {
@@ -126,9 +136,9 @@ async function standing(child: ChildProcess, identity: Identity, admit: (first: 
     await Promise.race([admit(first), failed, late]);
     gate.end('\n');
     return first;
-  } catch (thrown) {
-    signalGroup(child, 'SIGKILL');
-    throw thrown;
+  } finally {
+    // From here on what it says is read by whoever has it, who may have closed it by then.
+    child.off('exit', onExit);
   }
 }
 
@@ -172,12 +182,4 @@ function refused(said: string, { uid }: Identity): TollgateError {
 export function lastLine(said: string): string {
   const line = said.split('\n').at(-1) ?? '';
   return JSON.stringify(line.replace(/\/[^\s:'"]*/g, (place) => (/^\/(?:newroot\/|oldroot\/)?(?:proc|sys|dev|usr)\b[\w/.-]*$/.test(place) ? place : '(a path)')).replace(/[^\x20-\x7e]/g, '?').slice(0, 200));
-}
-
-/** Bubblewrap would die of a signal without a word to the program: it goes to all processes inside, and 0 asks for the first of them. */
-function signalInside(child: ChildProcess, first: number, signal: NodeJS.Signals | 0): boolean {
-  if (child.exitCode !== null || child.signalCode !== null) return false;
-  if (signal === 0 || signal === 'SIGKILL') return signalOne(first, signal);
-  for (const pid of descendantsOf(first)) signalOne(pid, signal);
-  return signalOne(first, 0);
 }

@@ -1,0 +1,62 @@
+/** Owns the checks that a start of a sandbox which fails, or one that ends in an odd way, leaves no failure unheard, which would end the facade, and touches no process but its own. */
+import { rmSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Group, Groups } from '../../adapters/sandbox/group.ts';
+import type { Jail } from '../../adapters/sandbox/jail.ts';
+import { startJailed } from '../../adapters/sandbox/start.ts';
+import { openWorkspace } from './plants.ts';
+
+const LIMITS = { memoryMb: 64, processes: 64, fileMb: 16 };
+let workspace: string;
+let unheard: unknown[];
+const note = (thrown: unknown): number => unheard.push(thrown);
+
+beforeEach(() => {
+  workspace = openWorkspace();
+  unheard = [];
+  process.on('unhandledRejection', note);
+});
+
+afterEach(async () => {
+  await new Promise((resolve) => setImmediate(resolve));
+  process.off('unhandledRejection', note);
+  rmSync(workspace, { recursive: true, force: true });
+  expect(unheard).toEqual([]);
+});
+
+const jail = (...[command = 'true', ...args]: readonly string[]): Jail => ({ command, args, env: {}, cwd: workspace, workspace, read: [], write: [], hidden: [], limits: LIMITS, input: false });
+
+/** Control groups that only write down what is asked of them. */
+function groupsOf(more: Partial<Group> = {}): { readonly groups: () => Promise<Groups>; readonly told: unknown[] } {
+  const told: unknown[] = [];
+  const hold: Group['hold'] = (first) => (told.push(first), () => Promise.resolve());
+  const group: Group = { words: [], hold, hasKilled: () => false, remove: () => void told.push('removed'), ...more };
+  return { groups: () => Promise.resolve({ place: { version: 2, folder: '/' }, make: () => group }), told };
+}
+
+describe('a sandbox', () => {
+  it('whose process cannot be made moves nobody into its control group: 0 would be ourselves', async () => {
+    const { groups, told } = groupsOf({ words: ['/no/such/program'] });
+    await expect(startJailed(jail(), groups)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
+    expect(new Set(told)).toEqual(new Set(['removed']));
+  });
+
+  it('that ends while it is set up gives its group back, and says so', async () => {
+    const { groups, told } = groupsOf({ words: ['/bin/sh', '-c', 'exit 3'] });
+    await expect(startJailed(jail(), groups)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
+    expect(told).toEqual([expect.any(Number), 'removed', 'removed']);
+  });
+
+  it('is not started where control groups were had and are none any more', async () => {
+    await expect(startJailed(jail(), () => Promise.reject(new Error('none any more')))).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('anew') as string });
+  });
+
+  it('that ends after its output was closed here ends alone', async () => {
+    const { child, kill } = await startJailed(jail('sleep', '60'), groupsOf().groups);
+    const ended = new Promise((resolve) => child.once('exit', resolve));
+    child.stderr.destroy();
+    kill();
+    await ended;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  });
+});
