@@ -12,7 +12,7 @@ const APPROVALS = ['call', 'group', 'server'];
 export function leadingGuard({ rule, file }: SetRule, marks: Marks): readonly Expression[] {
   const bound = new Set<string>();
   const end = rule.body.findIndex((expression) => {
-    if (marks.of(expression, file.module) === 'call' || sourceOf(expression.location) === undefined) return true;
+    if (marks.of(expression, file.module) === 'call' || sourceOf(expression.location) === undefined || isDeclaration(expression)) return true;
     const { declared, used } = variablesOf(expression);
     if (![...used].every((name) => bound.has(name) || isGlobal(name, { marks, module: file.module }))) return true;
     for (const name of declared) bound.add(name);
@@ -37,6 +37,12 @@ function isPlainReason(key: Term | undefined): boolean {
 
 function isGlobal(name: string, { marks, module }: { readonly marks: Marks; readonly module: Module }): boolean {
   return name.startsWith('$') || marks.isGlobal(name, module);
+}
+
+/** True for `some x`: its variables get their values behind it, and may have the names of rules. */
+function isDeclaration({ terms }: Expression): boolean {
+  const { symbols } = terms as { readonly symbols?: readonly Term[] };
+  return symbols?.some(({ type }) => type === 'var') === true;
 }
 
 /** Variables that an expression gives a value, with `:=` or `some … in`, and those that it needs. */

@@ -27,7 +27,7 @@ interface Defined {
 /**
  * Marks parts of some modules. Names are followed by what they could mean: a local variable that is called as a rule is
  * counts as that rule, and a reference with a part that is not written out as all that it could lead to. So a mark may say too
- * much and never too little. `opa check` has found no rule that asks for itself.
+ * much and never too little. `opa check` has found no rule that asks for itself; by such names one may seem to.
  */
 export class Marks {
   /** By the whole name of rules, and by every name above it. */
@@ -85,7 +85,8 @@ export class Marks {
   #rule({ rule, module }: Defined): Reads {
     const known = this.#marked.get(rule);
     if (known !== undefined) return known;
-    this.#marked.set(rule, 'kind');
+    // Until it is known: rules that only seem to ask for each other, by local names, meet it here, and keep what they found.
+    this.#marked.set(rule, 'call');
     const reads = this.of(partsOf(rule), module);
     this.#marked.set(rule, reads);
     return reads;

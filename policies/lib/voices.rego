@@ -30,8 +30,8 @@ always(heard, outcome) := union(told) if {
 
 always(heard, outcome) := set() if set() in {voice[outcome] | some voice in heard}
 
-# Once for all tools.
-unheard := {"certain": silence, "possible": silence, "open": {outcome | some outcome, _ in silence; data.config.rego[outcome]}}
+# Once for all tools. A member that none can read denies, whatever its set is for.
+unheard := {"certain": silence, "possible": silence, "open": {outcome | some set, _ in silence; data.config.rego[set]; some outcome in {set, "deny"}}}
 
 silence := {"deny": set(), "ask": set(), "allow": set()}
 
