@@ -10,6 +10,7 @@ import { signalGroup } from './process-group.ts';
 import { withoutForeign } from './sandbox/descriptors.ts';
 import { startContained } from './sandbox/contain.ts';
 import type { Contained } from './sandbox/container.ts';
+import { findEngine, type Engine } from './sandbox/engine.ts';
 import { findClosed } from './sandbox/closed.ts';
 import { outermost } from './sandbox/covers.ts';
 import { checkGiven } from './sandbox/given.ts';
@@ -88,11 +89,11 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
   const release = releaseOnce(egress);
   try {
     if (settings.isolation === 'container') {
-      const contained = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
+      const { contained, engine } = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
       await ready();
       // The search for what rules close takes its time.
       checkGiven(settings, host.workspace);
-      return { ...(await startContained(contained)), release };
+      return { ...(await startContained(contained, engine)), release };
     }
     const jail = jailOf(settings, { host, env, ...(egress !== undefined && { egress }) });
     await proveIsolation(host.workspace);
@@ -123,12 +124,15 @@ interface Given {
   readonly egress?: Egress;
 }
 
-async function containedOf(settings: ServerSettings, { host, env, egress }: Given): Promise<Omit<Contained, 'id'>> {
+async function containedOf(settings: ServerSettings, { host, env, egress }: Given): Promise<{ readonly contained: Omit<Contained, 'id'>; readonly engine: Engine }> {
   const { name: server, command = '', args, cwd, sandbox = NOTHING } = settings;
   if (sandbox.image === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${server}" has no image for its container.`, next: `Add sandbox: {image: name@sha256:…} under servers.${server}.` });
   const { allowRead, allowWrite } = sandbox.filesystem;
+  // First, for it may take its time, and what is judged from here on shall hold at the start.
+  const engine = await findEngine();
   const closed = await findClosed(settings.confinement ?? NO_CONFINEMENT, { workspace: host.workspace, roots: outermost([...allowRead, ...allowWrite].filter((file) => existsSync(file))) });
-  return { server, image: sandbox.image, command, args, env, sandbox, closed, hidden: host.hidden, identity: chooseIdentity(host.workspace), ...(cwd !== undefined && { cwd }), ...(egress !== undefined && { egress }) };
+  const contained = { server, image: sandbox.image, command, args, env, sandbox, closed, hidden: host.hidden, identity: chooseIdentity(host.workspace), ...(cwd !== undefined && { cwd }), ...(egress !== undefined && { egress }) };
+  return { contained, engine };
 }
 
 /** Settings that name nothing give nothing. */

@@ -1,5 +1,6 @@
 /** Owns one server process and its pipes; refuses a shell, the facade's own environment and more than one line's limit of memory. */
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
+import { TollgateError } from '../catalogs/errors.ts';
 import type { Connection, ConnectionEvents } from './connection.ts';
 import { launch } from './launch.ts';
 import type { Launched } from './launch.ts';
@@ -72,7 +73,7 @@ export class StdioConnection implements Connection {
   private async launch(events: ConnectionEvents): Promise<void> {
     const { settings, mark } = this;
     const marked = mark === undefined ? settings : { ...settings, env: { ...settings.env, [MARK]: mark } };
-    const launched = await launch(marked, this.options.host, () => this.checkConsent());
+    const launched = await launch(marked, this.options.host, () => this.checkStart());
     this.launched = launched;
     this.readOutput(launched.child, events);
     this.watchEnd(launched, events);
@@ -86,6 +87,12 @@ export class StdioConnection implements Connection {
       this.endNow(launched);
       throw refusal;
     }
+  }
+
+  /** Directly before it starts: who has given it up meanwhile wants nothing of it to run. */
+  private async checkStart(): Promise<void> {
+    await this.checkConsent();
+    if (this.ended) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${this.settings.name}" was stopped before it ran.` });
   }
 
   /** What is marked is ours; the consent is to the settings. */

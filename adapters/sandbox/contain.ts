@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { signalGroup } from '../process-group.ts';
@@ -22,19 +23,20 @@ const TAIL_CHARS = 4096;
 /** A client that has not ended by then never will. */
 const CLIENT_MS = 10_000;
 
-/** Starts a server in a container. Throws SANDBOX_UNAVAILABLE when there is no client, or no engine answers it. */
-export async function startContained(contained: Omit<Contained, 'id'>): Promise<Jailed> {
-  const engine = await findEngine();
+/** Starts a server in a container of an engine that has answered. Throws SANDBOX_UNAVAILABLE when its client cannot be started. */
+export async function startContained(contained: Omit<Contained, 'id'>, engine: Engine): Promise<Jailed> {
   const { client } = engine;
   const named = { ...contained, id: nameContainer() };
   const args = containerArguments(named, engine);
   const env = { ...clientEnvironment(), ...containerEnvironment(named) };
   const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(client, args, { env, cwd: '/', detached: true, shell: false, stdio })) as ChildProcessWithoutNullStreams;
-  child.once('error', () => undefined);
+  if (child.pid === undefined) throw await unstarted(child, engine);
   // SIGKILL would end the client alone, and one that is making a container would leave half of it, which nobody can remove. It ends with its container, or at SIGTERM once it has made it.
   const kill = (): boolean => {
     const isThere = signalGroup(child, 'SIGTERM');
     remove(engine, named.id);
+    // Its number may be that of another by the time it would be killed.
+    if (child.exitCode !== null || child.signalCode !== null) return isThere;
     const last = setTimeout(() => signalGroup(child, 'SIGKILL'), CLIENT_MS).unref();
     child.once('exit', () => {
       clearTimeout(last);
@@ -43,6 +45,13 @@ export async function startContained(contained: Omit<Contained, 'id'>): Promise<
     return isThere;
   };
   return { child, signal: (signal) => (signal === 'SIGKILL' ? kill() : signalGroup(child, signal)), kill: () => void kill(), refusal: watchStart(child, engine, named.image) };
+}
+
+/** Nothing says that the other engine is not there: the next start asks. */
+async function unstarted(child: ChildProcessWithoutNullStreams, { client }: Engine): Promise<TollgateError> {
+  const [cause] = (await once(child, 'error')) as [NodeJS.ErrnoException];
+  forgetEngines();
+  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `${path.basename(client)} could not be started (${cause.code ?? 'unknown'}).`, next: 'Try again: the next start asks all engines anew. `tollgate doctor` shows what they answer.', cause });
 }
 
 /** Removes what killed processes left, for a start of ours that is about no container yet. Throws SANDBOX_UNAVAILABLE; the first container tries again. */

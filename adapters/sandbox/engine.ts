@@ -42,7 +42,7 @@ export function findEngine(): Promise<Engine> {
   const key = clientsHere().join(':');
   const engine = chosen.get(key) ?? choose();
   chosen.set(key, engine);
-  engine.catch(() => chosen.delete(key));
+  engine.catch(() => chosen.get(key) === engine && chosen.delete(key));
   return engine;
 }
 
@@ -116,9 +116,12 @@ function judge(client: string, { host, ...docker }: Info): EngineAnswer {
 /** Removes the containers whose process is gone, of this machine and PID namespace alone: elsewhere its number means another one. */
 async function reap({ client, isPodman }: Engine): Promise<void> {
   try {
-    const listed = await ask(client, ['ps', '--all', '--filter', `label=${placeLabel()}`, '--format', '{{.Names}}']);
-    const left = listed.split('\n').filter((name) => isLeft(name.trim()));
-    if (left.length > 0) await ask(client, [...removal(isPodman), ...left]);
+    const left = await leftIn(client);
+    if (left.length === 0) return;
+    await ask(client, [...removal(isPodman), ...left]).catch(async (thrown: unknown) => {
+      // Another Tollgate that begins too may have been faster.
+      if ((await leftIn(client)).length > 0) throw thrown;
+    });
   } catch (cause) {
     throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `What a killed Tollgate left in ${path.basename(client)} could not be removed.`, next: `See what it is: ${path.basename(client)} ps --all --filter label=tollgate.place`, cause });
   }
@@ -127,6 +130,11 @@ async function reap({ client, isPodman }: Engine): Promise<void> {
 /** What comes before the names of containers that are to end now: podman would ask them first, and wait ten seconds. */
 export function removal(isPodman: boolean): readonly string[] {
   return ['rm', '--force', ...(isPodman ? ['--time', '0'] : [])];
+}
+
+async function leftIn(client: string): Promise<readonly string[]> {
+  const listed = await ask(client, ['ps', '--all', '--filter', `label=${placeLabel()}`, '--format', '{{.Names}}']);
+  return listed.split('\n').filter((name) => isLeft(name.trim()));
 }
 
 function isLeft(name: string): boolean {

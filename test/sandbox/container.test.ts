@@ -263,6 +263,27 @@ describe('of two engines', () => {
     kill();
   });
 
+  it('the other is taken at the next start too, when the client of the first is gone', async () => {
+    write('docker', `case $1 in info) echo '${INFO}';; ps) /bin/rm '${folder}/docker';; esac\n`);
+    podman(ROOTLESS);
+    await expect(start()).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('docker could not be started (ENOENT)') as string });
+    const { child, kill } = await startAgain();
+    expect(child.pid).toBeDefined();
+    kill();
+  });
+
+  it('what both of two that begin at once would remove is removed by one, and holds up neither', async () => {
+    const left = `${folder}/left`;
+    writeFileSync(left, 'tollgate-999999999-1-0123abcd\n');
+    write('docker', `case $1 in info) echo '${INFO}';; ps) [ ! -e '${left}' ] || /bin/cat '${left}';; rm) [ "$2$3" != --forcetollgate-999999999-1-0123abcd ] || { /bin/rm -f '${left}'; echo 'Error: No such container' >&2; exit 1; };; run) exec /bin/cat;; esac\n`);
+    const { child, kill } = await start();
+    expect(child.pid).toBeDefined();
+    kill();
+    writeFileSync(left, 'tollgate-999999999-1-0123abcd\n');
+    write('docker', `case $1 in info) echo '${INFO}';; ps) /bin/cat '${left}';; rm) exit 1;; esac\n`);
+    await expect(start()).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('could not be removed') as string });
+  });
+
   it.each([
     ['no control groups', { cgroupControllers: [], cgroupVersion: 'v2', security: { rootless: false } }],
     ['an ordinary user and control groups of the first version', { ...ROOTLESS, cgroupVersion: 'v1' }],

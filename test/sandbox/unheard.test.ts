@@ -1,9 +1,11 @@
 /** Owns the checks that a start of a sandbox which fails, or one that ends in an odd way, leaves no failure unheard, which would end the facade, and touches no process but its own. */
-import { rmSync } from 'node:fs';
+import { existsSync, rmSync } from 'node:fs';
+import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Group, Groups } from '../../adapters/sandbox/group.ts';
 import type { Jail } from '../../adapters/sandbox/jail.ts';
 import { startJailed } from '../../adapters/sandbox/start.ts';
+import { StdioConnection } from '../../adapters/stdio.ts';
 import { openWorkspace } from './plants.ts';
 
 const LIMITS = { memoryMb: 64, processes: 64, fileMb: 16 };
@@ -58,5 +60,21 @@ describe('a sandbox', () => {
     kill();
     await ended;
     await new Promise((resolve) => setTimeout(resolve, 20));
+  });
+});
+
+describe('a server', () => {
+  it.each(['direct', 'sandbox'] as const)('that is given up while its start is agreed to does not run (%s)', async (isolation) => {
+    const ran = path.join(workspace, 'ran');
+    const connection: StdioConnection = new StdioConnection({ name: 'one', transport: 'stdio', command: 'touch', args: [ran], env: {}, headers: {}, isolation, cwd: workspace, connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 100, sandbox: { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains: [] }, limits: LIMITS } }, {
+      host: { workspace, hidden: [], secrets: () => Promise.resolve('') }, onStderr: () => undefined,
+      consent: async () => {
+        connection.killNow();
+        return undefined;
+      },
+    });
+    const start = connection.start({ onMessage: () => undefined, onBad: () => undefined, onTooLarge: () => undefined, onFailed: () => undefined, onClosed: () => undefined });
+    await expect(start).rejects.toMatchObject({ code: 'SERVER_UNAVAILABLE', message: expect.stringContaining('before it ran') as string });
+    expect(existsSync(ran)).toBe(false);
   });
 });
