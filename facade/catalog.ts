@@ -154,7 +154,10 @@ export class Catalog {
       await served.adapter.wake?.(scope);
       this.#fresh.add(name);
       const raw = await served.adapter.listTools();
+      // A start may take long: the list is compared with what was decided meanwhile.
+      await this.#readConsent([name]);
       const admission = this.#admissions.get(name) ?? FREE;
+      if ('refusal' in admission) return;
       if ('set' in admission) await this.#parts.onListing(name, { approved: admission.set.tools, now: raw });
       const before = this.#listings.get(name);
       const wasDown = this.problems.delete(name);

@@ -86,8 +86,9 @@ export class Exposures {
     if (view.off !== undefined) throw view.off;
     const table = await this.#tableNow(principal, view);
     const found = findExposed(table.byName, name)?.value;
-    const current = found !== undefined && (found.entry === undefined || this.#catalog.isFresh(found.server.name));
-    if (current) return { table, exposed: approvedOnly(found) };
+    // A tool that waits may have been approved since, or its server disabled: that holds from the next call on.
+    const current = found !== undefined && (found.entry === undefined || (found.entry.pending === undefined && this.#catalog.isFresh(found.server.name)));
+    if (current) return { table, exposed: found };
     if (found === undefined) await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let');
     else await this.#wake(found.server, { view, scope: from?.id ?? '' });
     const next = await this.#tableNow(principal, view);

@@ -1,5 +1,5 @@
 /** Attacks on an approval while a facade runs, by name: taken back, moved, tampered with, flooded, and tools that change behind it. */
-import { appendFileSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -163,6 +163,48 @@ describe('tools that change behind their approval', () => {
     expect(await shown(session)).toEqual(['one_mail']);
     expect(await codes('one_mail', session)).toBe('');
     expect(await withConsents(config(), async (consents) => consents.tools.pending('one'))).toBeUndefined();
+  });
+
+  it('approved anew by the owner, or disabled, they are so for the next call, although nobody listed in between' + verifies('HA-15'), async () => {
+    await begin({ tools: [mail({ title: 'New' })] }, [mail()]);
+    const session = facade.open('me');
+    for (let call = 0; call < 2; call += 1) expect(await codes('one_mail', session)).toBe('PIN_MISMATCH');
+    await withConsents(config(), (consents) => consents.disable('one', ACT_OF_BOSS));
+    expect(await codes('one_mail', session)).toBe('SERVER_UNAVAILABLE');
+    await withConsents(config(), (consents) => consents.enable('one'));
+    expect(await codes('one_mail', session)).toBe('PIN_MISMATCH');
+    await approveSet(config(), 'one', [mail({ title: 'New' })]);
+    expect(await codes('one_mail', session)).toBe('');
+  });
+
+  it('approved while their server starts, they wait for nobody: its list is compared with what is approved by then' + verifies('HA-15'), async () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-gate-'));
+    const [plan, gate, starts] = ['plan', 'gate', 'starts'].map((name) => path.join(folder, name)) as [string, string, string];
+    const [as, listed] = [tool('echo'), tool('echo', { title: 'New' })];
+    writeFileSync(plan, JSON.stringify({ mode: 'gated', tools: [listed] }));
+    await begin({ settings: { args: [path.join(import.meta.dirname, '..', 'fixtures', 'chaos.mjs')], env: { CHAOS_PLAN: plan, CHAOS_GATE: gate, CHAOS_STARTS: starts } } }, [as]);
+    expect(await shown()).toEqual(['one_echo']);
+    const first = codes('one_echo');
+    await expect.poll(() => existsSync(starts)).toBe(true);
+    await approveSet(config(), 'one', [listed]);
+    writeFileSync(gate, '');
+    expect([await first, await codes('one_echo')]).toEqual(['', '']);
+    expect(await withConsents(config(), async (consents) => consents.tools.pending('one'))).toBeUndefined();
+    rmSync(folder, { recursive: true });
+  });
+
+  it('of a server that is disabled while it is listed, they are refused for that' + verifies('HA-15'), async () => {
+    await begin({ tools: [mail()] }, [mail()]);
+    expect(await shown()).toEqual(['one_mail']);
+    const adapter = facade.assembled.catalog.servers.get('one')!.adapter;
+    const list = adapter.listTools.bind(adapter);
+    adapter.listTools = async (signal) => {
+      const tools = await list(signal);
+      await withConsents(config(), (consents) => consents.disable('one', ACT_OF_BOSS));
+      return tools;
+    };
+    expect([await codes('one_mail'), facade.assembled.catalog.problems.get('one')?.data]).toEqual(['SERVER_UNAVAILABLE', { consent: 'disabled' }]);
+    expect(facade.calls('one')).toEqual([]);
   });
 
   it('behind a primitive too: a mapped server is not called by a tool that waits' + verifies('HA-15', 'CY-06'), async () => {
