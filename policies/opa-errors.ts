@@ -10,9 +10,9 @@ interface OpaError {
   readonly location?: { readonly file: string; readonly row: number; readonly col: number };
   readonly details?: {
     readonly oneOf?: readonly string[] | null;
-    /** Types of the arguments of a built-in as they came. */
-    readonly have?: readonly OpaType[] | null;
-    readonly want?: { readonly args?: readonly OpaType[] | null } | null;
+    /** Types of the arguments of a built-in as they came; null for one that opa does not know. */
+    readonly have?: readonly (OpaType | null)[] | null;
+    readonly want?: { readonly args?: readonly (OpaType | null)[] | null } | null;
   };
 }
 
@@ -77,7 +77,8 @@ function explain({ message, details }: OpaError): string {
 function typesOf(details: OpaError['details']): string {
   const [have, want] = [details?.have, details?.want?.args];
   if (!Array.isArray(have) || !Array.isArray(want)) return '';
-  const name = ({ type = 'any', static: fields }: OpaType): string => (type !== 'object' ? type : `object of ${(fields ?? []).map(({ key }) => String(key)).join(', ')}`);
+  const nameOf = ({ type = 'any', static: fields }: OpaType): string => (type !== 'object' ? type : `object of ${(fields ?? []).map(({ key }) => String(key)).join(', ')}`);
+  const name = (type: OpaType | null): string => nameOf(type ?? {});
   return `; it takes (${want.slice(0, have.length).map(name).join(', ')}) and is given (${have.map(name).join(', ')})`;
 }
 

@@ -57,6 +57,7 @@ describe('policy check', () => {
     ['a member that is no text', 'deny contains 5 if input.run', /^git\.rego:3:15: error: a reason is a text, or \{"id"/],
     ['an id that is no text', 'deny contains {"id": 1, "message": "m"} if input.run', /error: id of a reason must be a text/],
     ['an object where a text is read', `${ID}deny contains "x" if {\n\tsome p in input.effect.paths\n\tstartswith(p, "src")\n}`, /^git\.rego:8:2: error: startswith: invalid argument\(s\); it takes \(string, string\) and is given \(object of argument, inside, path, string\)/],
+    ['an answer of a type that opa does not know as yet', `${ID}deny contains "x" if {\n\tupper(4, word)\n\tword != input.run\n}`, /error: upper: invalid argument\(s\); it takes \(string, string\) and is given \(number, any\)/],
     ['a name that gets no value', 'deny contains {"id": "x", "message": msg} if input.run', /error: var msg is unsafe; it gets no value/],
     ['a brace that is not closed', 'deny contains "x" if {\n\tinput.run\n', /^git\.rego:\d+:1: error: unexpected eof token; a bracket, a brace or a quote that was opened is not closed/],
     ['deny as a boolean', 'deny if input.run', /^git\.rego:3:1: error: `deny` must be a set: write `deny contains/],
