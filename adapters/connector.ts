@@ -152,6 +152,8 @@ export class Connector implements SlotHolder {
       this.closing.delete(session);
       this.parts.slots.release(this);
     });
+    // Who waits for the end hears of it; without anybody, what is left in places of our own must not end the facade.
+    closed.catch(() => undefined);
     this.closing.set(session, closed);
   }
 }

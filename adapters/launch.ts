@@ -100,7 +100,8 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
     await ready();
     return { ...(await startJailed(jail)), release };
   } catch (thrown) {
-    await release();
+    // Why it did not start is what counts.
+    await release().catch(() => undefined);
     throw thrown;
   }
 }

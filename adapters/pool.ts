@@ -111,7 +111,8 @@ export class ServerPool {
   }
 
   private retire(server: UpstreamServer): void {
-    this.retiring.set(server, server.retire(RETIRE_MS).finally(() => this.retiring.delete(server)));
+    // Nobody waits: what a failed end leaves are folders of our own, and must not end the facade.
+    this.retiring.set(server, server.retire(RETIRE_MS).catch(() => undefined).finally(() => this.retiring.delete(server)));
   }
 
   private checkList(list: readonly ServerSettings[]): void {

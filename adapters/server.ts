@@ -175,7 +175,7 @@ export class UpstreamServer implements ServerAdapter {
   /** After a time-out: an ephemeral server that serves no other call ends; any other only when it is deaf (HE-07). */
   private probe(session: UpstreamSession): Promise<void> {
     const { connector } = this.keeper;
-    if (this.usage.lifetime === 'ephemeral' && !connector.busy()) return connector.giveUp();
+    if (this.usage.lifetime === 'ephemeral' && !connector.busy()) return Promise.resolve(connector.endIfIdle());
     return connector.endIfDeaf(session, this.options.livenessMs ?? LIVENESS_MS);
   }
 

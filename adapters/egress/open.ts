@@ -3,6 +3,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { lstat, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { EGRESS_PORT } from '../launch.ts';
 import type { Egress } from '../launch.ts';
 import { Allowlist } from './allowlist.ts';
@@ -40,25 +41,32 @@ const PREFIX = 'tollgate-egress-';
 const MARK = 'owner';
 const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';
 
-/** Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain. */
+/** Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain, and SANDBOX_UNAVAILABLE where it has no place. */
 export async function openEgress({ server, allowedDomains, deniedDomains, closedHosts, owner, limits, mark }: EgressPlan, events: EgressEvents): Promise<Egress> {
   const allowlist = new Allowlist(allowedDomains, closedHosts, deniedDomains);
   const proxy = new EgressProxy({ server, allowlist, ...events, ...(limits !== undefined && { limits }) });
-  const folder = mkdtempSync(path.join(tmpdir(), PREFIX));
-  if (mark !== undefined) writeFileSync(path.join(folder, MARK), mark, { mode: 0o600 });
-  const socket = path.join(folder, 'proxy.sock');
-  // Others may pass through, but not look: the server runs as another user.
-  chmodSync(folder, 0o711);
-  await proxy.listen(socket, owner);
-  return {
-    socket,
-    env: envOf(allowlist),
-    mounts: [{ from: PRELOAD, to: INSIDE.preload }, { from: socket, to: INSIDE.socket }],
-    close: async () => {
-      await proxy.close();
-      rmSync(folder, { recursive: true, force: true });
-    },
+  let folder: string | undefined;
+  const close = async (): Promise<void> => {
+    await proxy.close();
+    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
   };
+  try {
+    folder = mkdtempSync(path.join(tmpdir(), PREFIX));
+    if (mark !== undefined) writeFileSync(path.join(folder, MARK), mark, { mode: 0o600 });
+    const socket = path.join(folder, 'proxy.sock');
+    // Others may pass through, but not look: the server runs as another user.
+    chmodSync(folder, 0o711);
+    await proxy.listen(socket, owner);
+    return { socket, env: envOf(allowlist), mounts: [{ from: PRELOAD, to: INSIDE.preload }, { from: socket, to: INSIDE.socket }], close };
+  } catch (thrown) {
+    await close();
+    throw noPlace(server, thrown as NodeJS.ErrnoException);
+  }
+}
+
+/** A full disk, for example. */
+function noPlace(server: string, cause: NodeJS.ErrnoException): TollgateError {
+  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `The way out of server "${server}" could not be made (${cause.code ?? 'unknown'}).`, next: 'Make room in the folder for temporary files (TMPDIR), and let Tollgate write there.', cause });
 }
 
 /** Removes the folders of proxies that bear a mark for which `isLeft` holds, and belong to our user. What cannot be read is not ours. */

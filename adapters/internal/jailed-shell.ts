@@ -32,7 +32,7 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
     const egress = given.sandbox.network.allowedDomains.length === 0 ? undefined : await given.openEgress?.(command.confinement);
     try {
       const jailed = await startJailed(jailOf(command, given, egress));
-      if (egress !== undefined) jailed.child.once('exit', () => void egress.close());
+      if (egress !== undefined) jailed.child.once('exit', () => void egress.close().catch(() => undefined)); // What is left is a folder of our own.
       return runningOf(jailed);
     } catch (thrown) {
       await egress?.close();

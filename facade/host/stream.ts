@@ -37,5 +37,7 @@ export async function streamEvents(feed: EventFeed, { response, after, closed, m
   stop();
   clearInterval(beat);
   response.off('drain', send);
+  // The session may outlive many streams.
+  closed.removeEventListener('abort', end);
   stream.end();
 }
