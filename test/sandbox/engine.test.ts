@@ -165,7 +165,10 @@ child.stdout.once('data', () => console.log('stands'));
 child.stdin.write('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}\\n');`;
     const start = async (): Promise<import('node:child_process').ChildProcess> => {
       const child = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: ['ignore', 'pipe', 'inherit'] });
-      await new Promise((resolve) => child.stdout.once('data', resolve));
+      await new Promise((resolve, reject) => {
+        child.stdout.once('data', resolve);
+        child.once('exit', () => reject(new Error('it did not start: see above')));
+      });
       return child;
     };
     const [killed, lives] = await Promise.all([start(), start()]);
