@@ -99,9 +99,10 @@ class Assembly {
       const loaded = policy;
       const primitives = await this.#backends!.primitives(config);
       registerSecrets(this.#shared.redactor, config);
+      const unbound = await findUnbound(config, loaded);
       // What cannot be recorded does not become active.
       this.#shared.audit.append({ type: 'config', event, outcome: 'allow', revision: policy.revision });
-      return new Generation(this.#shared, { config, policy, serve: () => this.#backends!.serve(config, (server) => loaded.confinement(server)), unbound: await findUnbound(config, loaded), primitives, onChange: () => this.#gateway?.noteChange(), ...(before === undefined ? {} : { before }) });
+      return new Generation(this.#shared, { config, policy, serve: () => this.#backends!.serve(config, (server) => loaded.confinement(server)), unbound, primitives, onChange: () => this.#gateway?.noteChange(), ...(before === undefined ? {} : { before }) });
     } catch (thrown) {
       policy?.close();
       this.#recordRefusal(thrown);

@@ -1,7 +1,8 @@
 /** Tests what a reload refuses, what it says of it, and what becomes of sessions whose principals change. */
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Session } from '../../facade/facade.ts';
+import { CompiledPolicy } from '../../policies/compiled-policy.ts';
 import { configure, Reloadable, rules } from './project.ts';
 
 const OPEN = rules({ id: 'open', outcome: 'allow', when: { verbs: ['read'] } });
@@ -64,6 +65,21 @@ describe('what does not load', () => {
     await audit.close();
     expect((await refusal()).code).toBe('AUDIT_FAILED');
     expect(facade.assembled.gateway.generation).toBe(before);
+  });
+
+  it('is recorded as reloaded only once all of it was asked: from the record on, no call is decided by the old one', async () => {
+    await start();
+    const [asked, recorded] = [vi.spyOn(CompiledPolicy.prototype, 'list'), vi.spyOn(facade.assembled.deps.audit, 'append')];
+    try {
+      await facade.reload();
+      const at = recorded.mock.calls.findIndex(([entry]) => entry.type === 'config');
+      expect(asked.mock.invocationCallOrder[0]).toBeLessThan(recorded.mock.invocationCallOrder[at]!);
+      asked.mockRejectedValue(new TollgateError('POLICY_FAILED', { detail: 'The policy gave no decision.' }));
+      expect((await refusal()).code).toBe('POLICY_FAILED');
+      expect(facade.records('config').map(({ event }) => event)).toEqual(['loaded', 'reloaded', 'refused']);
+    } finally {
+      vi.restoreAllMocks();
+    }
   });
 });
 
