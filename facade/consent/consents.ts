@@ -115,9 +115,12 @@ export class Consents {
   /** Before a call: what stands against the server now, without a look at its files. */
   refusalOf(server: string): TollgateError | undefined {
     const act = this.store.disabledBy(server);
-    const refusal = act === undefined ? this.#refusalIn(server, this.store.get(server)) : disabledRefusal(server, act);
-    if (refusal !== undefined) this.#started.delete(server);
-    return refusal;
+    return act === undefined ? this.#refusalIn(server, this.store.get(server)) : disabledRefusal(server, act);
+  }
+
+  /** What this process ran of it is ended: only then may another consent count for what is started. */
+  noteEnd(server: string): void {
+    this.#started.delete(server);
   }
 
   /** What stands against servers now. */

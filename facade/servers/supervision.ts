@@ -116,7 +116,9 @@ export class Supervision {
   /** Whoever asked and was refused has halted the server: the next look weighs it again, for it may have been let go before any look saw it stopped. */
   #refusalOf(server: string): TollgateError | undefined {
     const refusal = this.killSwitch.refusalOf(server) ?? this.#consents.refusalOf(server);
-    if (refusal !== undefined) this.#killed = undefined;
+    if (refusal === undefined) return undefined;
+    this.#killed = undefined;
+    this.#consents.noteEnd(server);
     return refusal;
   }
 

@@ -6,7 +6,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { RawTool } from '../../catalogs/tool.ts';
 import { consentSummary } from '../../facade/consent/words.ts';
 import type { Session } from '../../facade/facade.ts';
-import { ACT, startRaw, tool, type RawFacade, type RawServer } from '../properties/raw.ts';
+import { ACT, allow, startRaw, tool, type RawFacade, type RawServer } from '../properties/raw.ts';
 import { isRunning } from '../process/child.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -61,6 +61,21 @@ createInterface({ input: process.stdin }).on('line', (line) => { const { id, met
     expect(await codes('one_mail', session)).toBe('SERVER_UNAVAILABLE');
     await approveSet(config(), 'one', [mail()]);
     expect(await codes('one_mail', session)).toBe('');
+  });
+
+  it('for another program, what runs is called no more, although a call that a person is asked about was refused before' + verifies('HA-15'), async () => {
+    const tools = [ACT, mail()];
+    facade = await startRaw({ one: { tools } }, { rules: [allow('one'), { id: 'asks', outcome: 'ask', when: { tools: ['one.act'] } }] }, {}, { approved: [] });
+    await approveSet(config(), 'one', tools);
+    const session = facade.open('me');
+    // Called twice, it is known to be listed as it was approved, and nothing is looked up before a call.
+    for (let call = 0; call < 2; call += 1) expect(await codes('one_mail', session)).toBe('');
+    await withConsents(config(), async (consents) => {
+      const start = await consents.approveStart({ facts: { ...(await consents.factsOf(config().servers.get('one')!)), args: ['other'] }, ...ACT_OF_BOSS });
+      await consents.approveTools('one', { tools, prompts: [], hints: false }, { start, ...ACT_OF_BOSS });
+    });
+    expect([await codes('one_act', session), await codes('one_mail', session)]).toEqual(['SERVER_UNAVAILABLE', 'SERVER_UNAVAILABLE']);
+    expect(facade.calls('one').map(({ name }) => name)).toEqual(['mail', 'mail']);
   });
 });
 
