@@ -18,7 +18,7 @@ import { dropCache } from './module.ts';
 import type { BundleServer, ModeSettings } from './port.ts';
 import { problemsOf, refuseProblems, type Problem } from './problems.ts';
 import type { RegoFacts, RegoRule } from './rego.ts';
-import { findTakenIds } from './rego-ids.ts';
+import { findTakenIds, idsOf } from './rego-ids.ts';
 import { nameOf, RemoteBundle } from './remote-bundle.ts';
 import { compileRules, type CompiledRules, type RuleDocument } from './rules.ts';
 import { compileSettings, type Settings } from './settings.ts';
@@ -100,7 +100,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
   await turn();
   const library = readLibrary();
   const faults = findFaults(rules, parts, library.wasm);
-  const user = await loadUser(parts).catch((thrown: unknown) => {
+  const user = await loadUser(parts, rules.rules.filter(({ mode }) => mode !== 'off').map(({ rule }) => rule.id)).catch((thrown: unknown) => {
     refuseProblems([...faults, ...problemsOf(thrown)]);
     throw thrown;
   });
@@ -129,7 +129,7 @@ export async function readRules(parts: PolicyParts): Promise<readonly RuleDocume
 type UserPolicy = Bundle & { readonly modes: Readonly<Record<string, ModeData>>; readonly mode: ModeData; readonly sets: RegoFacts['sets']; readonly remote?: RemoteBundle };
 
 /** User Rego or a bundle; two modules cannot be folded into one decision. */
-async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
+async function loadUser(parts: PolicyParts, ids: readonly string[]): Promise<UserPolicy | undefined> {
   const active = parts.sources.filter((source) => compileMode(source) !== 'off');
   const rego = active.filter(({ kind }) => kind === 'rego');
   const [bundle, ...others] = active.filter(({ kind }) => kind === 'bundle');
@@ -137,15 +137,18 @@ async function loadUser(parts: PolicyParts): Promise<UserPolicy | undefined> {
   if (rego.length > 0 || others.length > 0) throw new TollgateError('POLICY_INVALID', { detail: 'A bundle stands alone: build all Rego into one bundle.' });
   const mode = compileMode(bundle);
   const name = showName(bundle, parts);
-  const remote = bundle.server === undefined ? undefined : new RemoteBundle({ server: bundle.server, name, cache: parts.cache, judge: judgeBundle });
+  const remote = bundle.server === undefined ? undefined : new RemoteBundle({ server: bundle.server, name, cache: parts.cache, judge: judgeBundle, ids });
   const read = remote === undefined ? await readBundle(bundle.path, name) : await remote.load();
   requireLibrary(read, `The bundle ${name}`);
   return { ...read, modes: {}, mode, sets: mayBe('enforce', mode) ? (read.facts?.sets ?? ALL_SETS) : NO_SETS, ...(remote === undefined ? {} : { remote }) };
 }
 
-/** What is fetched takes the place of a bundle that works only when it works too. */
-export async function judgeBundle(bundle: Bundle): Promise<void> {
+/** What is fetched takes the place of a bundle that works only when it works too, beside the rules in YAML that have these ids. */
+export async function judgeBundle(bundle: Bundle, ids: readonly string[]): Promise<void> {
   requireLibrary(bundle, 'It');
+  const taken = bundle.facts === undefined ? new Map() : idsOf(bundle.facts);
+  const shared = ids.find((id) => taken.has(id));
+  if (shared !== undefined) throw new TollgateError('POLICY_INVALID', { detail: `It has a rule with the id "${shared}", and so have the rules in YAML.`, next: 'Ids are unique, in YAML and Rego together: rename one of the two.' });
   (await startWorkers(dropCache(bundle.wasm), JSON.stringify(bundle.data))).close();
 }
 

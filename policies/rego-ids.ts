@@ -30,9 +30,14 @@ export function findSharedIds(rules: readonly SetRule[]): readonly Problem[] {
   });
 }
 
-/** Rules in YAML whose id a reason of Rego has too: that of a rule, of a package, or the name of a package without one. */
+/** The ids that reasons of Rego have, and where: those of rules, of packages, and the names of packages without one. */
+export function idsOf({ rules, places }: Pick<RegoFacts, 'rules' | 'places'>): ReadonlyMap<string, { readonly file: string; readonly line: number }> {
+  return new Map([...rules.map(({ id, package: name, file, line }) => [id ?? `policy.${name}`, { file, line }] as const), ...Object.entries(places)]);
+}
+
+/** Rules in YAML whose id a reason of Rego has too. */
 export function findTakenIds(rules: readonly LocatedRule[], { rules: rego, places }: Pick<RegoFacts, 'rules' | 'places'>): readonly Problem[] {
-  const taken = new Map([...rego.map(({ id, package: name, file, line }) => [id ?? `policy.${name}`, { file, line }] as const), ...Object.entries(places)]);
+  const taken = idsOf({ rules: rego, places });
   return rules.filter(({ mode }) => mode !== 'off').flatMap(({ rule: { id }, at }) => {
     const there = taken.get(id);
     return there === undefined ? [] : [{ ...at(['id']), message: `the id "${id}" stands at ${there.file}:${there.line} already; ids are unique, in YAML and Rego together` }];

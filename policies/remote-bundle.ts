@@ -14,8 +14,9 @@ export interface RemoteOptions {
   readonly name: string;
   /** Folder of the bundles that were fetched. */
   readonly cache: string;
-  /** Judges what can be loaded at all; throws. Only what passes is kept. */
-  readonly judge: (bundle: Bundle) => Promise<void>;
+  /** Judges what can be loaded at all beside the `ids` of the rules in YAML; throws. Only what passes is kept. */
+  readonly judge: (bundle: Bundle, ids: readonly string[]) => Promise<void>;
+  readonly ids: readonly string[];
 }
 
 /** A bundle that was loaded, as plain data: another thread goes on with it. */
@@ -136,14 +137,14 @@ export class RemoteBundle {
 
   /** What the server has, once it is judged and kept; undefined when that is what was kept before. */
   async #ask(kept: Kept | undefined): Promise<Kept | undefined> {
-    const { server, judge } = this.#options;
+    const { server, judge, ids } = this.#options;
     const fetched = await fetchBundle(server, { stop: this.#stop.signal, ...(kept?.etag === undefined ? {} : { etag: kept.etag }) });
     if (fetched === undefined) {
       await utimes(this.#file, new Date(), new Date());
       return undefined;
     }
     const bundle = await this.#verify(fetched.bytes);
-    await judge(bundle);
+    await judge(bundle, ids);
     const hash = hashOf(fetched.bytes);
     const head = { hash, ...(fetched.etag === undefined ? {} : { etag: fetched.etag }) };
     await this.#keep(Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), fetched.bytes]));
