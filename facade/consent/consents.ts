@@ -118,9 +118,9 @@ export class Consents {
     return act === undefined ? this.#refusalIn(server, this.store.get(server)) : disabledRefusal(server, act);
   }
 
-  /** What this process ran of it is ended: only then may another consent count for what is started. */
-  noteEnd(server: string): void {
-    this.#started.delete(server);
+  /** What this process ran of it is ended: only then may another consent count for what is started. True when it had run some. */
+  noteEnd(server: string): boolean {
+    return this.#started.delete(server);
   }
 
   /** What stands against servers now. */

@@ -130,7 +130,11 @@ export class Supervision {
     const names = JSON.stringify([...killed]);
     const isNew = before === undefined || changed.size > 0 || names !== this.#killed;
     [this.#killed, this.#marks] = [names, marks];
-    if (isNew) supervised.halt({ killed: (server) => refusalIn(killed, server), any: (server) => refusalIn(killed, server) ?? refusalOf(server), changed });
+    if (isNew) {
+      supervised.halt({ killed: (server) => refusalIn(killed, server), any: (server) => refusalIn(killed, server) ?? refusalOf(server), changed });
+      // Nothing of these runs any more: the next look lets what is started then run under the consent of now.
+      for (const server of new Set([...marks.keys(), ...changed])) if (refusalOf(server) !== undefined && this.#consents.noteEnd(server)) this.#killed = undefined;
+    }
     if (await this.#connections.isAsked()) await supervised.yieldOne();
     if (this.#tells) await this.#reports.say(supervised.healths());
   }

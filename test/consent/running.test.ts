@@ -63,6 +63,24 @@ createInterface({ input: process.stdin }).on('line', (line) => { const { id, met
     expect(await codes('one_mail', session)).toBe('');
   });
 
+  it('for another program, after the one before had died by itself, it works again without a restart of the facade' + verifies('HA-15'), async () => {
+    const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-pid-')));
+    const script = path.join(folder, 'me.mjs');
+    try {
+      writeFileSync(script, `import { createInterface } from 'node:readline'; const answers = { initialize: { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } }, 'tools/list': { tools: [${JSON.stringify(mail())}] }, 'tools/call': { content: [] } };
+createInterface({ input: process.stdin }).on('line', (line) => { const { id, method, params } = JSON.parse(line); if (params?.arguments?.die) process.exit(1); if (id !== undefined) process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result: answers[method] ?? {} }) + '\\n'); });`);
+      await begin({ settings: { args: [script] } }, [mail()]);
+      const session = facade.open('me');
+      expect(await codes('one_mail', session)).toBe('');
+      expect((await facade.call(session, 'one_mail', { die: true })).code).toBe('TOOL_CRASHED');
+      appendFileSync(script, '\n// Another.\n');
+      await approveSet(config(), 'one', [mail()]);
+      await expect.poll(() => codes('one_mail', session), { timeout: 10_000, interval: 100 }).toBe('');
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
   it('for another program, what runs is called no more, although a call that a person is asked about was refused before' + verifies('HA-15'), async () => {
     const tools = [ACT, mail()];
     facade = await startRaw({ one: { tools } }, { rules: [allow('one'), { id: 'asks', outcome: 'ask', when: { tools: ['one.act'] } }] }, {}, { approved: [] });
