@@ -303,6 +303,8 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     chmodSync(folder, 0o755);
     // Sets nothing up: takes the words after -- and runs them, with the descriptors that a sandbox would be told by.
     writeFileSync(path.join(folder, 'bwrap'), '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; echo "{ \\"child-pid\\": $$ }" >&6; exec "$@"\n', { mode: 0o755 });
+    // Without namespaces, what other tests run as this user would count against its limit of processes.
+    writeFileSync(path.join(folder, 'prlimit'), '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', { mode: 0o755 });
     process.env['PATH'] = `${folder}:${PATH ?? ''}`;
     vi.resetModules();
     const fresh = await import('../../adapters/launch.ts');
