@@ -74,10 +74,10 @@ describe('the house', () => {
     expect(strays).toEqual([]);
   });
 
-  it('keeps files within 200 lines, and opens each with what it owns', () => {
+  it('keeps files within 400 lines, and opens each with a comment', () => {
     const wrong = all.flatMap(({ file, text }) => {
       const faults: string[] = [];
-      if (text.split('\n').length > 201) faults.push(`${file}: ${text.split('\n').length - 1} lines`);
+      if (text.split('\n').length > 401) faults.push(`${file}: ${text.split('\n').length - 1} lines`);
       if (!/^(#!.*\n)?\/\*\*/.test(text)) faults.push(`${file}: no opening comment`);
       if (/(^|\/)(utils?|types|helpers?|index)\.ts$/.test(file)) faults.push(`${file}: a name that owns nothing`);
       return faults;
