@@ -5,6 +5,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { loadConfig } from '../../facade/config/load.ts';
 import { approveAll } from '../approve.ts';
+import { compareCheckouts, formatComparisons } from './compare.ts';
 import { openHttp, openStdio, peakOf, type Target } from './client.ts';
 import { formatEgress, measureEgress } from './egress.ts';
 import { formatPolicyTimings, measurePolicy } from './policy.ts';
@@ -132,7 +133,10 @@ async function benchGrowth(): Promise<void> {
 }
 
 say(`# Benchmark\n\nNode ${process.version}, ${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, ${Math.round(totalmem() / 2 ** 30)} GiB. Trust the ratios.`);
-const only = process.argv.find((word) => word.startsWith('--only='))?.slice(7);
+const argument = (name: string): string | undefined => process.argv.find((word) => word.startsWith(`--${name}=`))?.slice(name.length + 3);
+const before = argument('compare');
+if (before !== undefined) say(`\n## Processor time of a call, against another checkout\n\n${formatComparisons(await compareCheckouts(path.resolve(before), path.join(root), { pairs: 15, calls: quick ? 300 : 1500 }))}`);
+const only = before === undefined ? argument('only') : 'compare';
 if (only === undefined || only === 'stdio') await benchTransport('stdio');
 if (only === undefined || only === 'http') await benchTransport('http');
 if (only === undefined || only === 'growth') await benchGrowth();
