@@ -16,6 +16,7 @@ import { outermost } from './sandbox/covers.ts';
 import { checkGiven } from './sandbox/given.ts';
 import { chooseIdentity } from './sandbox/identity.ts';
 import type { Jail } from './sandbox/jail.ts';
+import { holdPlaces } from './sandbox/placeholders.ts';
 import { findProgram } from './sandbox/programs.ts';
 import { proveIsolation } from './sandbox/selftest.ts';
 import { startJailed } from './sandbox/start.ts';
@@ -59,6 +60,8 @@ export interface LaunchHost {
   readonly folder?: string;
   /** State folder, vault, configuration: never visible, whatever the settings say. */
   readonly hidden: readonly string[];
+  /** Control files, also those that do not exist: real places that no program may create. */
+  readonly fixed?: readonly string[];
   /** The value of `${secret:name}`; its errors stop the start. */
   readonly secrets: (name: string) => Promise<string>;
   /** Sign-ins to remote servers. Without it none is used. */
@@ -86,7 +89,7 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
   }
   checkGiven(settings, host.workspace);
   const egress = await openEgress(settings, host);
-  const release = releaseOnce(egress);
+  const release = releaseOnce(egress, holdPlaces(host.fixed ?? [], settings.sandbox?.filesystem.allowWrite ?? []));
   try {
     if (settings.isolation === 'container') {
       const { contained, engine } = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
@@ -153,9 +156,12 @@ async function openEgress(settings: ServerSettings, host: LaunchHost): Promise<E
   throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${settings.name}" has allowed domains, and nothing here can let it reach only those.`, next: 'Take `network.allowedDomains` out to start it without a network.' });
 }
 
-function releaseOnce(egress: Egress | undefined): () => Promise<void> {
+function releaseOnce(egress: Egress | undefined, letGo: () => void): () => Promise<void> {
   let released: Promise<void> | undefined;
-  return () => (released ??= egress === undefined ? Promise.resolve() : egress.close());
+  return () => {
+    letGo();
+    return (released ??= egress === undefined ? Promise.resolve() : egress.close());
+  };
 }
 
 function started(child: ChildProcess, name: string): Promise<void> {

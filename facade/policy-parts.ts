@@ -2,6 +2,7 @@
 import path from 'node:path';
 import { loadMapping } from '../catalogs/primitives/mapping.ts';
 import type { Config, ServerConfig } from './config/config.ts';
+import { isWithin } from './config/files.ts';
 import { readYaml } from './config/document.ts';
 
 /** Parts for `loadPolicy`. `cache` keeps built Rego; the default is in the state folder. */
@@ -24,9 +25,10 @@ function serverSettings(server: ServerConfig) {
   return server.mapping === undefined ? server : { ...server, gated: Object.fromEntries(loadMapping(server.mapping).highRisk) };
 }
 
-/** An agent that could write the rules would write its own. In a sandbox commands and servers are held to it too. */
+/** Denies the writing of every control file, by its real place and by each link to it. In a sandbox commands and servers are held to it too. */
 export function controlRule(config: Config) {
-  const paths = config.controlFiles.map((file) => path.relative(config.workspace, file)).filter((relative) => !relative.startsWith('..')).map((relative) => relative.replace(/[?[\]{}!\\]/g, '*'));
+  const named = config.controlFiles.map((file) => (isWithin(file, config.workspace) ? path.relative(config.workspace, file) : file));
+  const paths = [...new Set(named)].map((name) => name.replace(/[?[\]{}!\\]/g, '*'));
   const message = 'This file decides what is allowed; a person changes it.';
   const rules = paths.length === 0 ? [] : [{ id: 'control-files', outcome: 'deny', message, when: { verbs: ['write', 'destructive'], paths: paths.flatMap((name) => [name, `${name}/**`]) } }];
   return { file: config.ruleDocument.file, mode: 'enforce' as const, value: { rules }, placeOf: () => ({ line: 1, column: 1 }) };

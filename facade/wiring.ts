@@ -23,6 +23,7 @@ import { createAssemble } from './assemble.ts';
 import type { Assemble } from './assembled.ts';
 import type { BackendMakers } from './backends.ts';
 import type { Config } from './config/config.ts';
+import { realPlaces } from './config/control-files.ts';
 import type { Look } from './consent/discovery.ts';
 import { createKnowledge } from './knowledge/answer.ts';
 import { openStore, type Store } from './knowledge/store.ts';
@@ -134,6 +135,7 @@ function launchHost(current: () => Config, { redactor, audit, state }: Pick<Shar
     get workspace() { return current().workspace; },
     get folder() { return current().folder; },
     get hidden() { return [current().state, current().audit.folder, ...current().controlFiles, ...socketFolders(current())]; },
+    get fixed() { return realPlaces(current().controlFiles); },
     secrets: openSecrets(current, { places, redactor }),
     credentials: keepSignIns({ vault: places.vault, redactor, state }),
     openEgress: egressFor(current, { audit }),
@@ -157,7 +159,7 @@ function shellFor(current: () => Config, shared: Pick<Shared, 'audit'> & { reado
   const direct = directShell(shared.owner);
   const jailed = jailedShell(() => {
     const { workspace, bash: { sandbox }, state, audit, controlFiles } = current();
-    return { workspace, sandbox, hidden: [state, audit.folder, ...socketFolders(current())], fixed: controlFiles, openEgress: (confinement) => egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }) };
+    return { workspace, sandbox, hidden: [state, audit.folder, ...socketFolders(current())], fixed: realPlaces(controlFiles), openEgress: (confinement) => egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }) };
   });
   return (command) => (current().bash.isolation === 'direct' ? direct(command) : jailed(command));
 }

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../catalogs/errors.ts';
+import { isBeneath } from '../catalogs/paths.ts';
 import { readBundle, type Bundle } from './bundle.ts';
 import { compileRego } from './compile.ts';
 import { confine, type Confining } from './confining.ts';
@@ -192,6 +193,5 @@ async function readRuleFiles(parts: PolicyParts): Promise<readonly RuleDocument[
 /** How messages name a source. */
 export function showName(source: SourceSettings, parts: PolicyParts): string {
   if (source.server !== undefined) return nameOf(source.server);
-  const relative = path.relative(parts.folder, source.path);
-  return relative.startsWith('..') ? path.basename(source.path) : relative || '.';
+  return isBeneath(parts.folder, source.path) ? path.relative(parts.folder, source.path) || '.' : path.basename(source.path);
 }

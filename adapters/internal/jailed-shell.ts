@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
 import type { Egress } from '../launch.ts';
+import { holdPlaces } from '../sandbox/placeholders.ts';
 import type { Jailed } from '../sandbox/jail.ts';
 import { proveIsolation } from '../sandbox/selftest.ts';
 import { startJailed } from '../sandbox/start.ts';
@@ -30,11 +31,15 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
     const given = settings();
     await proveIsolation(given.workspace);
     const egress = given.sandbox.network.allowedDomains.length === 0 ? undefined : await given.openEgress?.(command.confinement);
+    let release = (): void => undefined;
     try {
+      release = holdPlaces(given.fixed, given.sandbox.filesystem.allowWrite);
       const jailed = await startJailed(jailOf(command, given, egress));
+      jailed.child.once('exit', release);
       if (egress !== undefined) jailed.child.once('exit', () => void egress.close().catch(() => undefined)); // What is left is a folder of our own.
       return runningOf(jailed);
     } catch (thrown) {
+      release();
       await egress?.close();
       throw thrown;
     }

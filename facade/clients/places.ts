@@ -1,5 +1,6 @@
 /** Owns where clients keep their files on this machine; refuses to look anywhere else. */
 import path from 'node:path';
+import { isWithin } from '../config/files.ts';
 import { CLIENTS, type ClientFormat, type Root } from './formats.ts';
 
 /** A place where a client keeps its servers. It need not exist. */
@@ -39,11 +40,8 @@ function absolute(folder: string | undefined): string | undefined {
 
 /** A file as people write it: relative to the project where it lies in it, else with `~/`. */
 export function shownPath(file: string, { cwd, home }: Pick<ClientRoots, 'cwd' | 'home'>): string {
-  const outside = (relative: string): boolean => relative.startsWith('..') || path.isAbsolute(relative);
-  const inProject = path.relative(cwd, file);
-  if (!outside(inProject)) return inProject;
-  const inHome = path.relative(home, file);
-  return outside(inHome) ? file : `~/${inHome}`;
+  if (isWithin(file, cwd)) return path.relative(cwd, file);
+  return isWithin(file, home) ? `~/${path.relative(home, file)}` : file;
 }
 
 /** True for the file of a client that export writes unless another is named. */

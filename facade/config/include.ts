@@ -25,6 +25,8 @@ export interface IncludeContext {
   /** Folder of tollgate.yaml. */
   readonly project: string;
   readonly secrets: Set<string>;
+  /** Gains the files of variables that entries name, absolute. */
+  readonly envFiles: Set<string>;
   readonly base: SandboxBase;
   /** At most this many servers in all (HA-05). */
   readonly limit: number;
@@ -146,6 +148,7 @@ const MAX_ENV_FILE = 64 * 1024;
 
 /** Every value counts as a secret: that is what such files are for. */
 function readEnvFile(file: string, { context, faults }: Pick<Filling, 'context' | 'faults'>): Record<string, string> {
+  context.envFiles.add(file);
   const read = readText(file, MAX_ENV_FILE);
   if (!read.ok) {
     faults.push(`its envFile gives nothing: ${read.reason}`);

@@ -5,6 +5,7 @@ import { buildApprovals } from './approvals.ts';
 import type { CapsConfig, Config, ListenConfig, Problem, ServerConfig } from './config.ts';
 import { readYaml } from './document.ts';
 import type { YamlFile } from './document.ts';
+import { placesOf } from './control-files.ts';
 import { readText, realPath } from './files.ts';
 import { fill } from './fill.ts';
 import { freezeDeep, FrozenMap } from './freeze.ts';
@@ -74,6 +75,7 @@ class Loader {
   readonly #report: Report;
   readonly #resolve: (written: string) => string;
   readonly #secrets = new Set<string>();
+  readonly #envFiles = new Set<string>();
 
   constructor(yaml: YamlFile, file: string, world: World) {
     this.#yaml = yaml;
@@ -119,7 +121,7 @@ class Loader {
       policies,
       rules,
       ruleDocument: { file: this.#yaml.file, value: { rules }, placeOf: this.#yaml.placeOf },
-      controlFiles: [this.#file, path.join(this.#folder, SERVER_FOLDER), ...(written.include ?? []).map(this.#resolve), ...policies.flatMap(controlFilesOf)],
+      controlFiles: this.#controlFiles(written, policies),
       budgets: (written.budgets ?? []).map(buildBudget),
       caps: { ...CAPS, ...written.caps },
       audit: { folder: places.auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },
@@ -132,6 +134,12 @@ class Loader {
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
       warnings: [...this.#report.warnings, ...warnings, ...broad, ...strayServerFiles(this.#folder), ...strayRego(this.#folder, policies)],
     });
+  }
+
+  /** What this load has read, or would have if it existed: an agent must write none of it. */
+  #controlFiles(written: Written, policies: Config['policies']): readonly string[] {
+    const included = (written.include ?? []).map(this.#resolve);
+    return placesOf([this.#file, path.join(this.#folder, SERVER_FOLDER), ...included, ...this.#envFiles, ...policies.flatMap(controlFilesOf)]);
   }
 
   /** The workspace comes first, because every other text may name it. */
@@ -158,7 +166,7 @@ class Loader {
     const limit = written.limits?.servers ?? LIMITS.servers;
     if (servers.size > limit) this.#report.refuse(['servers'], `${servers.size} servers where ${limit} are allowed: each costs memory and the model's attention; remove some, or raise limits.servers`);
     const files = (written.include ?? []).map((file, index) => ({ file: this.#resolve(file), shown: String(this.#rawList('include')[index]) }));
-    const warnings = includeServers(files, { servers, written: entries, variables, resolve: this.#resolve, project: this.#folder, secrets: this.#secrets, base, limit });
+    const warnings = includeServers(files, { servers, written: entries, variables, resolve: this.#resolve, project: this.#folder, secrets: this.#secrets, envFiles: this.#envFiles, base, limit });
     for (const name of addAbsent({ servers, written: entries, base }, this.#yaml.file)) {
       if (written.include !== undefined) this.#report.warn(['servers', name], `server ${quote(name)} is in none of the included files, so it cannot be used; add command or url, or correct include`);
       else this.#report.refuse(['servers', name], `server ${quote(name)} has neither command nor url, so nothing could be started; add one of them`);

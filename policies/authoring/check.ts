@@ -3,6 +3,7 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { isBeneath } from '../../catalogs/paths.ts';
 import { checkRego } from '../compile.ts';
 import { compileParts, readRules, type PolicyParts, type SourceSettings } from '../engine.ts';
 import { readKnown } from '../known.ts';
@@ -117,6 +118,5 @@ async function findUnread({ sources: all, folder, readYaml }: PolicyParts, sourc
 
 /** As messages name a file: relative to the configuration, else by its last name. */
 function showName(file: string, folder: string): string {
-  const relative = path.relative(folder, file);
-  return relative.startsWith('..') ? path.basename(file) : relative || '.';
+  return isBeneath(folder, file) ? path.relative(folder, file) || '.' : path.basename(file);
 }

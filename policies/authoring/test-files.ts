@@ -2,6 +2,7 @@
 import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { isBeneath } from '../../catalogs/paths.ts';
 import type { PolicyParts } from '../engine.ts';
 
 const SUITE = /(^|_)suite\.ya?ml$/;
@@ -66,6 +67,5 @@ function isTest(name: string): boolean {
 }
 
 function showName(file: string, folder: string): string {
-  const relative = path.relative(folder, file);
-  return relative.startsWith('..') ? path.basename(file) : relative;
+  return isBeneath(folder, file) ? path.relative(folder, file) : path.basename(file);
 }
