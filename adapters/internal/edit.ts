@@ -1,5 +1,7 @@
 /** Owns the replacing of text in text; refuses every match that is not certain, since a wrong edit is worse than none. */
+import { setImmediate as turn } from 'node:timers/promises';
 import { nearestPlaces } from './nearest.ts';
+import { occurrences } from './occurrences.ts';
 
 /** One replacement, named as in catalogs/primitives/schemas.json. */
 export interface Replacement {
@@ -20,9 +22,17 @@ export interface Place {
   readonly end: number;
 }
 
-/** The new text with its places and what was adjusted, or why nothing was changed. */
+/** The new text, its first places in order (at most 1,000), the number of all, and what was adjusted. */
+export interface Edited {
+  readonly text: string;
+  readonly places: readonly Place[];
+  readonly count: number;
+  readonly notes: readonly string[];
+}
+
+/** What was edited, or why nothing was changed. */
 export type EditOutcome =
-  | { readonly text: string; readonly places: readonly Place[]; readonly notes: readonly string[] }
+  | Edited
   | { readonly refusal: { readonly what: string; readonly next: string } };
 
 interface Match extends Place {
@@ -35,33 +45,53 @@ interface Found {
 }
 
 const SHOWN_LINES = 20;
+/** Places kept for the answer, which shows 20 of them. */
+const KEPT_PLACES = 1_000;
+/** Places that one replacement may have: each costs memory. */
+const MAX_MATCHES = 1_000_000;
+/** Characters of the result, as many as a file that is read may have. */
+const MAX_RESULT = 64 * 1024 * 1024;
+/** Milliseconds of work after which other calls have their turn. */
+const SLICE_MS = 10;
 
 /**
  * Applies exact replacements. A match is accepted in this order: the same characters; the same text with the file's own line
  * ends; the same after pasted line numbers are taken off every line. Anything else is refused with real text to copy from.
- * Everything outside the places stays as it was. Pure.
+ * Everything outside the places stays as it was. Each replacement takes linear time; between them other calls have their
+ * turn. Throws the signal's reason when it is aborted.
  */
-export function applyEdit(text: string, args: EditArgs): EditOutcome {
+export async function applyEdit(text: string, args: EditArgs, signal?: AbortSignal): Promise<EditOutcome> {
   const steps = [args, ...(args.edits ?? [])];
   let current = text;
   let places: readonly Place[] = [];
-  const notes: string[] = [];
+  let count = 0;
+  const notes = new Set<string>();
+  let began = performance.now();
   for (const [index, step] of steps.entries()) {
+    if (performance.now() - began > SLICE_MS) {
+      await turn();
+      signal?.throwIfAborted();
+      began = performance.now();
+    }
     const outcome = replaceOnce(current, step);
     if ('refusal' in outcome) return steps.length === 1 ? outcome : inStep(outcome.refusal, index + 1, steps.length);
-    places = [...places.map((place) => shift(place, outcome.cuts)), ...outcome.places];
+    places = firstPlaces(moved(places, outcome.cuts), outcome.places);
+    count += outcome.cuts.length;
     current = outcome.text;
-    notes.push(...outcome.notes);
+    for (const note of outcome.notes) notes.add(note);
   }
   if (current === text) return refuse('The edits change nothing: the text is the same afterwards.', 'Give the text as it is and as it should be.');
-  return { text: current, places: [...places].sort((a, b) => a.start - b.start), notes };
+  return { text: current, places, count, notes: [...notes] };
 }
 
-/** The line, from 1, on which an offset stands. */
-export function lineAt(text: string, offset: number): number {
+/** The lines, from 1, on which ascending offsets stand. */
+export function linesAt(text: string, offsets: readonly number[]): readonly number[] {
   let line = 1;
-  for (let at = text.indexOf('\n'); at !== -1 && at < offset; at = text.indexOf('\n', at + 1)) line += 1;
-  return line;
+  let end = text.indexOf('\n');
+  return offsets.map((offset) => {
+    for (; end !== -1 && end < offset; end = text.indexOf('\n', end + 1)) line += 1;
+    return line;
+  });
 }
 
 function refuse(what: string, next: string): { refusal: { what: string; next: string } } {
@@ -72,10 +102,22 @@ function inStep(refusal: { what: string; next: string }, step: number, steps: nu
   return refuse(`Edit ${step} of ${steps}, nothing was changed: ${refusal.what}`, refusal.next);
 }
 
-/** A later replacement moves the places before it that stand behind it. */
-function shift(place: Place, cuts: readonly Match[]): Place {
-  const delta = cuts.filter((cut) => cut.end <= place.start).reduce((sum, cut) => sum + cut.replacement.length - (cut.end - cut.start), 0);
-  return { start: place.start + delta, end: place.end + delta };
+/** Where places stand after later replacements before them. Both lists ascend. */
+function moved(places: readonly Place[], cuts: readonly Match[]): readonly Place[] {
+  let at = 0;
+  let delta = 0;
+  return places.map((place) => {
+    for (let cut = cuts[at]; cut !== undefined && cut.end <= place.start; cut = cuts[at]) {
+      delta += cut.replacement.length - (cut.end - cut.start);
+      at += 1;
+    }
+    return { start: place.start + delta, end: place.end + delta };
+  });
+}
+
+function firstPlaces(before: readonly Place[], added: readonly Place[]): readonly Place[] {
+  if (before.length === 0) return added;
+  return [...before, ...added].sort((a, b) => a.start - b.start).slice(0, KEPT_PLACES);
 }
 
 type StepOutcome = { text: string; places: readonly Place[]; notes: readonly string[]; cuts: readonly Match[] } | ReturnType<typeof refuse>;
@@ -86,39 +128,40 @@ function replaceOnce(text: string, step: Replacement): StepOutcome {
   if (step.replace_all === true && step.line !== undefined) return refuse('replace_all and line contradict each other.', 'Give one of them.');
   const found = findMatches(text, step);
   if (found.matches.length === 0) return nothingFound(text, step.old_string);
+  if (found.matches.length > MAX_MATCHES) return refuse(`old_string occurs more than ${MAX_MATCHES} times.`, 'Add text around it, or change the file with a program: bash.');
   const chosen = choose(text, found.matches, step);
   if ('refusal' in chosen) return chosen;
-  let result = '';
-  let at = 0;
+  const length = chosen.reduce((sum, { start, end, replacement }) => sum + replacement.length - (end - start), text.length);
+  if (length > MAX_RESULT) return refuse(`The result would have ${length} characters; at most ${MAX_RESULT} are written.`, 'Give a shorter new_string.');
+  return { ...replaced(text, chosen), notes: found.notes, cuts: chosen };
+}
+
+function replaced(text: string, chosen: readonly Match[]): { readonly text: string; readonly places: readonly Place[] } {
+  const parts: string[] = [];
   const places: Place[] = [];
-  for (const match of chosen) {
-    result += text.slice(at, match.start);
-    places.push({ start: result.length, end: result.length + match.replacement.length });
-    result += match.replacement;
-    at = match.end;
+  let at = 0;
+  let delta = 0;
+  for (const { start, end, replacement } of chosen) {
+    parts.push(text.slice(at, start), replacement);
+    if (places.length < KEPT_PLACES) places.push({ start: start + delta, end: start + delta + replacement.length });
+    delta += replacement.length - (end - start);
+    at = end;
   }
-  return { text: result + text.slice(at), places, notes: found.notes, cuts: chosen };
+  return { text: parts.join('') + text.slice(at), places };
 }
 
 function choose(text: string, matches: readonly Match[], step: Replacement): readonly Match[] | ReturnType<typeof refuse> {
-  if (step.replace_all === true) return withoutOverlap(matches);
-  if (matches.length === 1) return matches;
-  const lines = matches.map((match) => lineAt(text, match.start));
+  if (step.replace_all === true || matches.length === 1) return matches;
+  const lines = linesAt(text, matches.map((match) => match.start));
   const list = lines.slice(0, SHOWN_LINES).join(', ') + (lines.length > SHOWN_LINES ? ', …' : '');
   const wanted = step.line;
   if (wanted === undefined) {
     return refuse(`old_string occurs ${matches.length} times, starting on lines ${list}.`, 'Add lines around it until it is unique, or give line=…, or replace_all=true.');
   }
-  const distance = Math.min(...lines.map((line) => Math.abs(line - wanted)));
+  const distance = lines.reduce((least, line) => Math.min(least, Math.abs(line - wanted)), Infinity);
   const nearest = matches.filter((_, index) => Math.abs((lines[index] ?? 0) - wanted) === distance);
   if (nearest.length === 1) return nearest;
   return refuse(`${nearest.length} of the ${matches.length} occurrences (lines ${list}) are equally near to line ${wanted}.`, 'Give the line on which the right one starts, or add text around it.');
-}
-
-function withoutOverlap(matches: readonly Match[]): readonly Match[] {
-  const kept: Match[] = [];
-  for (const match of matches) if (match.start >= (kept.at(-1)?.end ?? 0)) kept.push(match);
-  return kept;
 }
 
 function findMatches(text: string, step: Replacement): Found {
@@ -129,34 +172,53 @@ function findMatches(text: string, step: Replacement): Found {
   return { matches, notes: matches.length > 0 ? ['line numbers that stood before each line of old_string were taken off'] : [] };
 }
 
-/** Exact occurrences (overlapping ones count), else those that differ in line ends only. */
+/** Exact occurrences, else those that differ in line ends only. Overlapping ones count, unless all are to be replaced. */
 function matchesOf(text: string, step: Replacement): readonly Match[] {
   const eol = majorityEol(text);
-  const exact: Match[] = [];
   const replacement = eol === '\r\n' && !/(?<!\r)\n/.test(step.old_string) ? withEol(step.new_string, eol) : step.new_string;
-  for (let at = text.indexOf(step.old_string); at !== -1; at = text.indexOf(step.old_string, at + 1)) {
-    exact.push({ start: at, end: at + step.old_string.length, replacement });
-  }
-  if (exact.length > 0 || !step.old_string.includes('\n')) return exact;
-  const pattern = new RegExp(step.old_string.split(/\r?\n/).map(escapePattern).join('\\r?\\n'), 'g');
-  return [...text.matchAll(pattern)].map((hit) => {
-    const own = /\r?\n/.exec(hit[0])?.[0] ?? eol;
-    return { start: hit.index, end: hit.index + hit[0].length, replacement: withEol(step.new_string, own) };
+  const search = { overlap: step.replace_all !== true, most: MAX_MATCHES + 1 };
+  const exact = occurrences(text, { wanted: step.old_string, ...search });
+  if (exact.length > 0) return exact.map((start) => ({ start, end: start + step.old_string.length, replacement }));
+  if (!step.old_string.includes('\n') || !(text.includes('\r\n') || step.old_string.includes('\r\n'))) return [];
+  const wanted = withEol(step.old_string, '\n');
+  const plain = occurrences(withEol(text, '\n'), { wanted, ...search });
+  return plain.length === 0 ? [] : inOwnEol(text, { starts: plain, length: wanted.length, step, eol });
+}
+
+/** The same places in the text with its own line ends, each to be replaced with the first line end that it has. */
+function inOwnEol(text: string, { starts, length, step, eol }: { starts: readonly number[]; length: number; step: Replacement; eol: string }): readonly Match[] {
+  const at = originalOffsets(text, starts);
+  const ends = originalOffsets(text, starts.map((start) => start + length));
+  const [lf, crlf] = [withEol(step.new_string, '\n'), withEol(step.new_string, '\r\n')];
+  return starts.map((_, index) => {
+    const [start = 0, end = 0] = [at[index], ends[index]];
+    const newline = text.indexOf('\n', start);
+    const own = newline === -1 || newline >= end ? eol : text[newline - 1] === '\r' && newline > start ? '\r\n' : '\n';
+    return { start, end, replacement: own === '\n' ? lf : crlf };
+  });
+}
+
+/** Where ascending offsets of the text with LF line ends stand in the text itself. */
+function originalOffsets(text: string, offsets: readonly number[]): readonly number[] {
+  let removed = 0;
+  let next = text.indexOf('\r\n');
+  return offsets.map((offset) => {
+    for (; next !== -1 && next - removed < offset; next = text.indexOf('\r\n', next + 2)) removed += 1;
+    return offset + removed;
   });
 }
 
 function majorityEol(text: string): string {
-  const all = text.split('\n').length - 1;
-  const crlf = text.split('\r\n').length - 1;
+  let [all, crlf] = [0, 0];
+  for (let at = text.indexOf('\n'); at !== -1; at = text.indexOf('\n', at + 1)) {
+    all += 1;
+    if (text.charCodeAt(at - 1) === 13) crlf += 1;
+  }
   return crlf * 2 > all ? '\r\n' : '\n';
 }
 
 function withEol(text: string, eol: string): string {
   return text.replace(/\r?\n/g, () => eol);
-}
-
-function escapePattern(text: string): string {
-  return text.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&');
 }
 
 const NUMBERED = /^[ \t]*(\d+)(?:\t|: ?|→| ?\| ?)/;

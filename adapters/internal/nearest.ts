@@ -5,15 +5,16 @@ const PLACES = 3;
 const AROUND = 2;
 const MAX_LINE = 200;
 const MAX_CHARS = 1800;
-/** Lines compared: the help must not cost more than the edit. */
-const COMPARED_LINES = 50_000;
+/** Characters and lines compared: the help must not cost more than the edit. */
+const COMPARED_CHARS = 1_000_000;
+const COMPARED_LINES = 20_000;
 const LEAST_LIKENESS = 0.5;
 
 /** Up to three places with their line numbers and text, at most 2 KB; empty when nothing is alike. */
 export function nearestPlaces(text: string, wanted: string): string {
   const key = wanted.split('\n').map((line) => line.trim()).reduce((best, line) => (line.length > best.length ? line : best), '').slice(0, MAX_LINE);
   if (key === '') return '';
-  const lines = text.split('\n').slice(0, COMPARED_LINES);
+  const lines = text.slice(0, COMPARED_CHARS).split('\n', COMPARED_LINES);
   const wantedPairs = pairsOf(key);
   const scored = lines
     .map((line, index) => ({ index, score: likeness(wantedPairs, line.trim().slice(0, MAX_LINE)) }))

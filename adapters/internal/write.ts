@@ -4,8 +4,8 @@ import { holdsNote } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from './desk.ts';
 import type { Desk } from './desk.ts';
-import { applyEdit, lineAt } from './edit.ts';
-import type { EditArgs, Place } from './edit.ts';
+import { applyEdit, linesAt } from './edit.ts';
+import type { EditArgs, Edited, Place } from './edit.ts';
 import { openFolder } from './folder.ts';
 import type { Folder } from './folder.ts';
 import { bindPath, namesOf } from './paths.ts';
@@ -29,6 +29,8 @@ interface Spot {
   readonly absolute: string;
 }
 
+/** Places that an answer names. */
+const SHOWN_PLACES = 20;
 const CONTEXT_LINES = 3;
 const CONTEXT_CHARS = 2000;
 
@@ -61,14 +63,14 @@ export function edit(desk: Desk, args: EditArgs & { readonly path: string; reado
     if (args.version === undefined && seen !== undefined) checkSeen(desk, spot, before.version);
     const decoded = decodeText(before.bytes);
     if (!('text' in decoded)) throw failed(`${spot.relative} is not UTF-8 text; editing it would damage it.`, 'Change it with a program: bash.');
-    const outcome = applyEdit(decoded.text, args);
+    const outcome = await applyEdit(decoded.text, args, desk.signal);
     if ('refusal' in outcome) return refusal(`${spot.relative}: ${outcome.refusal.what}`, outcome.refusal.next);
     const bytes = Buffer.from(outcome.text, 'utf8');
     const stat = await storeFile({ ...spot, previous: before.stat }, bytes);
     const version = versionFor(bytes, stat);
     desk.versions.note(desk.scope, spot.absolute, version);
     const notes = outcome.notes.map((text) => ` Note: ${text}.`).join('');
-    return answer(`Edited ${spot.relative}, ${linesOf(outcome.text, outcome.places)}. Version ${version}.${notes}\n${around(outcome.text, outcome.places)}`);
+    return answer(`Edited ${spot.relative}, ${linesOf(outcome.text, outcome)}. Version ${version}.${notes}\n${around(outcome.text, outcome.places)}`);
   });
 }
 
@@ -114,16 +116,18 @@ function versionFor(bytes: Buffer, stat: BigIntStats): string {
   return isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat);
 }
 
-function lineRange(text: string, place: Place): { readonly first: number; readonly last: number } {
-  return { first: lineAt(text, place.start), last: lineAt(text, Math.max(place.start, place.end - 1)) };
+/** First and last line of the first places of an edit. Places ascend. */
+function lineRanges(text: string, places: readonly Place[]): readonly { readonly first: number; readonly last: number }[] {
+  const lines = linesAt(text, places.flatMap(({ start, end }) => [start, Math.max(start, end - 1)]));
+  return places.map((_, index) => ({ first: lines[2 * index] ?? 1, last: lines[2 * index + 1] ?? 1 }));
 }
 
 /** The places of an edit for people: `lines 3, 7-9 (2 places)`. */
-export function linesOf(text: string, places: readonly Place[]): string {
-  const ranges = places.map((place) => lineRange(text, place));
-  const shown = ranges.slice(0, 20).map(({ first, last }) => (first === last ? `${first}` : `${first}-${last}`));
-  const word = ranges.length === 1 && ranges[0]?.first === ranges[0]?.last ? 'line' : 'lines';
-  return `${word} ${shown.join(', ')}${ranges.length > shown.length ? ', …' : ''} (${ranges.length} ${ranges.length === 1 ? 'place' : 'places'})`;
+export function linesOf(text: string, { places, count }: Pick<Edited, 'places' | 'count'>): string {
+  const ranges = lineRanges(text, places.slice(0, SHOWN_PLACES));
+  const shown = ranges.map(({ first, last }) => (first === last ? `${first}` : `${first}-${last}`));
+  const word = count === 1 && ranges[0]?.first === ranges[0]?.last ? 'line' : 'lines';
+  return `${word} ${shown.join(', ')}${count > shown.length ? ', …' : ''} (${count} ${count === 1 ? 'place' : 'places'})`;
 }
 
 /** The changed lines with three around each place, so that the caller sees what now stands there. */
@@ -131,8 +135,7 @@ export function around(text: string, places: readonly Place[]): string {
   const lines = text.split('\n');
   let shown = '';
   let done = 0;
-  for (const place of places) {
-    const { first, last } = lineRange(text, place);
+  for (const { first, last } of lineRanges(text, places)) {
     const from = Math.max(done + 1, first - CONTEXT_LINES);
     const to = Math.min(lines.length, last + CONTEXT_LINES);
     if (to <= done) continue;

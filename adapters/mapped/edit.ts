@@ -1,25 +1,23 @@
 /** Owns `edit` on backends: the new text is computed here by exact match, the backend only stores it; refuses what it would damage. */
 import { holdsNote } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
-import { applyEdit, type EditArgs, type Place } from '../internal/edit.ts';
+import { applyEdit, type EditArgs, type Edited, type Place } from '../internal/edit.ts';
+import { occurrences } from '../internal/occurrences.ts';
 import { answer, failed, versionOf } from '../internal/text.ts';
 import { around, linesOf, refuseCutText } from '../internal/write.ts';
 import { checkVersion, factsOf, fileFacts, pathOf, remember, unsupported, versionOfFacts, wholeText, type Desk } from './facts.ts';
 import { storeText } from './store.ts';
 import { ask, askMain, failure, find, step, type Work } from './work.ts';
 
-interface Edited {
-  readonly text: string;
-  readonly places: readonly Place[];
-  readonly notes: readonly string[];
-}
+/** Occurrences counted at most. */
+const MAX_COUNT = 1_000_000;
 
 /** For backends that keep every byte of a text: read, replace here, store whole. */
 export function editWhole(work: Work, desk: Desk): Promise<ToolResult> {
   return desk.locks.hold(String(work.args['path']), async () => {
     const before = await wholeText(work);
     checkVersion(work, desk, versionOf(Buffer.from(before)));
-    const edited = compute(work, before);
+    const edited = await compute(work, before);
     const version = await storeText(work, edited.text);
     remember(work, desk, version);
     return report(work, edited, version);
@@ -35,7 +33,7 @@ export function editChecked(work: Work, desk: Desk): Promise<ToolResult> {
     const facts = await fileFacts(work);
     checkVersion(work, desk, versionOfFacts(facts));
     const before = await shownText(work, facts.size);
-    const edited = compute(work, before);
+    const edited = await compute(work, before);
     const answered = await replaceBy(work, before, edited);
     if (answered.failed) throw failure(work, answered);
     if (!find(work, 'edited', answered.text)) throw failed(`${JSON.stringify(pathOf(work))}: the backend found the text in another form than it shows, probably other line ends. Nothing was changed.`, 'Give an old_string of one line.');
@@ -56,10 +54,10 @@ export function checkEdit(args: Readonly<Record<string, unknown>>): void {
   if (String(args['new_string']).includes('\r')) throw unsupported('this backend replaces the line ends of new_string by those of the file', 'Give new_string with plain line feeds.');
 }
 
-function compute(work: Work, before: string): Edited {
+async function compute(work: Work, before: string): Promise<Edited> {
   const args = work.args as unknown as EditArgs;
   for (const one of [args, ...(args.edits ?? [])]) if (!holdsNote(one.old_string)) refuseCutText(one.new_string, 'new_string');
-  const outcome = applyEdit(before, args);
+  const outcome = await applyEdit(before, args);
   if ('refusal' in outcome) throw failed(`${pathOf(work)}: ${outcome.refusal.what}`, outcome.refusal.next);
   return outcome;
 }
@@ -79,39 +77,39 @@ async function shownText(work: Work, size: number): Promise<string> {
 function replaceBy(work: Work, before: string, edited: Edited): ReturnType<typeof ask> {
   const old = String(work.args['old_string']);
   const fresh = String(work.args['new_string']);
-  const count = occurrences(before, old);
+  const count = countOf(before, old, MAX_COUNT);
   const [place] = edited.places;
   if (count === 1 && edited.notes.length === 0) return askMain(work);
   if (count > 0 && work.args['replace_all'] === true) return step(work, 'replace', { path: work.args['path'], old, new: fresh, count });
-  if (edited.places.length !== 1 || !place) throw unsupported('this backend cannot replace several places that differ from old_string', 'Copy the text exactly from the file.');
+  if (edited.count !== 1 || !place) throw unsupported('this backend cannot replace several places that differ from old_string', 'Copy the text exactly from the file.');
   const widened = widen(before, edited.text, place);
   return step(work, 'replace', { path: work.args['path'], ...widened, count: 1 });
 }
 
-/** The changed place with whole lines around it, as few as make it unique in the old text. */
+/** The changed place with whole lines around it, as few as make it unique in the old text. A wider text occurs no more often, so the width is bisected. */
 export function widen(before: string, after: string, place: Place): { readonly old: string; readonly new: string } {
   const oldEnd = before.length - (after.length - place.end);
-  let start = place.start;
-  let tail = 0;
-  for (;;) {
-    const end = Math.min(before.length, oldEnd + tail);
-    const old = before.slice(start, end);
-    if (occurrences(before, old) === 1 || (start === 0 && end === before.length)) return { old, new: after.slice(start, place.end + end - oldEnd) };
-    start = start <= 1 ? 0 : before.lastIndexOf('\n', start - 2) + 1;
-    const next = before.indexOf('\n', end);
-    tail = (next < 0 ? before.length : next + 1) - oldEnd;
+  const starts = [place.start];
+  for (let at = place.start; at > 0; starts.push(at)) at = at <= 1 ? 0 : before.lastIndexOf('\n', at - 2) + 1;
+  const ends = [oldEnd];
+  for (let at = oldEnd; at < before.length; ends.push(at)) at = before.indexOf('\n', at) + 1 || before.length;
+  const span = (width: number): readonly [number, number] => [starts[Math.min(width, starts.length - 1)] ?? 0, ends[Math.min(width, ends.length - 1)] ?? before.length];
+  let [low, high] = [0, Math.max(starts.length, ends.length) - 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (countOf(before, before.slice(...span(middle)), 2) === 1) high = middle;
+    else low = middle + 1;
   }
+  const [start, end] = span(low);
+  return { old: before.slice(start, end), new: after.slice(start, place.end + end - oldEnd) };
 }
 
 /** Overlapping ones count, as they do for the backend. */
-function occurrences(text: string, wanted: string): number {
-  if (wanted === '') return 0;
-  let count = 0;
-  for (let at = text.indexOf(wanted); at !== -1; at = text.indexOf(wanted, at + 1)) count += 1;
-  return count;
+function countOf(text: string, wanted: string, most: number): number {
+  return occurrences(text, { wanted, overlap: true, most }).length;
 }
 
-function report(work: Work, { text, places, notes }: Edited, version: string): ToolResult {
+function report(work: Work, { text, places, count, notes }: Edited, version: string): ToolResult {
   const extra = notes.map((one) => ` Note: ${one}.`).join('');
-  return answer(`Edited ${pathOf(work)}, ${linesOf(text, places)}. Version ${version}.${extra}\n${around(text, places)}`);
+  return answer(`Edited ${pathOf(work)}, ${linesOf(text, { places, count })}. Version ${version}.${extra}\n${around(text, places)}`);
 }
