@@ -9,8 +9,6 @@ export const CRASH_WINDOW_MS = 600_000;
 /** How many sessions may use up their restarts of a process on call before it is taken from all. */
 const SESSIONS = 10;
 const MAX_BACKOFF_MS = 30_000;
-/** Tries in the background after a remote server was lost (HE-08). */
-const REMOTE_TRIES = 10;
 
 /** Who starts a lost server again: a kept process and a remote server come back by themselves, any other waits for a call. */
 export type Regime = 'on-call' | 'keep-alive' | 'remote';
@@ -28,7 +26,7 @@ export interface Loss {
 /**
  * The losses of one server. A process on call is started again as often as its sessions may bring it back (see Blame), and for all of
  * them together at most ten times as often as for one, so that it is not started without end (HA-08). A kept one after 1, 5 and 30 s; its fourth crash within ten minutes of healthy time is its last. A remote one after pauses that double
- * from `reconnectBackoffMs` to 30 s, ten times; after that a call may try it once in 30 s.
+ * from `reconnectBackoffMs` to 30 s, `maxRetries` times (HE-08); after that a call may try it once in 30 s.
  */
 export class Restarts {
   private readonly settings: ServerSettings;
@@ -124,12 +122,13 @@ export class Restarts {
   }
 
   private judgeRemote(now: number, background: boolean): Outlook {
-    const isExhausted = this.tries > REMOTE_TRIES;
+    const { maxRetries } = this.settings;
+    const isExhausted = this.tries > maxRetries;
     const pause = isExhausted ? MAX_BACKOFF_MS : Math.min(this.settings.reconnectBackoffMs * 2 ** (this.tries - 1), MAX_BACKOFF_MS);
     this.retryAt = now + pause;
     if (!background) return 'on-call';
     if (!isExhausted) return pause;
-    return this.tries === REMOTE_TRIES + 1 ? 'exhausted' : 'on-call';
+    return this.tries === maxRetries + 1 ? 'exhausted' : 'on-call';
   }
 
   private giveUp(what: string): Outlook {

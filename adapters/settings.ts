@@ -33,7 +33,7 @@ export interface ServerSettings {
   /** Default `on-demand`. */
   readonly lifetime?: Lifetime;
   readonly connectTimeoutMs: number;
-  /** How often a process that ended, or did not start, is started again by calls of one session within ten minutes (HA-08). */
+  /** How often a process that ended, or did not start, is started again by calls of one session within ten minutes (HA-08); of a server that is not a process of ours, how often it is connected to again in the background. */
   readonly maxRetries: number;
   /** First pause before a remote server is tried again; doubles up to 30 s. */
   readonly reconnectBackoffMs: number;

@@ -1,4 +1,5 @@
 /** Owns stage 3: the arguments lifted back, judged by the original schema, pinned; nothing is coerced in silence. */
+import { isDeepStrictEqual } from 'node:util';
 import type { JsonDoc } from '../adapters/port.ts';
 import { parseDoc } from '../adapters/rpc/json.ts';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
@@ -35,7 +36,7 @@ export function bindArgs(given: JsonDoc, shape: ArgsShape): Bound {
   const pinned = applyPins(lifted.args, shape.pins);
   const checked = checkOrRepair(pinned.args, shape);
   const changed = lifted.changed || pinned.changed || checked.notes.length > 0;
-  const notes = [...(lifted.notes ?? []), ...checked.notes];
+  const notes = [...(lifted.notes ?? []), ...pinNotes(lifted.args, shape.pins), ...checked.notes];
   if (!changed) return { doc, notes };
   if (!doc.exact) throw invalid('a number in the arguments is too precise to be carried through the changes that this tool needs; send it as text');
   return { doc: { text: JSON.stringify(checked.args), value: checked.args, exact: true }, notes };
@@ -64,6 +65,16 @@ export function applyPins(args: Readonly<Record<string, unknown>>, pins: Readonl
   const taken = new Set(names.map(fold));
   const kept = Object.entries(args).filter(([key]) => !taken.has(fold(key)));
   return { args: Object.fromEntries([...kept, ...Object.entries(pins)]), changed: true };
+}
+
+/** What the caller wrote and a pin replaced, so that a result is not taken for the answer to another question. Never shows the value of a pin. */
+export function pinNotes(given: Readonly<Record<string, unknown>>, pins: Readonly<Record<string, unknown>>): readonly string[] {
+  const pinned = new Map(Object.entries(pins).map(([name, value]) => [fold(name), { name, value }]));
+  return (pinned.size === 0 ? [] : Object.entries(given)).flatMap(([key, value]) => {
+    const pin = pinned.get(fold(key));
+    if (pin === undefined || (key === pin.name && isDeepStrictEqual(value, pin.value))) return [];
+    return [`note: the owner has set argument ${pin.name} for this tool; the value in the call was not used`];
+  });
 }
 
 function fold(name: string): string {

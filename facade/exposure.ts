@@ -7,7 +7,7 @@ import { tighten } from '../catalogs/projection/bounds.ts';
 import { withoutPinned } from '../catalogs/projection/project.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
-import type { ListDecision, Policy, Principal } from '../policies/port.ts';
+import type { ListDecision, Policy, Principal, Reason } from '../policies/port.ts';
 import { absenceOf } from './absence.ts';
 import type { ArgsShape } from './args.ts';
 import { graver, isPending, lastOf, named, withoutOurs, type Candidate, type Shown } from './candidates.ts';
@@ -42,10 +42,12 @@ export interface Table {
   readonly canRead: boolean;
   /** Names that two tools claim, and are therefore not shown. */
   readonly collisions: readonly NameCollision[];
+  /** Why policy hides the tool of this name; undefined if it hides none. For the audit alone. */
+  readonly hiddenBy: (name: string) => readonly Reason[] | undefined;
 }
 
 /** What is shown when the facade is switched off. */
-const NOTHING: Table = { byName: new Map(), listed: [], text: '{"tools":[]}', canRead: false, collisions: [] };
+const NOTHING: Table = { byName: new Map(), listed: [], text: '{"tools":[]}', canRead: false, collisions: [], hiddenBy: () => undefined };
 
 /** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs. */
 export class Exposures {
@@ -93,7 +95,7 @@ export class Exposures {
     else await this.#wake(found.server, { view, scope: from?.id ?? '' });
     const next = await this.#tableNow(principal, view);
     const exposed = findExposed(next.byName, name)?.value;
-    if (exposed === undefined) throw absenceOf(name, { problems: this.#catalog.problems, entries: (server) => this.#catalog.entries(server) }, this.#serversOf(principal));
+    if (exposed === undefined) throw absenceOf(name, { problems: this.#catalog.problems, entries: (server) => this.#catalog.entries(server), hidden: next.hiddenBy(name) }, this.#serversOf(principal));
     const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
     if (problem !== undefined) throw unstarted(problem);
     return { table: next, exposed: approvedOnly(exposed) };
@@ -138,13 +140,15 @@ export class Exposures {
 
   #build(candidates: readonly Candidate[], { decisions, maxBytes, view }: { decisions: readonly ListDecision[]; maxBytes: number; view: View }): Table {
     const shown: Shown[] = [];
+    const hidden: Shown[] = [];
     const primitives = new Map<string, Shown>();
     for (const [index, candidate] of candidates.entries()) {
       const decision = decisions[index];
-      if (decision === undefined || decision.verdict === 'never') continue;
+      if (decision === undefined) continue;
       for (const exposure of decision.expose) {
         const one: Shown = { candidate, decision, exposure };
-        if (candidate.primitive === undefined) shown.push(one);
+        if (decision.verdict === 'never') hidden.push(one);
+        else if (candidate.primitive === undefined) shown.push(one);
         else primitives.set(candidate.primitive, graver(primitives.get(candidate.primitive), one));
       }
     }
@@ -159,7 +163,7 @@ export class Exposures {
     const isOpen = ({ primitive, server, entry }: Exposed): boolean =>
       primitive === undefined ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true : candidates.some(({ asked }) => asked.primitive === primitive && view.withholds?.(asked) !== true);
     const listed = exposed.filter((one) => isOpen(one) && (one.entry === undefined || !this.#catalog.problems.has(one.server.name)));
-    return { byName, listed, collisions, canRead: byName.get('read')?.primitive === 'read', text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
+    return { byName, listed, collisions, hiddenBy: (name) => reasonsOf(hidden, name), canRead: byName.get('read')?.primitive === 'read', text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
   }
 
   #expose(one: Shown, { name, maxBytes }: { name: string; maxBytes: number }): readonly Exposed[] {
@@ -189,6 +193,12 @@ export class Exposures {
     const text = JSON.stringify({ ...known.tool, description, inputSchema: withoutPinned(tighten(known.tool.inputSchema, bounds), Object.keys(pins)) });
     return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text }];
   }
+}
+
+/** Looked up when a name is not known: a list needs no table of what it hides. */
+function reasonsOf(hidden: readonly Shown[], name: string): readonly Reason[] | undefined {
+  const found = hidden.filter((one) => findExposed(new Map([[shownName(named(one)), true]]), name) !== undefined).flatMap(({ decision }) => decision.reasons);
+  return found.length === 0 ? undefined : [...new Map(found.map((reason) => [reason.id, reason])).values()];
 }
 
 /** Throws PIN_MISMATCH for a tool that is not as it was approved. */

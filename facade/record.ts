@@ -2,6 +2,7 @@
 import type { Identity } from '../adapters/port.ts';
 import type { TollgateError } from '../catalogs/errors.ts';
 import type { CallDecision, CallInput, Effect, Principal, Reason } from '../policies/port.ts';
+import { HiddenBy } from './absence.ts';
 import type { CallEntry, Unsealed, Written } from './audit/chain.ts';
 import type { AuditObligations, AuditReason, BudgetEntry, CallFacts } from './audit/entry.ts';
 import type { Shaped } from './output/shape.ts';
@@ -99,6 +100,7 @@ export function endRecord(trace: Trace, { failure, now }: { readonly failure: To
 
 /** Of a refusal that came before the policy: what an owner has not added is a reason too. */
 function reasonsOf(failure: TollgateError | undefined): readonly AuditReason[] | undefined {
+  if (failure?.cause instanceof HiddenBy) return failure.cause.reasons.map(place);
   const reasons = failure?.data['reasons'];
   return Array.isArray(reasons) ? reasons.map(({ id }: Reason) => ({ id })) : undefined;
 }

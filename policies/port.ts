@@ -157,7 +157,7 @@ export interface ListDecision {
   readonly expose: readonly Exposure[];
   /** Name of the provider profile for schemas, see catalogs/projection. */
   readonly schemaProfile: string;
-  /** What decides a call of a tool listed `maybe`, in words, some of each outcome. */
+  /** What decides a call of a tool listed `maybe`, in words, some of each outcome; an empty text stands for each call. */
   readonly says?: readonly { readonly outcome: 'allow' | 'ask' | 'deny'; readonly say: string }[];
   /** What every call that is allowed keeps to. */
   readonly bounds?: readonly Bound[];

@@ -99,6 +99,7 @@ function lineOf({ entry, file, left, folders }: Outcome, io: Io): string {
     ...(entry.name === entry.original ? [] : [`called ${JSON.stringify(entry.original)} there`]),
     ...(sets.length === 0 ? [] : [`sets ${sets.join(', ')}`]),
     ...(entry.sandbox === undefined ? [] : [`keeps of its sandbox ${sandboxKeys(entry.sandbox).join(', ')}`]),
+    ...(entry.tools === undefined ? [] : ['keeps which tools its file takes away']),
     ...(entry.unread.length === 0 ? [] : [`without ${entry.unread.join(', ')}, which is not read here`]),
     ...(entry.dropped.length === 0 ? [] : [`without ${entry.dropped.join(', ')}: a file grants no trust`]),
   ];

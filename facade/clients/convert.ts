@@ -30,7 +30,7 @@ const SCHEME = /^(Bearer|Basic|Token|ApiKey) +(?=\S)/i;
 
 /** The server with its profile, or why it stays where it is. `extra`: variables of its envFile. */
 export function convert(entry: ClientEntry, extra: Readonly<Record<string, string>> = {}): Converted | { readonly refused: string } {
-  const { name, command, args, cwd, url, transport, sandbox } = entry;
+  const { name, command, args, cwd, url, transport, sandbox, tools } = entry;
   const fault = refusal(entry, extra);
   if (fault !== undefined) return { refused: fault };
   const secrets: MovedSecret[] = [];
@@ -48,6 +48,7 @@ export function convert(entry: ClientEntry, extra: Readonly<Record<string, strin
     ...(Object.keys(env).length > 0 && { env }),
     ...(Object.keys(headers).length > 0 && { headers }),
     ...(sandbox !== undefined && { sandbox: sandboxOf(sandbox) }),
+    ...(tools !== undefined && { tools }),
     profiles: ['default'],
   };
   return { server, secrets, wanted };

@@ -5,6 +5,7 @@ import { toSlug } from '../config/names.ts';
 import { quote } from '../config/problems.ts';
 import type { Place } from '../config/problems.ts';
 import { ADDRESS_KEYS, TRANSPORTS, TRUST_KEYS, type ClientFormat } from './formats.ts';
+import { isRestriction, meantRestriction, readRestrictions, type ToolLimits } from './restrictions.ts';
 import { readSandbox, type ClientSandbox } from './sandbox.ts';
 import { asOurs } from './variables.ts';
 
@@ -24,6 +25,8 @@ export interface ClientEntry {
   readonly cwd?: string;
   readonly url?: string;
   readonly headers: Readonly<Record<string, string>>;
+  /** Tools that the file takes away. It only restricts, so it applies. */
+  readonly tools?: ToolLimits;
   /** What VS Code's own sandbox gives and denies it. */
   readonly sandbox?: ClientSandbox;
   /** Keys of that sandbox that are not known here. */
@@ -57,13 +60,21 @@ export function readEntry(source: EntrySource): ClientEntry {
   const reader = new EntryReader(fields, source.format, twice.map((key) => `key ${quote(key)} stands twice`));
   const found = reader.run();
   const dropped = [...fields.keys()].filter((key) => TRUST_KEYS.has(key));
+  for (const [key] of [...fields].filter((field) => !isKnown(...field))) {
+    const meant = meantRestriction(key);
+    if (meant !== undefined) reader.faults.push(`unknown key ${quote(key)}: did you mean ${quote(meant)}? Until it is corrected, nobody knows which tools it takes away`);
+  }
   const [fault] = reader.faults;
   return { original, name: toSlug(original), place, path, ...found, dropped, ...(fault !== undefined && { unusable: fault }) };
 }
 
 function remarkKey({ original, remark }: EntrySource, key: string, node: Node): void {
   if (TRUST_KEYS.has(key)) remark(node, `server ${quote(original)}: ${key} grants trust, which a client's file cannot; tollgate approve asks a person`);
-  else if (!SERVER_KEYS.has(key)) remark(node, `server ${quote(original)}: key ${quote(key)} is not read here`);
+  else if (!isKnown(key, node)) remark(node, `server ${quote(original)}: key ${quote(key)} is not read here`);
+}
+
+function isKnown(key: string, node: Node): boolean {
+  return SERVER_KEYS.has(key) || TRUST_KEYS.has(key) || isRestriction(key, node);
 }
 
 type Found = Omit<ClientEntry, 'original' | 'name' | 'place' | 'path' | 'dropped' | 'unusable'>;
@@ -84,6 +95,7 @@ class EntryReader {
     const url = ADDRESS_KEYS.map((key) => this.#text(this.#fields.get(key), key)).find((address) => address !== undefined);
     const [cwd, envFile] = ['cwd', 'envFile'].map((key) => this.#text(this.#fields.get(key), key));
     const box = readSandbox(this.#fields, (node, key) => this.#list(node, key));
+    const tools = readRestrictions(this.#fields, this.faults);
     if (this.#fields.get('disabled')?.value === true || this.#fields.get('enabled')?.value === false) this.faults.push('the file disables it');
     if (words.command === undefined && url === undefined) this.faults.push('it has neither command nor url');
     return {
@@ -93,6 +105,7 @@ class EntryReader {
       ...(cwd !== undefined && { cwd }),
       ...(envFile !== undefined && { envFile }),
       ...box,
+      ...(tools !== undefined && { tools }),
       env: { ...this.#passed(), ...this.#map('environment'), ...words.env, ...this.#map('env') },
       headers: { ...this.#token(), ...this.#named('env_http_headers'), ...this.#map('http_headers'), ...this.#map('headers') },
     };

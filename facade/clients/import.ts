@@ -138,6 +138,8 @@ class Copier {
     const sources = this.#request.fromVariables === true ? secrets.map((secret): Addition => ({ path: ['secrets'], key: secret.name, value: { env: secret.key.replace(/\W/g, '_') } })) : [];
     const overlaid = entryIn(this.#text, name);
     const { profiles, ...definition } = server;
+    // Two lists of tools cannot be joined in a text that a person wrote.
+    if (overlaid?.['tools'] !== undefined && definition['tools'] !== undefined) return `servers.${name}.tools stands in tollgate.yaml already; add what its file takes away there, remove it here, and import it then`;
     const keys = overlaid === undefined ? [] : Object.entries({ ...definition, ...(overlaid['profiles'] === undefined && { profiles }) }).map(([key, value]): Addition => ({ path: ['servers', name], key, value }));
     const text = addTo(this.#text, [...sources, ...keys]);
     const own = overlaid === undefined ? [[name, `${IMPORTED}it starts once it is approved: tollgate approve ${name}\n${stringify(server, { lineWidth: 0 })}`] as const] : [];

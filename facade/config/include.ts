@@ -1,6 +1,7 @@
 /** Owns how servers of included client files become servers here; refuses single servers, never the start (design §9). */
 import type { ClientEntry } from '../clients/entry.ts';
 import { readClientFile, type ClientFile } from '../clients/read.ts';
+import { joinLimits } from '../clients/restrictions.ts';
 import type { Problem, ServerConfig } from './config.ts';
 import { faultsOf, remarksOf } from './definition.ts';
 import { isSecretName } from './secret-shapes.ts';
@@ -51,15 +52,20 @@ function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext)
   const remark = (message: string, minor = false): void => {
     context.warnings.push({ file: client.file, ...entry.place, message: `server ${quote(entry.original)}: ${message}`, ...(minor && { minor }) });
   };
+  const restrict = (known: ServerConfig): void => {
+    if (entry.tools === undefined) return;
+    context.servers.set(known.name, { ...known, tools: joinLimits(known.tools, entry.tools) });
+    remark(`it takes tools away from ${known.name}, which is the same program; to have them, change this file`, true);
+  };
   const existing = context.servers.get(entry.name);
   const isOwn = existing !== undefined && !isIncluded(existing, context);
   const server = buildIncluded(entry, client, context);
   if (isOwn) {
     // A copy of its own: what the file still says is the same program.
-    if (sameProgram(existing, server)) return;
+    if (sameProgram(existing, server)) return restrict(existing);
     return remark(`tollgate.yaml defines ${entry.name} itself, so this one is left out; rename one of them to have both`);
   }
-  if (existing !== undefined && sameDefinition(existing, server)) return;
+  if (existing !== undefined && sameDefinition(existing, server)) return restrict(existing);
   const collision = existing === undefined ? undefined : `${existing.source} and ${client.file} define it differently, and nobody can tell which was meant; rename one`;
   const full = existing === undefined && context.servers.size >= context.limit ? `limits.servers (${context.limit}) is reached; raise it, or include fewer` : undefined;
   const unusable = collision ?? server.unusable ?? full;
@@ -106,7 +112,8 @@ function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeC
   if (flag !== undefined) faults.push(`${flag} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
   const overlay = writtenFor(entry.name, context);
   const [unusable] = faults;
-  return { name: entry.name, ...definition, ...settingsOf(overlay ?? {}, context.base), source: client.file, ...(unusable !== undefined && { unusable }) };
+  const settings = settingsOf(overlay ?? {}, context.base, definition.transport);
+  return { name: entry.name, ...definition, ...settings, tools: joinLimits(settings.tools, entry.tools ?? {}), source: client.file, ...(unusable !== undefined && { unusable }) };
 }
 
 interface Filling {
@@ -173,7 +180,7 @@ export function addAbsent(context: Pick<IncludeContext, 'servers' | 'written' | 
   const absent = Object.entries(context.written).filter(([name, entry]) => SERVER_NAME.test(name) && isOverlay(entry) && !context.servers.has(name));
   for (const [name, entry] of absent) {
     const unusable = 'it has neither command nor url, and no included file defines it';
-    context.servers.set(name, { name, transport: 'stdio', args: [], env: {}, headers: {}, ...settingsOf(entry, context.base), source, unusable });
+    context.servers.set(name, { name, transport: 'stdio', args: [], env: {}, headers: {}, ...settingsOf(entry, context.base, 'stdio'), source, unusable });
   }
   return absent.map(([name]) => name);
 }

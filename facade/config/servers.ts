@@ -17,7 +17,7 @@ import type { SandboxBase } from './sandbox.ts';
 import type { WrittenServer } from './written.ts';
 
 /** Defaults of a server; the schema names the same ones (HA-08, HA-09, HE-02). */
-const SERVER_DEFAULTS = { connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, reconnectBackoffMs: 1000, start: 'lazy', lifetime: 'on-demand' } as const;
+const SERVER_DEFAULTS = { connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, remoteRetries: 10, reconnectBackoffMs: 1000, start: 'lazy', lifetime: 'on-demand' } as const;
 
 /** What the building of servers needs beside the entry. */
 export interface ServerContext {
@@ -55,7 +55,7 @@ export function buildServers(written: Readonly<Record<string, WrittenServer>>, c
 }
 
 /** Settings of an entry with defaults filled in: everything but the definition. */
-export function settingsOf(written: WrittenServer, base: SandboxBase): Omit<ServerConfig, keyof ServerDefinition | 'oauth' | 'name' | 'source' | 'unusable'> {
+export function settingsOf(written: WrittenServer, base: SandboxBase, transport: ServerDefinition['transport']): Omit<ServerConfig, keyof ServerDefinition | 'oauth' | 'name' | 'source' | 'unusable'> {
   const { isolation, mapping, trust, pin, validateOutput = trust === 'internal' ? 'strict' : undefined } = written;
   return {
     ...(trust !== undefined && { trust }),
@@ -73,7 +73,7 @@ export function settingsOf(written: WrittenServer, base: SandboxBase): Omit<Serv
     connectTimeoutMs: written.connectTimeoutMs ?? SERVER_DEFAULTS.connectTimeoutMs,
     timeoutMs: written.timeoutMs ?? SERVER_DEFAULTS.timeoutMs,
     hardTimeoutMs: written.hardTimeoutMs ?? Math.max(SERVER_DEFAULTS.hardTimeoutMs, written.timeoutMs ?? 0),
-    maxRetries: written.maxRetries ?? SERVER_DEFAULTS.maxRetries,
+    maxRetries: written.maxRetries ?? (transport === 'stdio' ? SERVER_DEFAULTS.maxRetries : SERVER_DEFAULTS.remoteRetries),
     reconnectBackoffMs: written.reconnectBackoffMs ?? SERVER_DEFAULTS.reconnectBackoffMs,
     labels: written.labels ?? [],
   };
@@ -102,7 +102,7 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
   for (const remark of remarksOf(definition)) context.report.warn(at(remark), `server ${quote(name)}: ${remark.message}`);
   noteLiterals(name, definition, context);
   const oauth = buildOAuth(name, written, { ...context, definition });
-  return { name, ...definition, ...(oauth !== undefined && { oauth }), ...settingsOf(written, context.base), source: context.report.fileOf(['servers', name]) };
+  return { name, ...definition, ...(oauth !== undefined && { oauth }), ...settingsOf(written, context.base, definition.transport), source: context.report.fileOf(['servers', name]) };
 }
 
 /** Secrets that stand in the file itself are hidden like the others, and said to be there. */
@@ -121,6 +121,9 @@ function noteLiterals(name: string, definition: ServerDefinition, context: Serve
 
 function checkSettings(written: WrittenServer, path: Path, report: Report): void {
   const { mapping, timeoutMs = SERVER_DEFAULTS.timeoutMs, hardTimeoutMs } = written;
+  if (written.command !== undefined && written.reconnectBackoffMs !== undefined) {
+    report.refuseKey([...path, 'reconnectBackoffMs'], 'reconnectBackoffMs is the pause before a remote server is connected to again, and this server is started by a command: nothing would read it; remove it');
+  }
   if (mapping !== undefined && !(MAPPINGS as readonly string[]).includes(mapping)) {
     report.refuse([...path, 'mapping'], `mapping ${quote(mapping)} does not exist; ${didYouMean(mapping, MAPPINGS)}`);
   }

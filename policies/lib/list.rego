@@ -29,13 +29,14 @@ decisions := {
 
 # Tools of one kind differ by their name only. What rules say of a kind is found out and told once, however many tools it has;
 # only where a rule names tools each of them is judged by itself.
-decide(tool) := {"verdict": "never", "reasons": [servers.refusal(tool)], "expose": []}
+# The exposures of a hidden tool are the names under which it is hidden: the audit says why a call of one was refused.
+decide(tool) := {"verdict": "never", "reasons": [servers.refusal(tool)], "expose": expose(object.union(tool, {"id": concat(".", [tool.server, tool.tool])}))}
 
 decide(tool) := answer(object.union(tool, {"id": concat(".", [tool.server, tool.tool])}), kind_of(tool)) if not servers.refusal(tool)
 
-answer(target, key) := {"same": number[key], "expose": exposed(kinds[key].verdict, target)} if not particular(target, key)
+answer(target, key) := {"same": number[key], "expose": expose(target)} if not particular(target, key)
 
-answer(target, key) := object.union(verdict, {"expose": exposed(verdict, target)}) if {
+answer(target, key) := object.union(verdict, {"expose": expose(target)}) if {
 	particular(target, key)
 	kind := kinds[key]
 	verdict := weigh(target, outcomes(array.concat(possible(by_tool(target), target), array.concat(possible(kind.naming, target), kind.rules))), voices.of(target))
@@ -53,10 +54,6 @@ particular(target, _) if {
 }
 
 particular(target, _) if gate.high(target)
-
-exposed(verdict, _) := [] if verdict.verdict == "never"
-
-exposed(verdict, target) := expose(target) if verdict.verdict != "never"
 
 kind_of(tool) := [tool.server, tool.verbs, object.get(tool, "facts", null)]
 
@@ -120,12 +117,27 @@ ungated(_, target) := [] if gate.high(target)
 shown(target, found, said) := {
 	"says": array.concat(
 		array.concat(planned(target), says("deny", [rule | some rule in found.deny; not bars(rule, target)])),
-		array.concat(says("ask", found.ask), ways(found, said)),
+		array.concat(asking(target, found, said), ways(target, found, said)),
 	),
 	"bounds": array.slice(array.concat(barriers(target, found), demands(found, said)), 0, 16),
 }
 
 planned(target) := [{"outcome": "deny", "say": "the plan of this run is not approved and the call does more than read"} | plan.condition(target)]
+
+# Where every call is asked about, no condition of another rule that asks adds anything.
+asking(target, found, said) := [{"outcome": "ask", "say": ""}] if each_asked(target, found, said)
+
+asking(target, found, said) := says("ask", found.ask) if not each_asked(target, found, said)
+
+each_asked(target, found, _) if {
+	some rule in certain(target, found.ask)
+	gate.passes(rule, target)
+}
+
+each_asked(target, _, said) if {
+	count(said.certain.ask) > 0
+	not gate.high(target)
+}
 
 says(outcome, rules) := [{"outcome": outcome, "say": rule.shows.say} |
 	some rule in array.slice(rules, 0, 4)
@@ -133,9 +145,10 @@ says(outcome, rules) := [{"outcome": outcome, "say": rule.shows.say} |
 ]
 
 # Only where each way to be allowed can be said are the ways a condition.
-default ways(_, _) := []
+default ways(_, _, _) := []
 
-ways(found, said) := says("allow", found.allow) if {
+ways(target, found, said) := says("allow", found.allow) if {
+	not each_asked(target, found, said)
 	count(found.allow) <= 4
 	not voices.may(said, {"allow"})
 	not demanded(found, said)

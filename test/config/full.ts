@@ -34,7 +34,6 @@ servers:
     timeoutMs: 20000
     hardTimeoutMs: 40000
     maxRetries: 1
-    reconnectBackoffMs: 500
     validateOutput: strict
     labels: [internal]
   own:
@@ -47,6 +46,7 @@ servers:
     transport: sse
     url: https://web.example/mcp
     headers: {X-Team: blue}
+    reconnectBackoffMs: 500
     oauth: {grant: client_credentials, issuer: 'https://login.example', clientId: team-a, clientSecret: '\${secret:a}', scopes: [read], callbackPort: 7311}
   clicks: {command: clicks, isolation: direct}
 bash:

@@ -40,7 +40,7 @@ describe("Harbor's acceptance tests", () => {
   });
 
   it('Server crash triggers restart up to N retries' + verifies('HB-12'), async () => {
-    const bench = await start(hostConfig({ chaos: ', maxRetries: 1, reconnectBackoffMs: 20' }));
+    const bench = await start(hostConfig({ chaos: ', maxRetries: 1' }));
     await allow(bench);
     expect((await call(bench, 'chaos_crash')).value.error.code).toBe('TOOL_CRASHED');
     await until(async () => (await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_echo', arguments: {} })).status === 200);

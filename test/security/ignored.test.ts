@@ -1,0 +1,121 @@
+/** Attacks on what is ignored: a key, a name or a list that does nothing must never leave the policy less strict than its author wrote (issue 10, Q). */
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { readClientText } from '../../facade/clients/read.ts';
+import { joinLimits } from '../../facade/clients/restrictions.ts';
+import { loadConfig } from '../../facade/config/load.ts';
+import { atHome } from '../clients/home.ts';
+import { allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { verifies } from '../verifies.ts';
+
+let facade: RawFacade | undefined;
+afterEach(async () => {
+  await facade?.close();
+  facade = undefined;
+});
+
+const NOTE = { type: 'object', properties: { owner: { type: 'string' }, text: { type: 'string' } } } as const;
+
+describe('an included client file that takes tools away', () => {
+  /** What the configuration makes of these files. */
+  function toolsOf(yaml: string, files: Readonly<Record<string, unknown>>): ReturnType<typeof loadConfig> {
+    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-ignored-'));
+    try {
+      for (const [name, value] of Object.entries(files)) writeFileSync(path.join(folder, name), JSON.stringify(value));
+      writeFileSync(path.join(folder, 'tollgate.yaml'), `version: 1\ninclude: [${Object.keys(files).join(', ')}]\n${yaml}`);
+      return loadConfig(path.join(folder, 'tollgate.yaml'), { env: {}, home: '/home/none' });
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  }
+  const entry = (more: object): object => ({ mcpServers: { git: { command: 'git-server', ...more } } });
+
+  it.each([
+    ['denyTools', { denyTools: ['push'] }, { deny: ['push'] }],
+    ['allowTools', { allowTools: ['log', 'get_*'] }, { allow: ['log', 'get_*'] }],
+    ['excludeTools and includeTools of Gemini', { excludeTools: ['push'], includeTools: ['log'] }, { allow: ['log'], deny: ['push'] }],
+    ['disabled_tools and enabled_tools of Codex', { disabled_tools: ['push'], enabled_tools: ['log'] }, { allow: ['log'], deny: ['push'] }],
+    ['disabledTools of Windsurf', { disabledTools: ['push'] }, { deny: ['push'] }],
+    ['an empty list of allowed tools', { allowTools: [] }, { allow: [] }],
+  ])('%s applies' + verifies('TR-71'), (_name, more, tools) => {
+    expect(toolsOf('', { 'a.json': entry(more) }).servers.get('git')?.tools).toEqual(tools);
+  });
+
+  it('joins what tollgate.yaml and a second file say: a tool that one of them takes away is away' + verifies('TR-71'), () => {
+    const { servers } = toolsOf('servers: {git: {tools: {allow: [log, push, get_*], deny: [get_all]}}}', { 'a.json': entry({ allowTools: ['*'], denyTools: ['push'] }), 'b.json': entry({ allowTools: ['log', 'push', 'get_one'] }) });
+    expect(servers.get('git')?.tools).toEqual({ allow: ['log', 'push', 'get_one'], deny: ['get_all', 'push'] });
+    const copied = toolsOf('servers: {git: {command: git-server}}', { 'a.json': entry({ denyTools: ['push'] }) });
+    expect([copied.servers.get('git')?.tools, copied.warnings.map(({ message }) => message).join()]).toEqual([{ deny: ['push'] }, expect.stringContaining('takes tools away from git')]);
+  });
+
+  it.each([
+    ['a list that cannot be read', { denyTools: 'push' }, /"denyTools" is not a list of names/],
+    ['a name that is no tool', { denyTools: ['push', 7] }, /"denyTools" is not a list of names/],
+    ['a misspelled key', { denyTool: ['push'] }, /unknown key "denyTool": did you mean "denyTools"\?/],
+  ])('%s leaves the server unusable, and the start goes on' + verifies('TR-71'), (_name, more, message) => {
+    expect(toolsOf('', { 'a.json': entry(more) }).servers.get('git')?.unusable).toMatch(message);
+  });
+
+  it('never admits by joining what one of the lists does not' + verifies('TR-71'), () => {
+    const lists = [['a'], ['a*'], ['*b'], ['a*b'], ['*'], [], ['a*c*b', 'x']];
+    const names = ['a', 'b', 'ab', 'acb', 'acdb', 'x', 'aXcYb', ''];
+    const admits = (list: readonly string[], name: string): boolean => list.some((pattern) => new RegExp(`^${pattern.replaceAll('*', '.*')}$`).test(name));
+    for (const one of lists) for (const other of lists) for (const name of names) {
+      const both = joinLimits({ allow: one }, { allow: other }).allow ?? ['*'];
+      if (admits(both, name)) expect([one, other, name, admits(one, name) && admits(other, name)]).toEqual([one, other, name, true]);
+    }
+  });
+
+  it('keeps them in a copy' + verifies('TR-71'), async () => {
+    await atHome(['cursor'], async (home) => {
+      const file = home.file('.cursor/mcp.json');
+      writeFileSync(file, JSON.stringify({ mcpServers: { git: { command: 'git-server', denyTools: ['push'], allowTools: ['log'] } } }));
+      const { err } = await home.run(['import', '--from', 'cursor', '--copy', '--secrets', 'env', '--yes']);
+      expect(err).toContain('keeps which tools its file takes away');
+      expect(readdirSync(home.file('project/servers'))).toEqual(['git.yaml']);
+      expect(readFileSync(home.file('project/servers/git.yaml'), 'utf8')).toMatch(/tools:\n {2}allow:\n {4}- log\n {2}deny:\n {4}- push\n/);
+    });
+  });
+
+  it('does not take a map under `tools` for a list of them', () => {
+    const read = readClientText(JSON.stringify(entry({ tools: { push: { approval: 'x' } } })), { shown: 'a', project: '/', file: '/a.json' });
+    expect([read.entries[0]?.tools, read.entries[0]?.unusable]).toEqual([undefined, undefined]);
+  });
+});
+
+describe('what stands in the way of a call', () => {
+  const rest = (tools: readonly unknown[], rules: readonly unknown[] = [allow('one')]): Readonly<Record<string, unknown>> => ({ profiles: { all: { servers: ['one'], expose: { primitives: {}, tools } } }, rules });
+
+  it('a pin that replaces what the caller wrote is told in the result' + verifies('TR-75'), async () => {
+    facade = await startRaw({ one: { tools: [tool('post', { inputSchema: NOTE })] } }, rest([{ tool: 'one.post', pins: { owner: 'mine-4711' } }]));
+    const session = facade.open('me');
+    const replaced = await facade.call(session, 'one_post', { owner: 'theirs', text: 'x' });
+    expect(replaced.text).toContain('note: the owner has set argument owner for this tool; the value in the call was not used');
+    expect((await facade.call(session, 'one_post', { OWNER: 'mine-4711', text: 'x' })).text).toContain('argument owner');
+    for (const args of [{ text: 'x' }, { owner: 'mine-4711', text: 'x' }]) expect((await facade.call(session, 'one_post', args)).text).not.toContain('note:');
+    expect(facade.calls('one').map(({ args }) => (JSON.parse(args) as { owner: string }).owner)).toEqual(['mine-4711', 'mine-4711', 'mine-4711', 'mine-4711']);
+  });
+
+  it('a rule that asks about each call is said to do so, and not to judge arguments' + verifies('TR-76'), async () => {
+    const ask = (when: object): object => ({ id: 'ask-first', outcome: 'ask', when });
+    facade = await startRaw({ one: { tools: [tool('post'), tool('log')] } }, rest(['one.*'], [allow('one'), ask({ tools: ['one.post'] }), { id: 'sometimes', outcome: 'ask', when: { tools: ['one.log'], args: { all: { equals: true } } } }]));
+    const listed = new Map((await facade.list(facade.open('me'))).map(({ name, description }) => [name, description]));
+    expect(listed.get('one_post')).toMatch(/^\(Policy: a person is asked about each call\.\) /);
+    expect(listed.get('one_log')).toMatch(/^\(Policy: a person is asked when all is true/);
+  });
+
+  it('a call of a hidden tool is unknown to the caller, and the audit names the rule' + verifies('TR-78'), async () => {
+    const rules = [allow('one'), { id: 'no-push', outcome: 'deny', message: 'Never push.', when: { tools: ['one.push', 'one.rename'] } }];
+    facade = await startRaw({ one: { tools: [tool('push'), tool('rename')] } }, rest(['one.push', { tool: 'one.rename', name: 'move' }], rules));
+    const session = facade.open('me');
+    const [hidden, aliased, unknown] = [await facade.call(session, 'one_push', {}), await facade.call(session, 'move', {}), await facade.call(session, 'no_such', {})];
+    const plain = ({ error }: typeof hidden): unknown => JSON.parse(JSON.stringify(error).replace(/"decision":"[^"]*"/, '"decision":""'));
+    expect([plain(hidden), plain(aliased)]).toEqual([plain(unknown), plain(unknown)]);
+    expect(JSON.stringify([hidden, aliased])).not.toContain('no-push');
+    const decisions = facade.records().filter(({ type }) => type === 'decision').map(({ exposed, code, reasons }) => ({ exposed, code, reasons }));
+    const reasons = [{ id: 'no-push', file: 'tollgate.yaml', line: 1 }];
+    expect(decisions).toEqual([{ exposed: 'one_push', code: 'UNKNOWN_TOOL', reasons }, { exposed: 'move', code: 'UNKNOWN_TOOL', reasons }, { exposed: 'no_such', code: 'UNKNOWN_TOOL' }]);
+  });
+});
