@@ -63,6 +63,7 @@ export const ERRORS = {
   HTTP_BODY_TOO_LARGE: rpc(-32600, 'The body is larger than the limit.', 'Send a smaller body.'),
   HTTP_SESSION: rpc(-32001, 'There is no such session.', 'Send initialize again without a session id.'),
   HTTP_SESSIONS_FULL: retryable(rpc(-32007, 'There are too many sessions.', 'Close a session, or raise listen.maxSessions.')),
+  HTTP_SESSIONS_QUOTA: retryable(rpc(-32007, 'This principal has too many sessions.', 'Close a session of this principal, or raise listen.maxSessionsPerPrincipal.')),
   HTTP_PATH: rpc(-32600, 'Nothing is served at this path.', 'The endpoint is /mcp.'),
   HTTP_METHOD: rpc(-32600, 'This HTTP method or content type is not served here.', 'POST application/json, and accept application/json and text/event-stream.'),
   SHUTTING_DOWN: retryable(rpc(-32008, 'Tollgate is stopping.', 'Connect again later.')),

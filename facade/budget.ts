@@ -3,7 +3,7 @@ import { canComeBack, claimsOf, grantOf, keyOf, spentError, type LeaseRequest } 
 import { createLine, type Attempt } from './budget/line.ts';
 import type { Held, State } from './state/state.ts';
 
-export type { LeaseRequest } from './budget/claims.ts';
+export type { BudgetKeys, KeyedBudget, LeaseRequest } from './budget/claims.ts';
 export { createGate, type Gate, type Leave } from './budget/gate.ts';
 
 /** What a call has used, or may use. */

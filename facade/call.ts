@@ -87,7 +87,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const deadline = deps.now() + limits.timeoutMs;
     release = await deps.gateOf(session).enter({ signal: request.signal, deadline });                                // 5 reserve
     lease = await deps.budgets.reserve({
-      budgets: [...decision.obligations.budgets, ...standing.budgets], keys: keysOf(trace, caller.run), argBytes: trace.argBytes,
+      budgets: [...decision.obligations.budgets, ...standing.budgets], keys: keysOf(trace, caller, deps.runs), argBytes: trace.argBytes,
       maxOutputBytes: limits.cap.bytes, maxWallMs: limits.hardTimeoutMs, signal: request.signal, deadline,
     });
     deps.audit.appendCall(intentRecord(trace), factsOf(trace, deps.digest));

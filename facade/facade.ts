@@ -13,7 +13,12 @@ export interface Session {
   readonly closed: AbortSignal;
   /** The tab that a host speaks for in it. */
   readonly tab?: string;
+  /** An owner's host opened it for the origin of its principal. */
+  readonly onBehalf?: boolean;
 }
+
+/** What a host says of a session that it opens. */
+export type HostSide = Pick<Session, 'tab' | 'onBehalf'>;
 
 /** A `tools/call` as it left the wire. */
 export interface CallRequest {
@@ -39,7 +44,7 @@ export type Reply =
 
 /** The facade, as stdio and HTTP drive it. `listTools` and `callTool` never throw. */
 export interface Facade {
-  openSession(principal: Principal, transport: 'stdio' | 'http', tab?: string): Session;
+  openSession(principal: Principal, transport: 'stdio' | 'http', host?: HostSide): Session;
   closeSession(session: Session): Promise<void>;
   /** Text for the `instructions` field of initialize, at most 1 kB. */
   instructions(session: Session): string;
@@ -47,8 +52,8 @@ export interface Facade {
   callTool(session: Session, request: CallRequest): Promise<Reply>;
   /** Called, coalesced, when the list of this session's tools may have changed; without a session, when those of all may. */
   onToolsChanged(listener: (session?: Session) => void): void;
-  /** Prometheus text format; no payloads, no secrets. */
-  metrics(): string;
-  /** For /healthz: name → state. */
-  health(): Readonly<Record<string, string>>;
+  /** Prometheus text format; no payloads, no secrets. An owner sees the counts of all, anyone else its own. */
+  metrics(principal: Principal): string;
+  /** For /healthz: name → state of the servers that the principal may know of; an owner of all. */
+  health(principal: Principal): Readonly<Record<string, string>>;
 }

@@ -4,9 +4,10 @@ import { TollgateError } from '../catalogs/errors.ts';
 import type { Principal } from '../policies/port.ts';
 import { Announcer } from './announcer.ts';
 import type { Backends } from './backends.ts';
+import type { Served } from './catalog.ts';
 import { callTool } from './call.ts';
 import { principalAfter } from './config/identity.ts';
-import type { CallRequest, Facade, Reply, Session } from './facade.ts';
+import type { CallRequest, Facade, HostSide, Reply, Session } from './facade.ts';
 import type { Generation } from './generation.ts';
 import { listTools } from './list.ts';
 import { appendQuietly, closeShared, type Shared } from './shared.ts';
@@ -40,11 +41,11 @@ export class Gateway implements Facade {
   }
 
   /** Starts what its profile wants started. Throws STATE_FAILED, and IDENTITY when the principal is gone: it may have been judged by a configuration before this one. */
-  openSession(principal: Principal, transport: 'stdio' | 'http', tab?: string): Session {
+  openSession(principal: Principal, transport: 'stdio' | 'http', host?: HostSide): Session {
     const { config } = this.#generation;
     const known = principalAfter(principal, { before: config, after: config });
     if (known === undefined) throw gone();
-    const session = openSession(isDeepStrictEqual(known, principal) ? principal : known, transport, tab);
+    const session = openSession(isDeepStrictEqual(known, principal) ? principal : known, transport, host);
     this.#shared.audit.append({ type: 'session', event: 'opened', outcome: 'allow', session: session.id, transport, principal: shown(session.principal) });
     this.#sessions.add(session);
     this.#generation.demand(session);
@@ -87,13 +88,19 @@ export class Gateway implements Facade {
     this.#announcer.onToolsChanged(listener);
   }
 
-  metrics(): string {
-    const entries = [...this.#generation.catalog.servers.values()].map(({ name, adapter }) => [name, adapter.health()] as const);
-    return this.#shared.metrics.text(Object.fromEntries(entries), this.#shared.budgets.unsettled);
+  metrics(principal: Principal): string {
+    const entries = this.#serversFor(principal).map(({ name, adapter }) => [name, adapter.health()] as const);
+    return this.#shared.metrics.text(Object.fromEntries(entries), this.#shared.budgets.unsettled, principal.owner === true ? undefined : principal.id);
   }
 
-  health(): Readonly<Record<string, string>> {
-    return Object.fromEntries([...this.#generation.catalog.servers.values()].map(({ name, adapter }) => [name, adapter.health().state]));
+  health(principal: Principal): Readonly<Record<string, string>> {
+    return Object.fromEntries(this.#serversFor(principal).map(({ name, adapter }) => [name, adapter.health().state]));
+  }
+
+  #serversFor(principal: Principal): readonly Served[] {
+    const { catalog } = this.#generation;
+    const own = principal.owner === true ? undefined : new Set(this.#generation.serversOf(principal));
+    return [...catalog.servers.values()].filter(({ name }) => own?.has(name) !== false);
   }
 
   /** From now on every call and list is answered by `next`; what runs keeps the generation that it began with. The principals whose sessions have ended by it. */

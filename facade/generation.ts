@@ -90,7 +90,7 @@ export class Generation {
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
     this.deps = {
-      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels(state, Date.now), plans: createPlans(config, state, Date.now), runs, grants, metrics, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: this.#approvals, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels({ state, runs, sticky: config.labels.sticky, now: Date.now }), plans: createPlans(config, state, Date.now), runs, grants, metrics, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: this.#approvals, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {

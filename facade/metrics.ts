@@ -7,8 +7,9 @@ import type { Trace } from './record.ts';
 const BUCKETS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120];
 const STATES: readonly HealthState[] = ['idle', 'healthy', 'degraded', 'unavailable', 'not approved', 'disabled', 'killed'];
 
-/** Calls of one tool and origin that ended in one way. */
+/** Calls of one principal, tool and origin that ended in one way. */
 interface Ends {
+  readonly principal: string;
   readonly tool: string;
   readonly origin: string;
   readonly outcome: string;
@@ -37,7 +38,8 @@ export class Metrics {
   #waiting = 0;
   readonly #events = new Map<string, number>();
   readonly #calls = new Map<string, Ends>();
-  readonly #durations = new Map<string, Durations>();
+  /** By principal and tool. */
+  readonly #durations = new Map<string, Map<string, Durations>>();
 
   /** Events of calls are counted as calls. */
   onServerEvent({ server, event }: ServerEvent): void {
@@ -49,12 +51,12 @@ export class Metrics {
   onEnd(trace: Trace, error: TollgateError | undefined): void {
     const tool = trace.exposed?.name ?? 'unknown';
     const outcome = error?.code ?? (trace.shaped?.isError === true ? 'TOOL_FAILED' : 'ok');
-    const { origin } = trace.principal;
-    const key = `${outcome} ${origin} ${tool}`;
-    const ends = this.#calls.get(key) ?? { tool, origin, outcome, count: 0 };
+    const { id: principal, origin } = trace.principal;
+    const key = `${outcome} ${principal} ${origin} ${tool}`;
+    const ends = this.#calls.get(key) ?? { principal, tool, origin, outcome, count: 0 };
     if (ends.count === 0) this.#calls.set(key, ends);
     ends.count += 1;
-    if (trace.upstreamMs !== undefined) this.#observe(tool, trace.upstreamMs / 1000);
+    if (trace.upstreamMs !== undefined) this.#observe(principal, tool, trace.upstreamMs / 1000);
   }
 
   /** A call begins or ends to wait for a person. */
@@ -62,42 +64,76 @@ export class Metrics {
     this.#waiting += change;
   }
 
-  /** The page that /metrics serves. */
-  text(health: Readonly<Record<string, { state: HealthState; restarts: number }>>, unsettled: number): string {
+  /**
+   * Returns the page that /metrics serves. `only`: the id of the principal whose counts alone are shown; then what the process
+   * and its servers do for everyone is left out.
+   */
+  text(health: Readonly<Record<string, { state: HealthState; restarts: number }>>, unsettled: number, only?: string): string {
+    const isShown = (principal: string): boolean => only === undefined || principal === only;
     const lines = ['# HELP tollgate_calls_total Calls by exposed tool, origin and outcome code.', '# TYPE tollgate_calls_total counter'];
-    for (const { tool, origin, outcome, count } of this.#calls.values()) lines.push(`tollgate_calls_total{tool="${escape(tool)}",origin="${escape(origin)}",outcome="${outcome}"} ${count}`);
+    const counts = new Map<string, number>();
+    for (const { principal, tool, origin, outcome, count } of this.#calls.values()) {
+      const key = `tool="${escape(tool)}",origin="${escape(origin)}",outcome="${outcome}"`;
+      if (isShown(principal)) counts.set(key, (counts.get(key) ?? 0) + count);
+    }
+    for (const [key, count] of counts) lines.push(`tollgate_calls_total{${key}} ${count}`);
     lines.push('# HELP tollgate_upstream_seconds Time that servers took.', '# TYPE tollgate_upstream_seconds histogram');
-    for (const [tool, one] of this.#durations) lines.push(...histogram(`tool="${escape(tool)}"`, one));
+    for (const [tool, one] of this.#durationsOf(isShown)) lines.push(...histogram(`tool="${escape(tool)}"`, one));
     lines.push('# HELP tollgate_server_state 1 for the state that the server is in.', '# TYPE tollgate_server_state gauge');
     const servers = Object.entries(health);
     for (const [name, { state }] of servers) for (const each of STATES) lines.push(`tollgate_server_state{server="${escape(name)}",state="${each}"} ${each === state ? 1 : 0}`);
-    lines.push('# HELP tollgate_server_restarts_total Restarts of servers.', '# TYPE tollgate_server_restarts_total counter');
-    for (const [name, { restarts }] of servers) lines.push(`tollgate_server_restarts_total{server="${escape(name)}"} ${restarts}`);
-    lines.push('# HELP tollgate_server_events_total What happened to servers.', '# TYPE tollgate_server_events_total counter');
-    for (const [key, count] of this.#events) lines.push(`tollgate_server_events_total{${key}} ${count}`);
-    lines.push('# HELP tollgate_budget_unsettled Leases whose settling failed and is tried again.', '# TYPE tollgate_budget_unsettled gauge', `tollgate_budget_unsettled ${unsettled}`);
-    lines.push('# HELP tollgate_approvals_waiting Calls that wait for a person.', '# TYPE tollgate_approvals_waiting gauge', `tollgate_approvals_waiting ${this.#waiting}`);
-    return `${lines.join('\n')}\n`;
+    return `${[...lines, ...(only === undefined ? this.#common(servers, unsettled) : [])].join('\n')}\n`;
+  }
+
+  /** What all principals cause together. */
+  #common(servers: readonly (readonly [string, { readonly restarts: number }])[], unsettled: number): readonly string[] {
+    return [
+      '# HELP tollgate_server_restarts_total Restarts of servers.', '# TYPE tollgate_server_restarts_total counter',
+      ...servers.map(([name, { restarts }]) => `tollgate_server_restarts_total{server="${escape(name)}"} ${restarts}`),
+      '# HELP tollgate_server_events_total What happened to servers.', '# TYPE tollgate_server_events_total counter',
+      ...[...this.#events].map(([key, count]) => `tollgate_server_events_total{${key}} ${count}`),
+      '# HELP tollgate_budget_unsettled Leases whose settling failed and is tried again.', '# TYPE tollgate_budget_unsettled gauge', `tollgate_budget_unsettled ${unsettled}`,
+      '# HELP tollgate_approvals_waiting Calls that wait for a person.', '# TYPE tollgate_approvals_waiting gauge', `tollgate_approvals_waiting ${this.#waiting}`,
+    ];
   }
 
   statistics(): Statistics {
     const ends = [...this.#calls.values()];
     const sum = (some: readonly Ends[]): number => some.reduce((total, { count }) => total + count, 0);
     const by = (key: 'tool' | 'origin' | 'outcome'): Record<string, number> => Object.fromEntries([...new Set(ends.map((one) => one[key]))].sort().map((value) => [value, sum(ends.filter((one) => one[key] === value))]));
-    const durations = [...this.#durations.values()];
+    const durations = [...this.#durationsOf(() => true).values()];
     const [seconds, count] = [durations.reduce((total, one) => total + one.sum, 0), durations.reduce((total, one) => total + one.count, 0)];
     const succeeded = sum(ends.filter(({ outcome }) => outcome === 'ok'));
     return { calls: sum(ends), succeeded, failed: sum(ends) - succeeded, averageMs: count === 0 ? 0 : Math.round((seconds / count) * 1000), byTool: by('tool'), byOrigin: by('origin'), byOutcome: by('outcome') };
   }
 
-  #observe(tool: string, seconds: number): void {
-    const one = this.#durations.get(tool) ?? { buckets: BUCKETS.map(() => 0), sum: 0, count: 0 };
+  /** Durations by tool, of some principals together. */
+  #durationsOf(isShown: (principal: string) => boolean): ReadonlyMap<string, Durations> {
+    const found = new Map<string, Durations>();
+    for (const [principal, tools] of this.#durations) {
+      if (!isShown(principal)) continue;
+      for (const [tool, { buckets, sum, count }] of tools) {
+        const one = found.get(tool) ?? noDurations();
+        found.set(tool, { buckets: one.buckets.map((seen, at) => seen + (buckets[at] ?? 0)), sum: one.sum + sum, count: one.count + count });
+      }
+    }
+    return found;
+  }
+
+  #observe(principal: string, tool: string, seconds: number): void {
+    const tools = this.#durations.get(principal) ?? new Map<string, Durations>();
+    this.#durations.set(principal, tools);
+    const one = tools.get(tool) ?? noDurations();
     const bucket = BUCKETS.findIndex((bound) => seconds <= bound);
     if (bucket !== -1) one.buckets[bucket] = (one.buckets[bucket] ?? 0) + 1;
     one.sum += seconds;
     one.count += 1;
-    this.#durations.set(tool, one);
+    tools.set(tool, one);
   }
+}
+
+function noDurations(): Durations {
+  return { buckets: BUCKETS.map(() => 0), sum: 0, count: 0 };
 }
 
 function histogram(key: string, one: Durations): string[] {

@@ -1,7 +1,8 @@
 /** Owns the runs that an embedding host opens: whose they are, for which conversation and turn, how many calls they may make; refuses a run that is another's, or has ended. */
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../catalogs/errors.ts';
-import type { BudgetObligation, Principal } from '../policies/port.ts';
+import type { Principal } from '../policies/port.ts';
+import type { KeyedBudget } from './budget/claims.ts';
 import type { Config } from './config/config.ts';
 import { NOTHING_STANDS, OPEN, type StandingSource } from './standing.ts';
 import type { State } from './state/state.ts';
@@ -23,11 +24,18 @@ export interface HostRun {
   readonly turn?: string;
   /** Calls that may be made, beside the budgets of policy. */
   readonly maxCalls?: number;
+  /** An owner opened it, so its labels and budgets are its own. Absent: they are those of the session that names it. */
+  readonly owned?: true;
   readonly openedAt: number;
 }
 
 /** The runs of all processes. Methods throw STATE_FAILED. */
 export interface Runs {
+  /**
+   * Returns whether labels and run budgets belong to the run itself: only an owner opens such a run. A client could otherwise
+   * drop the labels of its session by naming another run.
+   */
+  isOwned(principal: Principal, run: string): boolean;
   /** Default: user is the principal, space its `space` of tollgate.yaml or its id, conversation and turn are the run. */
   scopeOf(principal: Principal, run: string): RunScope;
   open(run: Omit<HostRun, 'name' | 'openedAt'>): Promise<HostRun>;
@@ -62,6 +70,7 @@ export function createRuns(config: Pick<Config, 'principals'>, state: State, now
     return run !== undefined && runKey(run) === key && run.principal === id && run.origin === origin ? run : undefined;
   };
   return {
+    isOwned: (principal, key) => owned(principal, key)?.owned === true,
     scopeOf: (principal, key) => {
       const { id } = principal;
       const run = owned(principal, key);
@@ -107,6 +116,7 @@ function isAlive({ openedAt }: HostRun, now: number): boolean {
   return now - openedAt < LIFE_MS;
 }
 
-function budgetsOf({ maxCalls }: HostRun): readonly BudgetObligation[] {
-  return maxCalls === undefined ? [] : [{ id: 'host-run-calls', scope: 'run', calls: maxCalls }];
+/** The limit of the run itself: it counts by the run, whoever opened it. */
+function budgetsOf(run: HostRun): readonly KeyedBudget[] {
+  return run.maxCalls === undefined ? [] : [{ id: 'host-run-calls', scope: 'run', calls: run.maxCalls, key: runKey(run) }];
 }

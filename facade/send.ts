@@ -2,14 +2,15 @@
 import { UpstreamError, type Answer } from '../adapters/port.ts';
 import { MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import type { Obligations } from '../policies/port.ts';
-import type { Budgets, Lease } from './budget.ts';
+import type { BudgetKeys, Lease } from './budget.ts';
 import type { Deps } from './call.ts';
 import type { CapsConfig } from './config/config.ts';
 import type { CallRequest } from './facade.ts';
 import type { Table } from './exposure.ts';
 import type { Cap } from './output/cut.ts';
 import type { Trace } from './record.ts';
-import type { OpenSession } from './session.ts';
+import type { Runs } from './runs.ts';
+import type { Caller, OpenSession } from './session.ts';
 import type { sightOf } from './sight.ts';
 import type { Target } from './target.ts';
 
@@ -32,11 +33,16 @@ export function grantedBy(lease: Lease, limits: Limits): Limits {
   return { ...limits, cap: { ...limits.cap, bytes: Math.min(limits.cap.bytes, lease.outputBytes) }, timeoutMs: Math.min(limits.timeoutMs, lease.wallMs), hardTimeoutMs: Math.min(limits.hardTimeoutMs, lease.wallMs) };
 }
 
-/** What budgets count by. */
-export function keysOf(trace: Trace, run: string): Parameters<Budgets['reserve']>[0]['keys'] {
+/** What budgets count by. A run that a client names counts with its session: a new name must not refresh a budget. */
+export function keysOf(trace: Trace, { run, session, principal }: Caller, runs: Pick<Runs, 'isOwned'>): BudgetKeys {
   const effect = trace.target?.effect;
   const server = effect?.server ?? '';
-  return { run, session: trace.session, principal: trace.principal.id, server, tool: `${server}.${effect?.tool ?? ''}`, origin: trace.principal.origin };
+  const { id, origin } = principal;
+  return {
+    run: runs.isOwned(principal, run) ? run : session.id, session: session.id, principal: id, server, tool: `${server}.${effect?.tool ?? ''}`, origin,
+    // An owner's host speaks for many origins as one principal; each of them is counted by itself. Ids hold no line end.
+    sessions: session.onBehalf === true ? `${id}\n${origin}` : id,
+  };
 }
 
 /** A call that may be made. */

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Principal } from '../policies/port.ts';
-import type { CallRequest, Session } from './facade.ts';
+import type { CallRequest, HostSide, Session } from './facade.ts';
 
 /** The key of `_meta` by which a host groups calls into a run (design §1). */
 const RUN_KEY = 'tollgate/run';
@@ -23,7 +23,7 @@ export interface OpenSession extends Session {
   shown?: Shown;
   /** Exposed name → pin of the definition that this client was last shown. */
   readonly listed: Map<string, string>;
-  /** Labels of the run that this session is by itself. */
+  /** Labels that any run of this session brought in, besides those that are sticky. */
   readonly labels: Set<string>;
   readonly end: AbortController;
 }
@@ -38,9 +38,9 @@ export interface Caller {
 }
 
 /** Opens a session; its id is 128 random bits. */
-export function openSession(principal: Principal, transport: 'stdio' | 'http', tab?: string): OpenSession {
+export function openSession(principal: Principal, transport: 'stdio' | 'http', host: HostSide = {}): OpenSession {
   const end = new AbortController();
-  return { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal, end, listed: new Map(), labels: new Set(), ...(tab !== undefined && { tab }) };
+  return { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal, end, listed: new Map(), labels: new Set(), ...host };
 }
 
 /** Throws IDENTITY when the session has ended, with the reason where there is one. */

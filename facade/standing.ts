@@ -1,6 +1,7 @@
 /** Owns what people have decided beforehand beside the policy: the master switch, upgrades and grants, asked for each list and each call; refuses to know how each is kept. */
 import type { TollgateError } from '../catalogs/errors.ts';
-import type { BudgetObligation, Effect, ListTool, Principal } from '../policies/port.ts';
+import type { Effect, ListTool, Principal } from '../policies/port.ts';
+import type { KeyedBudget } from './budget/claims.ts';
 import type { Caller, OpenSession } from './session.ts';
 
 /** What a principal may see before any policy is asked. */
@@ -27,7 +28,7 @@ export interface Standing {
   /** Id of the grant that answers an ask of the policy; it never lifts a deny. */
   readonly grant?: string;
   /** Budgets beside those of the policy. */
-  readonly budgets: readonly BudgetObligation[];
+  readonly budgets: readonly KeyedBudget[];
 }
 
 /** A call as one source judges it: `args` are those of the tool that is really called. */

@@ -4,10 +4,16 @@ import type { BudgetObligation } from '../../policies/port.ts';
 import type { Claim, Demand, Held, Refused, Unit } from '../state/state.ts';
 import type { Patience } from './turn.ts';
 
+/** A budget, and what it counts by where that is not the call's own run, session and so on. */
+export type KeyedBudget = BudgetObligation & { readonly key?: string };
+
+/** What a call counts by: one key for each scope; `sessions` is shared by all sessions of one principal. */
+export type BudgetKeys = Readonly<Record<BudgetObligation['scope'] | 'sessions', string>>;
+
 /** What one call may take. `deadline` (ms since 1970): until then it may wait for calls that run now. */
 export interface LeaseRequest extends Patience {
-  readonly budgets: readonly BudgetObligation[];
-  readonly keys: Readonly<Record<BudgetObligation['scope'], string>>;
+  readonly budgets: readonly KeyedBudget[];
+  readonly keys: BudgetKeys;
   readonly argBytes: number;
   /** The worst case, which is reserved: the model cap and the time limit of this call. */
   readonly maxOutputBytes: number;
@@ -33,14 +39,25 @@ export function canComeBack(unit: Refused['unit']): boolean {
  * Throws POLICY_FAILED when a budget is named twice: the one counter would be settled twice.
  */
 export function claimsOf(request: LeaseRequest, isRunning: (key: string) => boolean): Claim[] {
-  const claims = request.budgets.map((budget) => claimOf(request, budget, isRunning));
+  const claims = request.budgets.flatMap((budget) => (budget.scope === 'session' ? [budget, acrossSessions(budget, request.keys)] : [budget])).map((budget) => claimOf(request, budget, isRunning));
   const keys = new Set(claims.map(keyOf));
   if (keys.size < claims.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy names a budget twice for one call.' });
   return claims.filter((claim) => claim.demands.length > 0 || claim.concurrent !== undefined);
 }
 
-function claimOf(request: LeaseRequest, budget: BudgetObligation, isRunning: (key: string) => boolean): Claim {
-  const bare: Claim = { budget: budget.id, scope: budget.scope, key: request.keys[budget.scope], demands: [] };
+/** The window in which the sessions of one principal share a session budget that has no window of its own, seconds. */
+const SESSIONS_WINDOW_S = 3600;
+
+/**
+ * The same limit over all sessions of the principal: a new session does not refresh the budget. Calls at once are not counted
+ * here, because a slot is given back; `listen.maxSessionsPerPrincipal` bounds the number of sessions.
+ */
+function acrossSessions({ concurrent: _concurrent, ...budget }: KeyedBudget, keys: BudgetKeys): KeyedBudget {
+  return { ...budget, scope: 'principal', key: keys.sessions, window: budget.window ?? SESSIONS_WINDOW_S };
+}
+
+function claimOf(request: LeaseRequest, budget: KeyedBudget, isRunning: (key: string) => boolean): Claim {
+  const bare: Claim = { budget: budget.id, scope: budget.scope, key: budget.key ?? request.keys[budget.scope], demands: [] };
   const alone = !isRunning(keyOf(bare));
   const demands: Demand[] = [];
   const ask = (unit: Unit, most: number, least: number): void => {

@@ -1,4 +1,4 @@
-/** Owns the order in which waiting calls get what others give back; refuses to let anyone pass who wants the same. */
+/** Orders the calls that wait for what others give back: principals take turns, and the calls of one principal keep their order. */
 import type { Refused } from '../state/state.ts';
 import { busyError, keyOf, type LeaseRequest } from './claims.ts';
 import { openTurn, type Turn } from './turn.ts';
@@ -25,39 +25,43 @@ interface Waiting<T> {
 /** How often waiting calls look for what another process gave back, ms. */
 const POLL_MS = 20;
 
-/** Opens a line. `giveBack` takes what was got for a call that has left meanwhile. */
-export function createLine<T>(options: {
+interface LineOptions<T> {
   readonly attempt: (request: LeaseRequest) => Promise<Attempt<T>>;
+  /** Takes what was got for a call that has left meanwhile. */
   readonly giveBack: (got: T) => void;
   readonly now: () => number;
-}): Line<T> {
+}
+
+/** Opens a line. */
+export function createLine<T>(options: LineOptions<T>): Line<T> {
   const waiting = new Set<Waiting<T>>();
   const blockers = new WeakMap<LeaseRequest, Refused>();
   let poll: NodeJS.Timeout | undefined;
   let calling = false;
+  let again = false;
+  const turns = createTurns();
 
-  /** Serves one; answers what still stands in its way. */
-  const serve = async ({ request, turn }: Waiting<T>): Promise<Refused | undefined> => {
-    try {
-      const answer = await options.attempt(request);
-      if ('busy' in answer) return answer.busy;
-      if (!turn.give(answer.got)) options.giveBack(answer.got);
-    } catch (error) {
-      turn.refuse(error);
-    }
-    return undefined;
-  };
-  const callNext = async (): Promise<void> => {
-    if (calling) return;
-    calling = true;
+  const serveAll = async (): Promise<void> => {
     const blocked = new Map<string, Refused>();
-    for (const one of waiting) {
+    for (const one of turns.order([...waiting])) {
       if (one.turn.over) continue;
       const ahead = one.keys.find((key) => blocked.has(key));
-      const blocker = ahead === undefined ? await serve(one) : blocked.get(ahead);
-      if (blocker === undefined) continue;
+      const blocker = ahead === undefined ? await serve(one, options) : blocked.get(ahead);
+      if (blocker === undefined) {
+        turns.note(one);
+        continue;
+      }
       blockers.set(one.request, blocker);
       blocked.set(keyOf(blocker.claim), blocker);
+    }
+  };
+  const callNext = async (): Promise<void> => {
+    again = true;
+    if (calling) return;
+    calling = true;
+    while (again) {
+      again = false;
+      await serveAll();
     }
     calling = false;
   };
@@ -74,8 +78,57 @@ export function createLine<T>(options: {
         if (waiting.size > 0) return;
         clearInterval(poll);
         poll = undefined;
+        turns.forget();
       });
     },
     callNext,
+  };
+}
+
+/** Serves one call; answers what still stands in its way. */
+async function serve<T>({ request, turn }: Waiting<T>, { attempt, giveBack }: LineOptions<T>): Promise<Refused | undefined> {
+  try {
+    const answer = await attempt(request);
+    if ('busy' in answer) return answer.busy;
+    if (!turn.give(answer.got)) giveBack(answer.got);
+  } catch (error) {
+    turn.refuse(error);
+  }
+  return undefined;
+}
+
+interface Turns {
+  /** Returns the waiting calls with one of each principal in turn; the principal whose last turn is the longest ago comes first. */
+  order<T extends Asker>(waiting: readonly T[]): readonly T[];
+  note(served: Asker): void;
+  forget(): void;
+}
+
+type Asker = { readonly request: LeaseRequest };
+
+/** The turns of principals: the queue of one does not hold up another, and the calls of one keep their order. */
+function createTurns(): Turns {
+  /** Principal → when it was served last, as a count of servings. */
+  const served = new Map<string, number>();
+  let servings = 0;
+  return {
+    order: (waiting) => {
+      const queues = new Map<string, (typeof waiting)[number][]>();
+      for (const one of waiting) {
+        const { principal } = one.request.keys;
+        const queue = queues.get(principal);
+        if (queue === undefined) queues.set(principal, [one]);
+        else queue.push(one);
+      }
+      if (queues.size < 2) return waiting;
+      const order = [...queues].sort(([one], [other]) => (served.get(one) ?? 0) - (served.get(other) ?? 0)).map(([, queue]) => queue);
+      const longest = Math.max(...order.map((queue) => queue.length));
+      return Array.from({ length: longest }, (_, at) => order.flatMap((queue) => queue[at] ?? [])).flat();
+    },
+    note: ({ request }) => {
+      servings += 1;
+      served.set(request.keys.principal, servings);
+    },
+    forget: () => served.clear(),
   };
 }

@@ -18,6 +18,7 @@ import { EXIT, type Io } from './io.ts';
 import { addKnowledge } from './knowledge/commands.ts';
 import { addLogin } from './login-commands.ts';
 import { addGrants } from './grant-commands.ts';
+import { addLabels } from './label-commands.ts';
 import type { CommonOptions } from './open.ts';
 import { addPlan } from './plan-commands.ts';
 import { addPolicy } from './policy.ts';
@@ -108,6 +109,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   addGrants({ program, io, done });
   addUpgrades({ program, io, done });
   addPlan({ program, io, done });
+  addLabels({ program, io, done });
   addSwitch(program, io, done);
   addKill(program, io, done);
   program.commandsGroup('Keep:');

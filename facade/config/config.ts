@@ -133,6 +133,8 @@ export interface ListenConfig {
   readonly auth: 'token' | 'none';
   readonly maxBodyBytes: number;
   readonly maxSessions: number;
+  /** Sessions of one principal at once; default 16, or maxSessions where that is less. */
+  readonly maxSessionsPerPrincipal: number;
   readonly idleMs: number;
 }
 
@@ -187,6 +189,8 @@ export interface Config {
   readonly approvals: ApprovalsConfig;
   readonly recording: RecordingConfig;
   readonly knowledge: KnowledgeConfig;
+  /** Labels that survive sessions until an owner clears them. */
+  readonly labels: { readonly sticky: readonly string[] };
   readonly listen: ListenConfig;
   readonly limits: { readonly servers: number; readonly connections: number };
   readonly schemaProfile: string;

@@ -35,7 +35,7 @@ const MAX_BYTES = 1024 * 1024;
 
 /** Defaults of the sections; the schema names the same ones. */
 const CAPS: CapsConfig = { bytes: 30_000, lines: 2000, argBytes: 1_048_576, spillBytes: 67_108_864, validateOutput: 'warn', concurrent: 16 };
-const LISTEN: ListenConfig = { host: '127.0.0.1', port: 7310, hosts: [], origins: [], auth: 'token', maxBodyBytes: 4_194_304, maxSessions: 64, idleMs: 1_800_000 };
+const LISTEN: ListenConfig = { host: '127.0.0.1', port: 7310, hosts: [], origins: [], auth: 'token', maxBodyBytes: 4_194_304, maxSessions: 64, maxSessionsPerPrincipal: 16, idleMs: 1_800_000 };
 const LIMITS = { servers: 20, connections: 5 };
 const ROTATE_BYTES = 67_108_864;
 
@@ -128,6 +128,7 @@ class Loader {
       approvals: buildApprovals(written.approvals),
       recording: buildRecording(written.recording),
       knowledge: { ...KNOWLEDGE_DEFAULTS, ...written.knowledge },
+      labels: { sticky: written.labels?.sticky ?? [] },
       listen,
       limits: { ...LIMITS, ...written.limits },
       schemaProfile: written.schemaProfile ?? 'portable',
@@ -184,9 +185,11 @@ class Loader {
 
   #listen(written: Written): ListenConfig {
     const listen = { ...LISTEN, ...written.listen };
+    const { maxSessions, maxSessionsPerPrincipal } = listen;
+    if (maxSessionsPerPrincipal > maxSessions && written.listen?.maxSessionsPerPrincipal !== undefined) this.#report.refuse(['listen', 'maxSessionsPerPrincipal'], `it is ${maxSessionsPerPrincipal}, more than the ${maxSessions} sessions of all (listen.maxSessions), so it would limit nobody; write a smaller number, or remove it`);
     const loopback = /^(127(\.\d{1,3}){3}|::1|\[::1\]|localhost)$/.test(listen.host);
     if (listen.auth === 'none' && !loopback) this.#report.refuse(['listen', 'auth'], 'auth none on an address that others can reach: anyone there could call every tool; write auth: token, or host: 127.0.0.1');
-    return listen;
+    return { ...listen, maxSessionsPerPrincipal: Math.min(maxSessions, maxSessionsPerPrincipal) };
   }
 
   /** A list as the file has it: messages show what was written there, never what a variable held. */

@@ -22,6 +22,9 @@ export interface ReferenceContext {
 
 const SCHEMA_PROFILES = new URL('../../catalogs/profiles/', import.meta.url);
 
+/** Labels that are known always; policies/known.ts has the same ones. */
+const LABELS = ['public', 'internal', 'secret', 'untrusted'] as const;
+
 const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(['read', 'write', 'edit', 'bash']);
 
 /** CY-07: within one profile a server is wrapped, or a group of tools. */
@@ -38,6 +41,7 @@ export function checkReferences(written: Written, context: ReferenceContext): vo
   if (written.expose !== undefined) checker.expose(written.expose, ['expose']);
   checker.sharedExpose();
   checker.schemaProfile(written.schemaProfile, ['schemaProfile']);
+  checker.stickyLabels();
 }
 
 class ReferenceChecker {
@@ -82,6 +86,17 @@ class ReferenceChecker {
       this.schemaProfile(profile.schemaProfile, [...path, 'schemaProfile']);
       if (profile.expose !== undefined) this.expose(profile.expose, [...path, 'expose'], new Set([...(profile.servers ?? []), ...backendsOf(profile.expose)]));
     }
+  }
+
+  /** With policies in files of their own a label may come from there, and is not judged. */
+  stickyLabels(): void {
+    const { labels, policies, rules = [], servers = {} } = this.#written;
+    if (labels === undefined || policies !== undefined) return;
+    const given = rules.flatMap((rule) => (rule as { readonly obligations?: { readonly labels?: readonly string[] } } | null)?.obligations?.labels ?? []);
+    const known = new Set([...LABELS, ...Object.values(servers).flatMap((server) => server.labels ?? []), ...given]);
+    labels.sticky.forEach((label, at) => {
+      if (!known.has(label)) this.#report.refuse(['labels', 'sticky', at], `label ${quote(label)}: no server and no rule gives it, so it would never stick; ${didYouMean(label, known)}`);
+    });
   }
 
   joining(): void {

@@ -25,6 +25,7 @@ export interface Written {
   readonly approvals?: { readonly waitMs?: number; readonly expireMs?: number };
   readonly recording?: { readonly mode?: 'off' | 'last' | 'on'; readonly keep?: string; readonly maxBytes?: number };
   readonly knowledge?: Partial<KnowledgeConfig>;
+  readonly labels?: { readonly sticky: readonly string[] };
   readonly listen?: Partial<ListenConfig>;
   readonly limits?: { readonly servers?: number; readonly connections?: number };
   readonly schemaProfile?: string;

@@ -44,7 +44,7 @@ export function openHostDoor(parts: HostParts, { listen, now, onFault }: { reado
     if (listening >= MAX_LISTENING) throw new TollgateError('RATE_LIMITED', { detail: `${MAX_LISTENING} hosts listen to events already.`, next: 'End a stream that nobody reads.' });
     listening += 1;
     const after = request.headers['last-event-id'];
-    await sessions.within(principal, undefined, (session) => streamEvents(parts.feed, { response, closed: session.closed, mayHear: () => session.principal.owner === true, after: typeof after === 'string' ? after : undefined })).finally(() => (listening -= 1));
+    await sessions.within({ principal }, (session) => streamEvents(parts.feed, { response, closed: session.closed, mayHear: () => session.principal.owner === true, after: typeof after === 'string' ? after : undefined })).finally(() => (listening -= 1));
   };
   return {
     serve: async ({ request, response }, admit) => {

@@ -10,7 +10,7 @@ import { checkGrants } from '../grants/standing.ts';
 import { runKey, type HostRun } from '../runs.ts';
 import { asPrincipal } from '../wire/auth.ts';
 import { describeHost, type Asked } from './operations.ts';
-import type { HostSessions } from './sessions.ts';
+import type { HostCaller, HostSessions } from './sessions.ts';
 
 /** What an operation works with. `argsText`: the text of `arguments` as it was sent. */
 export interface HostRequest {
@@ -38,13 +38,12 @@ export function createOperations(parts: HostParts, sessions: HostSessions): Host
     ...grantOperations(parts, sessions),
     ...runOperations(parts),
     listTools: async ({ principal, asked }) => {
-      const { tab } = asked as Acting;
-      return resultOf(await sessions.within(actingAs(parts, principal, asked), tab, (session) => parts.gateway.listTools(session)));
+      return resultOf(await sessions.within(callerOf(parts, principal, asked), (session) => parts.gateway.listTools(session)));
     },
     callTool: async (request) => callTool(parts, sessions, request),
     statistics: async ({ principal }) => {
       requireOwner(principal);
-      return JSON.stringify({ ...parts.deps.metrics.statistics(), servers: parts.gateway.health() });
+      return JSON.stringify({ ...parts.deps.metrics.statistics(), servers: parts.gateway.health(principal) });
     },
   };
 }
@@ -96,7 +95,7 @@ function runOperations(parts: HostParts): HostOperations {
     openRun: async ({ principal, asked }) => {
       const { origin: _origin, profile: _profile, ...rest } = asked as Acting & Pick<HostRun, 'conversation' | 'turn' | 'maxCalls'>;
       const { id, origin } = actingAs(parts, principal, asked);
-      return JSON.stringify({ run: await parts.deps.runs.open({ ...rest, principal: id, origin }) });
+      return JSON.stringify({ run: await parts.deps.runs.open({ ...rest, principal: id, origin, ...(principal.owner === true && { owned: true as const }) }) });
     },
     getRun: async ({ principal, asked }) => JSON.stringify(await withLeft(await findRun(parts, principal, asked['name']))),
     endRun: async ({ principal, asked }) => {
@@ -111,12 +110,12 @@ function runOperations(parts: HostParts): HostOperations {
 }
 
 async function callTool(parts: HostParts, sessions: HostSessions, { principal, asked, argsText }: HostRequest): Promise<string> {
-  const { name, run, tab } = asked as { name: string; run?: string; tab?: string };
-  const caller = actingAs(parts, principal, asked);
+  const { name, run } = asked as { name: string; run?: string };
+  const caller = callerOf(parts, principal, asked);
   const args: JsonDoc<unknown> = parseDoc(argsText ?? '{}');
   const call = (session: Session): Promise<Reply> =>
     parts.gateway.callTool(session, { name, args, signal: session.closed, ...(run !== undefined && { meta: { 'tollgate/run': run } }) });
-  return `{"result":${resultOf(await sessions.within(caller, tab, call))}}`;
+  return `{"result":${resultOf(await sessions.within(caller, call))}}`;
 }
 
 /** The text of a result; refusals become errors, however they would travel over MCP. A server cannot forge them: its keys under `tollgate/` are dropped. */
@@ -163,6 +162,13 @@ function actingAs({ config }: HostParts, principal: Principal, asked: Asked): Pr
   const [holder] = holders;
   if (holder === undefined || holders.length > 1) throw new TollgateError('IDENTITY', { detail: `${holders.length === 0 ? 'No principal has' : 'Several principals have'} the profile ${String(profile)}.`, next: 'Give it to the principal of this token, or to one other, in tollgate.yaml.' });
   return Object.freeze({ ...asPrincipal(holder), owner: false, ...(origin !== undefined && { origin }) });
+}
+
+/** The session that a request is for. Throws as `actingAs`. */
+function callerOf(parts: HostParts, principal: Principal, asked: Asked): HostCaller {
+  const { tab } = asked as Acting;
+  const acting = actingAs(parts, principal, asked);
+  return { principal: acting, onBehalf: acting !== principal, ...(tab !== undefined && { tab }) };
 }
 
 async function findRun({ deps }: HostParts, principal: Principal, name: unknown): Promise<HostRun> {

@@ -5,6 +5,14 @@ import type { ListenConfig } from '../config/config.ts';
 import type { Session } from '../facade.ts';
 import type { Gateway } from '../gateway.ts';
 import { MAX_RUNNING } from '../wire/dispatch.ts';
+import { overQuota } from '../wire/sessions.ts';
+
+/** Who calls in a session. `onBehalf`: an owner's host speaks for the origin of the principal. */
+export interface HostCaller {
+  readonly principal: Principal;
+  readonly tab?: string;
+  readonly onBehalf?: boolean;
+}
 
 interface Held {
   readonly session: Session;
@@ -15,7 +23,7 @@ interface Held {
 /** What sessions of hosts stand on. `now` in ms, of any beginning. */
 export interface HostSessionParts {
   readonly gateway: Pick<Gateway, 'openSession' | 'closeSession'>;
-  readonly listen: Pick<ListenConfig, 'maxSessions' | 'idleMs'>;
+  readonly listen: Pick<ListenConfig, 'maxSessions' | 'maxSessionsPerPrincipal' | 'idleMs'>;
   readonly now: () => number;
 }
 
@@ -28,10 +36,10 @@ export class HostSessions {
     this.#parts = parts;
   }
 
-  /** Throws HTTP_SESSIONS_FULL, RATE_LIMITED, IDENTITY. */
-  async within<T>(principal: Principal, tab: string | undefined, work: (session: Session) => Promise<T>): Promise<T> {
+  /** Throws HTTP_SESSIONS_FULL, HTTP_SESSIONS_QUOTA, RATE_LIMITED, IDENTITY. */
+  async within<T>(caller: HostCaller, work: (session: Session) => Promise<T>): Promise<T> {
     await this.tick();
-    const held = await this.#find(principal, tab);
+    const held = this.#find(caller);
     if (held.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
     held.running += 1;
     try {
@@ -57,13 +65,16 @@ export class HostSessions {
     await this.#end(() => true);
   }
 
-  async #find(principal: Principal, tab: string | undefined): Promise<Held> {
+  #find({ principal, tab, onBehalf = false }: HostCaller): Held {
     const { gateway, listen, now } = this.#parts;
-    const key = JSON.stringify([principal.id, principal.origin, principal.owner === true, tab ?? null]);
+    const key = JSON.stringify([principal.id, principal.origin, principal.owner === true, tab ?? null, onBehalf]);
     const known = this.#held.get(key);
     if (known !== undefined) return known;
     if (this.#held.size >= listen.maxSessions) throw new TollgateError('HTTP_SESSIONS_FULL');
-    const held: Held = { session: gateway.openSession(principal, 'http', tab), running: 0, lastUsed: now() };
+    // An owner's host opens one session for each page that it speaks for: it is trusted to end them.
+    const own = onBehalf ? [] : [...this.#held.values()].filter(({ session }) => session.principal.id === principal.id && session.onBehalf !== true);
+    if (!onBehalf && own.length >= listen.maxSessionsPerPrincipal) throw overQuota(listen.maxSessionsPerPrincipal);
+    const held: Held = { session: gateway.openSession(principal, 'http', { onBehalf, ...(tab !== undefined && { tab }) }), running: 0, lastUsed: now() };
     this.#held.set(key, held);
     return held;
   }

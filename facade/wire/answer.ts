@@ -15,6 +15,7 @@ export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   HTTP_PATH: 404,
   HTTP_METHOD: 405,
   HTTP_BODY_TOO_LARGE: 413,
+  HTTP_SESSIONS_QUOTA: 429,
   RATE_LIMITED: 429,
   INTERNAL: 500,
   HTTP_SESSIONS_FULL: 503,
@@ -25,6 +26,7 @@ export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
 const HEADERS: Readonly<Partial<Record<ErrorCode, OutgoingHttpHeaders>>> = {
   HTTP_AUTH: { 'www-authenticate': 'Bearer realm="tollgate"' },
   HTTP_SESSIONS_FULL: { 'retry-after': '10' },
+  HTTP_SESSIONS_QUOTA: { 'retry-after': '10' },
 };
 
 /** How a refusal leaves when not by its code alone. */

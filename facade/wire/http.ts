@@ -69,7 +69,7 @@ class HttpFront {
     const { facade, listen, onFault, patience = PATIENCE, now = () => performance.now() } = options;
     this.#options = options;
     this.#now = now;
-    this.#sessions = new SessionTable({ facade, maxSessions: listen.maxSessions, idleMs: listen.idleMs, now, onFault });
+    this.#sessions = new SessionTable({ facade, maxSessions: listen.maxSessions, maxPerPrincipal: listen.maxSessionsPerPrincipal, idleMs: listen.idleMs, now, onFault });
     this.#server = createServer(
       {
         headersTimeout: patience.headersMs,
@@ -144,9 +144,11 @@ class HttpFront {
     if (this.#options.host !== undefined && path?.startsWith(HOST_PATH) === true) return this.#options.host.serve({ request, response }, () => this.#visit(request, response).principal);
     if (path !== '/healthz' && path !== '/metrics') return refuse(response, new TollgateError('HTTP_PATH'));
     if (request.method !== 'GET') return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), { headers: { allow: 'GET' } });
-    if (path === '/healthz') return answer(response, JSON.stringify({ status: 'ok', servers: facade.health() }), { 'content-type': 'application/json', 'cache-control': 'no-store' });
-    this.#visit(request, response);
-    return answer(response, facade.metrics(), { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+    // Without a token /healthz tells that Tollgate answers, and names no server.
+    if (path === '/healthz' && request.headers.authorization === undefined) return answerHealth(response, { status: 'ok' });
+    const { principal } = this.#visit(request, response);
+    if (path === '/healthz') return answerHealth(response, { status: 'ok', servers: facade.health(principal) });
+    return answer(response, facade.metrics(principal), { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
   }
 
   #visit(request: IncomingMessage, response: ServerResponse): Visit {
@@ -155,6 +157,10 @@ class HttpFront {
     if (principal === undefined) throw new TollgateError('HTTP_AUTH');
     return { request, response, principal: withOrigin(principal, origin) };
   }
+}
+
+function answerHealth(response: ServerResponse, health: object): void {
+  answer(response, JSON.stringify(health), { 'content-type': 'application/json', 'cache-control': 'no-store' });
 }
 
 function unavailable(address: string, cause: NodeJS.ErrnoException): TollgateError {

@@ -76,7 +76,7 @@ async function exchange({ request, response }: Visit, message: WireMessage, sess
   answer(response, reply, opened ? { ...JSON_HEADERS, 'mcp-session-id': session.session.id } : JSON_HEADERS);
 }
 
-/** The session that a message is for, opened if it is the first. Throws NOT_INITIALIZED, HTTP_SESSION, HTTP_SESSIONS_FULL, WIRE_VERSION, WIRE_METHOD. */
+/** The session that a message is for, opened if it is the first. Throws NOT_INITIALIZED, HTTP_SESSION, HTTP_SESSIONS_FULL, HTTP_SESSIONS_QUOTA, WIRE_VERSION, WIRE_METHOD. */
 function sessionFor(visit: Visit, message: WireMessage, sessions: SessionTable): HttpSession {
   const method = message.kind === 'request' ? message.method : undefined;
   if (visit.request.headers['mcp-session-id'] !== undefined) return namedSession(visit, sessions);

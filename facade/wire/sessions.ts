@@ -11,6 +11,8 @@ import { EventStream } from './events.ts';
 export interface SessionOptions {
   readonly facade: Facade;
   readonly maxSessions: number;
+  /** Sessions of one principal at once. */
+  readonly maxPerPrincipal: number;
   /** A session with nothing running and no open stream ends after this long. */
   readonly idleMs: number;
   /** Milliseconds, of any beginning. */
@@ -87,10 +89,11 @@ export class SessionTable {
     return this.#sessions.size;
   }
 
-  /** Throws HTTP_SESSIONS_FULL when none can be had, even after idle ones are ended. */
+  /** Throws HTTP_SESSIONS_QUOTA, or HTTP_SESSIONS_FULL, when none can be had, even after idle ones are ended. */
   open(era: Era, principal: Principal): HttpSession {
-    const { facade, maxSessions } = this.#options;
-    if (this.#sessions.size >= maxSessions) this.#expire();
+    const { facade, maxSessions, maxPerPrincipal } = this.#options;
+    if (this.#sessions.size >= maxSessions || this.#countOf(principal) >= maxPerPrincipal) this.#expire();
+    if (this.#countOf(principal) >= maxPerPrincipal) throw overQuota(maxPerPrincipal);
     if (this.#sessions.size >= maxSessions) throw new TollgateError('HTTP_SESSIONS_FULL');
     const opened = new HttpSession(era, facade.openSession(principal, 'http'), this.#options);
     this.#sessions.set(opened.session.id, opened);
@@ -107,6 +110,12 @@ export class SessionTable {
     }
     found.lastUsed = this.#options.now();
     return found;
+  }
+
+  #countOf({ id }: Principal): number {
+    let count = 0;
+    for (const { session } of this.#sessions.values()) if (session.principal.id === id) count += 1;
+    return count;
   }
 
   async end(session: HttpSession, graceMs: number): Promise<void> {
@@ -141,4 +150,9 @@ export class SessionTable {
   #drop(session: HttpSession): void {
     this.end(session, 0).catch(this.#options.onFault);
   }
+}
+
+/** Returns the refusal of a session beyond the quota of its principal. */
+export function overQuota(limit: number): TollgateError {
+  return new TollgateError('HTTP_SESSIONS_QUOTA', { detail: `This principal has ${limit} sessions, and may have no more.`, data: { limit } });
 }

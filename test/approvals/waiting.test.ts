@@ -22,7 +22,7 @@ const start = async (approvals: object = { waitMs: 60_000 }, more: object = {}):
 };
 const put = (args: unknown = { n: 1 }, more: { session?: Session; signal?: AbortSignal; name?: string } = {}): Promise<Answer> => facade.call(more.session ?? me, more.name ?? 'one_put', args, more.signal === undefined ? {} : { signal: more.signal });
 const asked = (count = 1): Promise<void> => expect.poll(() => desk.all('pending'), { interval: 10 }).toHaveLength(count) as unknown as Promise<void>;
-const waiting = (): number => Number(/tollgate_approvals_waiting (\d+)/.exec(facade.assembled.gateway.metrics())?.[1]);
+const waiting = (): number => Number(/tollgate_approvals_waiting (\d+)/.exec(facade.assembled.gateway.metrics({ ...me.principal, owner: true }))?.[1]);
 const sent = (): readonly string[] => facade.calls('one').map(({ args }) => args);
 
 beforeEach(() => start());

@@ -28,13 +28,14 @@ const call = async (bench: HostBench, name: string, args: object = {}): Promise<
 const list = (bench: HostBench): Promise<Answered> => bench.ask(`GET /tools?origin=${PAGE}&profile=harbor`);
 const pids = (): number[] => (existsSync(path.join(folder, 'starts')) ? readFileSync(path.join(folder, 'starts'), 'utf8').trim().split('\n').map(Number) : []);
 const lives = (pid: number): boolean => existsSync(`/proc/${pid}`) && !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+const OWNER = { id: 'host', role: 'user', groups: [], profiles: [], origin: 'host', owner: true };
 const fresh = async (bench: HostBench): Promise<string> => (await bench.ask('POST /runs', AT_PAGE)).value.run.name as string;
 
 describe("Harbor's acceptance tests", () => {
   it('Starting Host spawns configured servers' + verifies('HB-12'), async () => {
     const bench = await start(hostConfig({ servers: ['everything', 'chaos'], everything: ', start: eager', chaos: ', start: eager' }));
     bench.facade.assembled.warmUp();
-    await until(() => ['everything', 'chaos'].every((name) => bench.facade.assembled.gateway.health()[name] === 'healthy'));
+    await until(() => ['everything', 'chaos'].every((name) => bench.facade.assembled.gateway.health(OWNER)[name] === 'healthy'));
     expect(pids()).toHaveLength(1);
     expect((await bench.ask('GET /statistics')).value.servers).toMatchObject({ everything: 'healthy', chaos: 'healthy' });
   });

@@ -37,7 +37,7 @@ describe('budgets against a model', () => {
         const take = async (most: number): Promise<Lease | undefined> => {
           try {
             // A deadline that is over: whoever would have to wait is refused at once.
-            return await budgets.reserve({ budgets: [budget], keys: { run: '', session: '', principal: 'p', server: '', tool: '', origin: '' }, argBytes: 0, maxOutputBytes: most, maxWallMs: 0, signal: new AbortController().signal, deadline: 0 });
+            return await budgets.reserve({ budgets: [budget], keys: { run: '', session: '', sessions: 'p', principal: 'p', server: '', tool: '', origin: '' }, argBytes: 0, maxOutputBytes: most, maxWallMs: 0, signal: new AbortController().signal, deadline: 0 });
           } catch {
             return undefined;
           }

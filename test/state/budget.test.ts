@@ -6,7 +6,7 @@ import type { State } from '../../facade/state/state.ts';
 import { verifies } from '../verifies.ts';
 import { temporaryFolder } from './place.ts';
 
-const KEYS = { run: 'r', session: 's', principal: 'p', server: 'v', tool: 'v.t', origin: 'o' };
+const KEYS = { run: 'r', session: 's', sessions: 'p', principal: 'p', server: 'v', tool: 'v.t', origin: 'o' };
 
 function request(budgets: readonly BudgetObligation[], more: Partial<LeaseRequest> = {}): LeaseRequest {
   return { budgets, keys: KEYS, argBytes: 10, maxOutputBytes: 30_000, maxWallMs: 30_000, signal: new AbortController().signal, deadline: Date.now() + 2000, ...more };

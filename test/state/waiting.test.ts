@@ -7,7 +7,7 @@ import type { State } from '../../facade/state/state.ts';
 import { verifies } from '../verifies.ts';
 import { startFixture, temporaryFolder } from './place.ts';
 
-const KEYS = { run: 'r', session: 's', principal: 'p', server: 'v', tool: 'v.t', origin: 'o' };
+const KEYS = { run: 'r', session: 's', sessions: 'p', principal: 'p', server: 'v', tool: 'v.t', origin: 'o' };
 const TWO: BudgetObligation = { id: 'slots', scope: 'origin', concurrent: 2 };
 const NOTHING = { outputBytes: 0, wallMs: 0 };
 

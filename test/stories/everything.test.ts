@@ -154,7 +154,8 @@ describe('budgets of a profile', () => {
     const codes: string[] = [];
     for (let index = 0; index < 6; index += 1) codes.push((await facade.call(session, 'everything_echo', { message: String(index) })).code);
     expect(codes).toEqual(['', '', '', '', '', 'BUDGET_EXCEEDED']);
-    expect((await facade.call(session, 'everything_echo', { message: 'other run' }, { meta: { 'tollgate/run': 'second' } })).code).toBe('');
+    const second = await facade.assembled.deps.runs.open({ principal: 'a', origin: 'a', owned: true });
+    expect((await facade.call(session, 'everything_echo', { message: 'other run' }, { meta: { 'tollgate/run': second.name } })).code).toBe('');
     expect(facade.records().at(-3)).toMatchObject({ type: 'budget', code: 'BUDGET_EXCEEDED', budget: 'harbor-run-calls', scope: 'run', unit: 'calls', limit: 5, left: 0 });
   });
 });

@@ -241,10 +241,12 @@ describe('tokens', () => {
     expect(facade.opened).toHaveLength(0);
   });
 
-  it('/healthz needs none and tells no more than states', async () => {
+  it('/healthz needs none, and names servers only with one' + verifies('TR-65'), async () => {
     const { ask } = await start();
     const reply = await ask({ method: 'GET', path: '/healthz', headers: { authorization: undefined } });
-    expect([reply.status, reply.text]).toEqual([200, '{"status":"ok","servers":{"files":"healthy"}}']);
+    expect([reply.status, reply.text]).toEqual([200, '{"status":"ok"}']);
+    expect((await ask({ method: 'GET', path: '/healthz' })).text).toBe('{"status":"ok","servers":{"files":"healthy"}}');
+    expect((await ask({ method: 'GET', path: '/healthz', headers: { authorization: 'Bearer wrong' } })).status).toBe(401);
   });
 
   it('/metrics needs one' + verifies('HB-06'), async () => {
@@ -457,6 +459,18 @@ describe('the stream of notifications', () => {
 });
 
 describe('limits of sessions', () => {
+  it('one principal beyond its quota is refused with 429, and another is not' + verifies('TR-64'), async () => {
+    const { ask, session } = await start({ listen: { maxSessions: 4, maxSessionsPerPrincipal: 2 } });
+    const id = await session();
+    await session();
+    const full = await ask({ body: initialize(3) });
+    expect([full.status, code(full), full.headers['retry-after']]).toEqual([429, 'HTTP_SESSIONS_QUOTA', '10']);
+    expect(JSON.parse(full.text)).toMatchObject({ id: 3, error: { data: { retryable: true } } });
+    expect(await session('bob-token')).toMatch(/^[0-9a-f]{32}$/);
+    await ask({ method: 'DELETE', headers: { 'mcp-session-id': id } });
+    expect((await ask({ body: initialize() })).status).toBe(200);
+  });
+
   it('a full table refuses with 503 until one ends', async () => {
     const { ask, session } = await start({ listen: { maxSessions: 2 } });
     const id = await session();

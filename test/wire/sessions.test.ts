@@ -5,12 +5,13 @@ import { describe, expect, it } from 'vitest';
 import { EventStream } from '../../facade/wire/events.ts';
 import { SessionTable } from '../../facade/wire/sessions.ts';
 import { ALICE, BOB, FakeFacade, initialize, message, request, until, untilAborted } from './fake.ts';
+import { verifies } from '../verifies.ts';
 
-function table(limits: { readonly maxSessions?: number; readonly idleMs?: number } = {}): { readonly facade: FakeFacade; readonly sessions: SessionTable; readonly faults: unknown[]; pass(ms: number): void } {
+function table(limits: { readonly maxSessions?: number; readonly maxPerPrincipal?: number; readonly idleMs?: number } = {}): { readonly facade: FakeFacade; readonly sessions: SessionTable; readonly faults: unknown[]; pass(ms: number): void } {
   const facade = new FakeFacade();
   const faults: unknown[] = [];
   let now = 0;
-  const sessions = new SessionTable({ facade, maxSessions: 10, idleMs: 1000, now: () => now, onFault: (thrown) => faults.push(thrown), ...limits });
+  const sessions = new SessionTable({ facade, maxSessions: 10, maxPerPrincipal: 10, idleMs: 1000, now: () => now, onFault: (thrown) => faults.push(thrown), ...limits });
   return { facade, sessions, faults, pass: (ms) => void (now += ms) };
 }
 
@@ -66,6 +67,15 @@ describe('the table of sessions', () => {
     pass(1001);
     sessions.open('legacy', ALICE);
     expect(sessions.size).toBe(1);
+  });
+
+  it('drops the idle sessions of a principal that is at its quota, and refuses when there are none' + verifies('TR-64'), () => {
+    const { sessions, pass } = table({ maxPerPrincipal: 1 });
+    sessions.open('legacy', ALICE);
+    sessions.open('legacy', BOB);
+    expect(() => sessions.open('legacy', ALICE)).toThrow(expect.objectContaining({ code: 'HTTP_SESSIONS_QUOTA' }));
+    pass(1001);
+    expect(sessions.open('legacy', ALICE).session.principal).toEqual(ALICE);
   });
 
   it('session-hijack: knows a session by its principal too', () => {
