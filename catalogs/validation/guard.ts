@@ -37,7 +37,8 @@ export function isPlain(source: string): boolean {
   } catch {
     return false;
   }
-  const open = source.match(/(?:[*+]|\{\d*,\})/g)?.length ?? 0;
+  // A bound of three digits costs as much as none.
+  const open = source.match(/(?:[*+]|\{\d*,(?:\d{3,})?\}|\{\d{3,}\})/g)?.length ?? 0;
   // One open repetition after an anchor is linear; groups that repeat, back references and lookaround may not be.
   return !/\)(?:[*+]|\{\d+(?:,\d*)?\})|\\[1-9k]|\(\?[=!<]/.test(source) && (open === 0 || (open === 1 && source.startsWith('^')));
 }
@@ -86,7 +87,8 @@ function matchOnce(pattern: RegExp, text: string): boolean | undefined {
   }
 }
 
-function processorMs(): number {
+/** Milliseconds of processor time that this process has had. */
+export function processorMs(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;
 }

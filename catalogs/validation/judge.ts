@@ -1,10 +1,11 @@
-/** Owns the judgement of a value by the schema that its server gave: interpreted first, compiled when hot; it changes nothing. */
-import { createRequire } from 'node:module';
+/** Owns the judgement of a value by the schema that its server gave: interpreted first, compiled when hot or large; it changes nothing. */
 import { Validator as Interpreter } from '@cfworker/json-schema';
+import { compileSchema, type Compiled } from './compiled.ts';
 import { fault, type Fault } from './faults.ts';
+import { mapChildren, type Schema } from '../projection/schema.ts';
+import { resetClock } from './guard.ts';
 import { prepareSchema, type Prepared } from './prepare.ts';
 import { readReport } from './report.ts';
-import { resetClock } from './guard.ts';
 
 /** Judges values by one schema. An empty list means valid. */
 export interface Validator {
@@ -13,12 +14,17 @@ export interface Validator {
   readonly unchecked?: string;
 }
 
-const require = createRequire(import.meta.url);
-
 /** Calls of one tool after which its schema is compiled (perf §4: the two ways cost the same at about 85). */
 const HOT = 50;
 /** Schemas with more nodes stay interpreted: to compile the largest real one takes a third of a second. */
 const MAX_COMPILED_NODES = 1_500;
+/** Values that weigh more are judged by the compiled schema: the interpreter takes microseconds for each part, and keeps every fault. */
+const HEAVY = 10_000;
+/** The same where items must differ: the interpreter compares each with each. */
+const HEAVY_UNIQUE = 300;
+/** Subschemas that the interpreter may visit for one value. A schema whose branches refer to itself could take exponential time. */
+const MAX_VISITS = 1_000_000;
+const TOO_MUCH = 'cannot be checked: it is nested too deeply or too long';
 const NONE: readonly Fault[] = [];
 const known = { input: new WeakMap<object, Validator>(), output: new WeakMap<object, Validator>() };
 
@@ -37,17 +43,63 @@ export function createValidator(schema: unknown, as: 'input' | 'output' = 'input
 }
 
 function judge(prepared: Prepared): Validator {
-  const interpreter = new Interpreter(prepared.schema, '2020-12', false);
-  let compiled: ((value: unknown) => boolean) | undefined;
+  const visits = { count: 0 };
+  const interpreter = new Interpreter(countVisits(prepared.schema, visits), '2020-12', false);
+  let compiled: Compiled | undefined;
+  let isCompiled = false;
   let calls = 0;
+  const compile = (): Compiled | undefined => {
+    if (!isCompiled) compiled = compileSchema(prepared);
+    isCompiled = true;
+    return compiled;
+  };
   const check = (value: unknown): readonly Fault[] => {
     resetClock();
     calls += 1;
-    if (calls === HOT && prepared.compilable && prepared.nodes <= MAX_COMPILED_NODES) setImmediate(() => (compiled = compileSchema(prepared))).unref();
+    if (isHeavy(value, prepared.unique ? HEAVY_UNIQUE : HEAVY)) return checkHeavy(compile(), value);
+    if (calls === HOT && prepared.compilable && prepared.nodes <= MAX_COMPILED_NODES) setImmediate(compile).unref();
     // Compiled code only says yes; what is wrong is always told by the interpreter, so texts never depend on heat.
-    return compiled?.(value) === true ? NONE : interpret(interpreter, prepared, value);
+    if (prepared.compilable && compiled?.valid(value) === true) return NONE;
+    visits.count = 0;
+    return interpret(interpreter, prepared, value);
   };
   return prepared.dropped.length === 0 ? { check } : { check, unchecked: [...new Set(prepared.dropped)].join('; ') };
+}
+
+function checkHeavy(compiled: Compiled | undefined, value: unknown): readonly Fault[] {
+  if (compiled === undefined) return [fault([], TOO_MUCH)];
+  return compiled.valid(value) ? NONE : [compiled.lastFault(value)];
+}
+
+/** True when the parts of a value, and its characters by the hundred, are more than `most`. Stops there. */
+function isHeavy(value: unknown, most: number): boolean {
+  let weight = 0;
+  const open = [value];
+  for (let next = open.pop(); open.length > 0 || next !== undefined; next = open.pop()) {
+    weight += typeof next === 'string' ? 1 + next.length / 100 : 1;
+    if (weight > most) return true;
+    if (typeof next !== 'object' || next === null) continue;
+    if (Array.isArray(next) && next.length > most) return true;
+    for (const key in next) {
+      weight += key.length / 100;
+      open.push((next as Readonly<Record<string, unknown>>)[key]);
+      if (weight + open.length > most) return true;
+    }
+  }
+  return false;
+}
+
+/** A copy of the schema that counts the visits of its nodes and throws when there are too many: the interpreter reads this keyword at each. */
+function countVisits(schema: Schema, visits: { count: number }): Schema {
+  const copy = mapChildren(schema, (child) => countVisits(child, visits));
+  return Object.defineProperty(copy, '$recursiveRef', {
+    enumerable: false,
+    get: () => {
+      visits.count += 1;
+      if (visits.count > MAX_VISITS) throw new Error('too many visits');
+      return undefined;
+    },
+  });
 }
 
 function interpret(interpreter: Interpreter, prepared: Prepared, value: unknown): readonly Fault[] {
@@ -58,26 +110,6 @@ function interpret(interpreter: Interpreter, prepared: Prepared, value: unknown)
     return faults.length > 0 ? faults : [fault([], 'does not fit the schema')];
   } catch {
     // A value too deep or too wide to be judged is not let through.
-    return [fault([], 'cannot be checked: it is nested too deeply or too long')];
-  }
-}
-
-/** The compiled form; undefined when the compiler refuses the schema, which then stays interpreted. */
-export function compileSchema(prepared: Prepared): ((value: unknown) => boolean) | undefined {
-  const { Ajv2020 } = require('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
-  // A compiler of its own for each schema: a shared one keeps every schema that it ever saw.
-  const ajv = new Ajv2020({ strict: false, validateSchema: false, meta: false, ownProperties: true, allErrors: false, logger: false, code: { optimize: false } });
-  for (const [name, test] of prepared.formats) ajv.addFormat(name, test);
-  try {
-    const validate = ajv.compile(prepared.schema);
-    return (value) => {
-      try {
-        return validate(value) === true;
-      } catch {
-        return false;
-      }
-    };
-  } catch {
-    return undefined;
+    return [fault([], TOO_MUCH)];
   }
 }

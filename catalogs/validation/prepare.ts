@@ -21,6 +21,8 @@ export interface Prepared {
   readonly nodes: number;
   /** False when the two validators could differ, so that only the interpreter judges. */
   readonly compilable: boolean;
+  /** True when items of some list must differ. */
+  readonly unique: boolean;
 }
 
 /** Prepares a schema, or says why nothing can be checked by it. */
@@ -29,8 +31,7 @@ export function prepareSchema(input: unknown, as: 'input' | 'output'): Prepared 
   if ('quarantined' in canonical) return canonical;
   const work = { formats: new Map<string, (text: string) => boolean>(), patterns: new Map<string, string>(), dropped: [] as string[] };
   const schema = strip(canonical.schema, work);
-  const [nodes, compilable] = measure(schema);
-  return { schema, ...work, nodes, compilable };
+  return { schema, ...work, ...measure(schema) };
 }
 
 interface Work {
@@ -73,16 +74,18 @@ function guardMaps(node: Schema, work: Work): Schema {
   return without(node, ['patternProperties', 'additionalProperties', 'unevaluatedProperties']);
 }
 
-function measure(root: Schema): readonly [number, boolean] {
+function measure(root: Schema): Pick<Prepared, 'nodes' | 'compilable' | 'unique'> {
   let nodes = 0;
-  let same = true;
+  let compilable = true;
+  let unique = false;
   const stack = [root];
   for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
     nodes += 1;
     // Ajv divides in binary, the interpreter in decimal; unevaluated keywords differ in corners.
-    if (typeof node['multipleOf'] === 'number' && !Number.isInteger(node['multipleOf'])) same = false;
-    if (node['unevaluatedProperties'] !== undefined || node['unevaluatedItems'] !== undefined) same = false;
+    if (typeof node['multipleOf'] === 'number' && !Number.isInteger(node['multipleOf'])) compilable = false;
+    if (node['unevaluatedProperties'] !== undefined || node['unevaluatedItems'] !== undefined) compilable = false;
+    unique ||= node['uniqueItems'] === true;
     stack.push(...childrenOf(node));
   }
-  return [nodes, same];
+  return { nodes, compilable, unique };
 }

@@ -2,6 +2,7 @@
 import { canonicalize } from '../projection/canonical.ts';
 import { parseText } from '../projection/lift.ts';
 import { isObject, type Schema } from '../projection/schema.ts';
+import { processorMs } from './guard.ts';
 import { createValidator } from './judge.ts';
 import type { Fault } from './faults.ts';
 import { declaredNames, namesNull, replaceAt, valueAt, type Position } from './locate.ts';
@@ -14,6 +15,8 @@ export interface Repair {
 
 /** Checks that one repair may cost; a call that needs more is sent back to the model. */
 const MAX_CHECKS = 200;
+/** Milliseconds of processor time after which no more is tried. */
+const MAX_MS = 250;
 
 interface Candidate {
   readonly at: Position;
@@ -26,6 +29,7 @@ interface Attempt {
   readonly schema: Schema;
   readonly judge: (value: unknown) => readonly Fault[];
   checks: number;
+  readonly began: number;
 }
 
 /**
@@ -36,7 +40,7 @@ interface Attempt {
 export function repairArgs(schema: Record<string, unknown>, value: unknown, faults: readonly Fault[]): Repair | undefined {
   const canonical = canonicalize(schema);
   if (faults.length === 0 || 'quarantined' in canonical) return undefined;
-  const attempt: Attempt = { schema: canonical.schema, judge: createValidator(schema).check, checks: 0 };
+  const attempt: Attempt = { schema: canonical.schema, judge: createValidator(schema).check, checks: 0, began: processorMs() };
   let state = { value, faults };
   const notes: string[] = [];
   while (state.faults.length > 0) {
@@ -58,7 +62,7 @@ function improve(state: State, attempt: Attempt): (State & { readonly note: stri
   for (const fault of state.faults) {
     for (const candidate of candidates(fault, state, attempt)) {
       attempt.checks += 1;
-      if (attempt.checks > MAX_CHECKS) return undefined;
+      if (attempt.checks > MAX_CHECKS || processorMs() - attempt.began > MAX_MS) return undefined;
       const value = replaceAt(state.value, candidate.at, () => candidate.value);
       const faults = attempt.judge(value);
       if (isBetter(faults, state.faults, candidate.at)) return { value, faults, note: candidate.note };

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { createValidator, formatFaults, repairArgs } from '../../catalogs/validate.ts';
 import { nearest } from '../../catalogs/validation/faults.ts';
 import { guardPattern, isPlain, resetClock } from '../../catalogs/validation/guard.ts';
-import { compileSchema } from '../../catalogs/validation/judge.ts';
+import { compileSchema } from '../../catalogs/validation/compiled.ts';
 import { prepareSchema } from '../../catalogs/validation/prepare.ts';
 import { verifies } from '../verifies.ts';
 
@@ -118,7 +118,7 @@ describe('interpreted and compiled', () => {
       const prepared = prepareSchema(object({ x: schema }), 'input');
       if ('quarantined' in prepared) return;
       const compiled = compileSchema(prepared);
-      expect(compiled?.({ x: sample })).toBe(createValidator(object({ x: schema })).check({ x: sample }).length === 0);
+      expect(compiled?.valid({ x: sample })).toBe(createValidator(object({ x: schema })).check({ x: sample }).length === 0);
     }), { numRuns: 1500 });
   });
 });
