@@ -3,6 +3,7 @@ import type { CancelSignal } from './rpc/cancel.ts';
 import type { Lifetime } from './settings.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
 import { MENDABLE, TollgateError, type ErrorCode } from '../catalogs/errors.ts';
+import type { HeldPaths } from '../catalogs/held.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
 export type { OnEvent, ServerEvent } from './events.ts';
@@ -69,11 +70,14 @@ export interface UpstreamCall {
   readonly hardTimeoutMs: number;
   /** What the caller will be shown of the result: a backend that pages by itself keeps its pages within it. */
   readonly cap?: { readonly bytes: number; readonly lines: number };
+  /** The paths of the arguments as they were judged. Absent: nobody judged them. The caller closes them. */
+  readonly held?: HeldPaths;
   /**
-   * Whether policy lets this caller read a file (relative to the workspace). A search gives no line of any other; it says
-   * nothing of them, because a count would tell what is in them. Absent: every file.
+   * Judges whether this caller may read a file (relative to the workspace), and gives the judged descriptor, which the backend closes;
+   * undefined: it may not. A search shows lines of what the descriptor names only; it says nothing of other files, because a count would
+   * tell what is in them. Absent: every file.
    */
-  readonly mayRead?: (path: string) => Promise<boolean>;
+  readonly mayRead?: (path: string) => Promise<HeldPaths | undefined>;
   /** What rules close to programs that are started for this caller. Absent: nothing. */
   readonly confinement?: Confinement;
   /** Given to servers that run in this process, and to no other. */

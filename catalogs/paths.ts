@@ -88,8 +88,8 @@ function otherProblem(roots: readonly string[], literal: string, relative: strin
 }
 
 function locateReal(roots: readonly string[], absolute: string): Location {
-  const real = realNearest(absolute);
-  const root = roots.map((candidate) => realNearest(candidate)).find((candidate) => isBeneath(candidate, real));
+  const real = realPathOf(absolute);
+  const root = roots.map((candidate) => realPathOf(candidate)).find((candidate) => isBeneath(candidate, real));
   if (root === undefined) return { absolute: real, relative: real, inside: false };
   return { absolute: real, relative: path.relative(root, real) || '.', inside: true, root };
 }
@@ -100,18 +100,18 @@ export function isBeneath(root: string, target: string): boolean {
   return relative === '' || (!path.isAbsolute(relative) && relative.split(path.sep)[0] !== '..');
 }
 
-/** The real path of what exists, with what does not exist yet behind it; a dangling symlink counts as where it points. */
-function realNearest(absolute: string, links = 0): string {
+/** The real path of what exists, with what does not exist yet behind it; a dangling symlink counts as where it points. Throws errors of the system. */
+export function realPathOf(absolute: string, links = 0): string {
   try {
     return realpathSync.native(absolute);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     if ((code !== 'ENOENT' && code !== 'ENOTDIR') || links > MAX_LINKS) throw error;
   }
-  const parent = realNearest(path.dirname(absolute), links);
+  const parent = realPathOf(path.dirname(absolute), links);
   const entry = path.join(parent, path.basename(absolute));
   const target = linkTarget(entry);
-  return target === undefined ? entry : realNearest(path.resolve(parent, target), links + 1);
+  return target === undefined ? entry : realPathOf(path.resolve(parent, target), links + 1);
 }
 
 function linkTarget(entry: string): string | undefined {
@@ -128,7 +128,7 @@ function walk(base: string, raw: string): string {
   let current = '/';
   for (const name of absolute.split('/')) {
     if (name === '' || name === '.') continue;
-    current = name === '..' ? path.dirname(current) : realNearest(path.join(current, name));
+    current = name === '..' ? path.dirname(current) : realPathOf(path.join(current, name));
   }
   return current;
 }

@@ -30,10 +30,11 @@ import { identify, type OpenSession } from './session.ts';
 import { sightOf } from './sight.ts';
 import { grantedBy, keysOf, limitsOf, send } from './send.ts';
 import type { Standings } from './standing.ts';
+import type { WorkspaceFiles } from './workspace-files.ts';
 
 /** What a call needs. Made once by facade/main.ts; `policy` is read once per call, so that a call keeps its revision. */
 export interface Deps {
-  readonly workspace: string;
+  readonly files: WorkspaceFiles;
   readonly exposures: Exposures;
   readonly policy: () => Policy;
   readonly budgets: Budgets;
@@ -80,7 +81,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     checkPin(session, exposed.name, exposed.pin);
     const bound = bindArgs(request.args, exposed.args);                                                             // 3 validate
     const owner = { principal: caller.principal.id, run: caller.run };
-    const place = { workspace: deps.workspace, spills: deps.spills, owner };
+    const place = { files: deps.files, spills: deps.spills, owner };
     const { target, standing, input, decision } = await decide(deps, { policy, trace, caller, exposed, bound, place, request }); // 4 decide
     const caps = deps.capsOf(caller.principal);
     const limits = limitsOf(caps, target, decision.obligations);
@@ -118,6 +119,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
   } finally {
     lease?.settle({ outputBytes: trace.shaped?.sent ?? 0, wallMs: trace.upstreamMs ?? 0 });                          // 8 settle
     release?.();
+    trace.target?.held.close();
   }
   return record(deps, trace, { reply, failure });                                                                   // 9 record
 }

@@ -12,7 +12,7 @@ import type { CallRequest } from './facade.ts';
 import type { Trace } from './record.ts';
 import type { Caller } from './session.ts';
 import type { Standing } from './standing.ts';
-import { aim, type Target } from './target.ts';
+import { aim, type Place, type Target } from './target.ts';
 
 /** One bound call, and what it is judged by. */
 export interface Judging {
@@ -21,7 +21,7 @@ export interface Judging {
   readonly caller: Caller;
   readonly exposed: Exposed;
   readonly bound: Bound;
-  readonly place: Parameters<typeof aim>[2];
+  readonly place: Place;
   readonly request: CallRequest;
 }
 
@@ -41,7 +41,8 @@ export interface Judged {
 export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 'approvals' | 'now'>, { policy, trace, caller, exposed, bound, place, request }: Judging): Promise<Judged> {
   const { principal, run, session } = caller;
   for (let at = trace.startedAt; ; at = deps.now()) {
-    const target = (trace.target = aim(exposed, bound, place));
+    trace.target?.held.close();
+    const target = (trace.target = await aim(exposed, bound, place));
     const { effect, argsText, args } = target;
     const standing = deps.standing.judge({ caller, effect, args });
     trace.budgets = standing.budgets.map(({ id }) => id);

@@ -1,5 +1,5 @@
 /** Owns the lowering of a call to its canonical effect: the same facts for the same doing, whichever exposure it came through. */
-import { locate } from '../catalogs/paths.ts';
+import { locate, type Location } from '../catalogs/paths.ts';
 import type { Semantics, Verb } from '../catalogs/tool.ts';
 import { readUrl } from '../catalogs/urls.ts';
 import type { CommandFact, Effect, ListTool, PathFact, UrlFact } from '../policies/port.ts';
@@ -16,15 +16,18 @@ export interface Doing {
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-/** The effect of a call (design §3). Reads the file system to resolve symlinks, and nothing else. */
-export function effectOf(doing: Doing, workspace: string): Effect {
+/** Where a path argument leads. */
+type Find = (raw: string) => Location;
+
+/** The effect of a call (design §3). Reads the file system to resolve symlinks, and nothing else. `find` may keep what it resolves open. */
+export function effectOf(doing: Doing, workspace: string, find: Find = (raw) => locate([workspace], raw)): Effect {
   const { server, tool, semantics, args } = doing;
   const command = semantics.command === undefined ? undefined : args[semantics.command];
   return {
     verb: verbOf(semantics, args),
     server,
     tool,
-    paths: semantics.paths === undefined ? [] : semantics.paths.flatMap((argument) => textsOf(args[argument]).map((raw) => pathFact(workspace, argument, raw))),
+    paths: semantics.paths === undefined ? [] : semantics.paths.flatMap((argument) => textsOf(args[argument]).map((raw) => pathFact(argument, raw, find))),
     urls: semantics.urls === undefined ? [] : semantics.urls.flatMap((argument) => textsOf(args[argument]).map((url) => urlFact(argument, url))),
     // A command as a list of words is joined by rules of its own server: which words it has is not known here.
     ...(command === undefined || command === null ? {} : { command: typeof command === 'string' ? commandFact(command) : UNREADABLE_COMMAND }),
@@ -56,12 +59,17 @@ function textsOf(value: unknown): readonly (string | undefined)[] {
   return Array.isArray(value) ? value.flatMap(textsOf) : [typeof value === 'string' ? value : undefined];
 }
 
-function pathFact(workspace: string, argument: string, raw: string | undefined): PathFact {
+function pathFact(argument: string, raw: string | undefined, find: Find): PathFact {
   if (raw === undefined) return { argument, path: 'unresolved:', inside: false };
-  const found = locate([workspace], raw);
+  const found = find(raw);
   // What cannot be located stands as it was written, in a form that no absolute or relative pattern takes for a place.
   if (found.problem !== undefined) return { argument, path: `unresolved:${raw}`, inside: false };
-  return { argument, path: found.inside ? found.relative : found.absolute, inside: found.inside };
+  return { argument, ...placeOf(found) };
+}
+
+/** A place as rules name it: relative to the workspace where it lies inside. */
+export function placeOf({ absolute, relative, inside }: Pick<Location, 'absolute' | 'relative' | 'inside'>): Pick<PathFact, 'path' | 'inside'> {
+  return { path: inside ? relative : absolute, inside };
 }
 
 function urlFact(argument: string, url = ''): UrlFact {

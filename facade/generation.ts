@@ -28,6 +28,7 @@ import { switchStanding } from './switch/standing.ts';
 import { createNotices } from './unoffered.ts';
 import { upgradeStanding } from './upgrades/standing.ts';
 import { Upgrades } from './upgrades/upgrades.ts';
+import { WorkspaceFiles } from './workspace-files.ts';
 
 /** What a generation is made of. */
 export interface GenerationParts {
@@ -90,7 +91,7 @@ export class Generation {
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
     this.deps = {
-      workspace: config.workspace, exposures, policy: () => policy, budgets, labels: createLabels({ state, runs, sticky: config.labels.sticky, now: Date.now }), plans: createPlans(config, state, Date.now), runs, grants, metrics, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: this.#approvals, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+      files: new WorkspaceFiles(config), exposures, policy: () => policy, budgets, labels: createLabels({ state, runs, sticky: config.labels.sticky, now: Date.now }), plans: createPlans(config, state, Date.now), runs, grants, metrics, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: this.#approvals, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {

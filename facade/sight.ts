@@ -3,14 +3,14 @@ import type { UpstreamCall } from '../adapters/port.ts';
 import type { CallInput, Policy } from '../policies/port.ts';
 import type { Bound } from './args.ts';
 import type { Exposed } from './exposure.ts';
-import { aim } from './target.ts';
+import { aim, type Place } from './target.ts';
 
 /** A call that is allowed. */
 export interface Seeing {
   readonly policy: Policy;
   readonly exposed: Exposed;
   readonly bound: Bound;
-  readonly place: Parameters<typeof aim>[2];
+  readonly place: Place;
   readonly input: CallInput;
 }
 
@@ -22,11 +22,18 @@ export interface Seeing {
 export function sightOf({ policy, exposed, bound, place, input }: Seeing): Pick<UpstreamCall, 'mayRead' | 'confinement'> {
   const confinement = exposed.server.backend === undefined ? {} : { confinement: policy.confinement(exposed.server.name, input.principal) };
   if (exposed.primitive !== 'read' || bound.doc.value['action'] !== 'search') return confinement;
-  const mayRead = async (path: string): Promise<boolean> => {
+  const mayRead: UpstreamCall['mayRead'] = async (path) => {
     const value = { path };
-    const target = aim(exposed, { doc: { text: JSON.stringify(value), value, exact: true }, notes: [] }, place);
-    const decision = await policy.call({ ...input, effect: target.effect, argsText: target.argsText });
-    return decision.outcome === 'allow';
+    const target = await aim(exposed, { doc: { text: JSON.stringify(value), value, exact: true }, notes: [] }, place);
+    try {
+      const decision = await policy.call({ ...input, effect: target.effect, argsText: target.argsText });
+      if (decision.outcome === 'allow') return target.held;
+    } catch (thrown) {
+      target.held.close();
+      throw thrown;
+    }
+    target.held.close();
+    return undefined;
   };
   return { ...confinement, mayRead };
 }

@@ -1,11 +1,12 @@
 /** Owns what an exposed call really is: which server and tool are reached, with which bytes, and the effect that the policy judges. */
 import type { Answer, UpstreamCall } from '../adapters/port.ts';
+import { HeldPaths, whileInPlace } from '../catalogs/held.ts';
 import type { Effect } from '../policies/port.ts';
 import type { Bound } from './args.ts';
-import { effectOf } from './effect.ts';
 import type { Exposed } from './exposure.ts';
 import { Spills, type SpillOwner } from './output/spills.ts';
 import type { Cap } from './output/cut.ts';
+import type { WorkspaceFiles } from './workspace-files.ts';
 
 /** Milliseconds that a shell command may take by default, and at most (schema-primitives B5). */
 const BASH_DEFAULT_MS = 120_000;
@@ -23,11 +24,23 @@ export interface Target {
   readonly timeoutMs: number;
   readonly hardTimeoutMs: number;
   readonly headShare: number;
+  /** Descriptors of its paths. Close them when the call has ended, or when it is aimed again. */
+  readonly held: HeldPaths;
   readonly send: (call: Omit<UpstreamCall, 'tool' | 'args'>, cap: Cap) => Promise<Answer>;
 }
 
-/** Aims a bound call. Throws ARGS_INVALID for a spill that is not this caller's, NOT_SUPPORTED from a backend. */
-export function aim(exposed: Exposed, bound: Bound, place: { workspace: string; spills: Spills; owner: SpillOwner }): Target {
+/** Where calls find their files and spills. */
+export interface Place {
+  readonly files: WorkspaceFiles;
+  readonly spills: Spills;
+  readonly owner: SpillOwner;
+}
+
+/**
+ * Aims a bound call. Throws ARGS_INVALID for a spill that is not this caller's, NOT_SUPPORTED from a backend, DENIED for a path that
+ * keeps changing.
+ */
+export async function aim(exposed: Exposed, bound: Bound, place: Place): Promise<Target> {
   const args = bound.doc.value;
   if (exposed.primitive === 'read' && Spills.names(args['path'])) return aimAtSpill(exposed, bound, place);
   const { server, primitive } = exposed;
@@ -37,21 +50,22 @@ export function aim(exposed: Exposed, bound: Bound, place: { workspace: string; 
   if (primitive !== undefined && server.backend !== undefined) {
     const backend = server.backend;
     const lowered = backend.lower(primitive, args);
-    const effect = effectOf({ server: server.name, tool: lowered.tool, semantics: lowered.semantics, args: lowered.args }, place.workspace);
+    const { effect, held } = await place.files.resolve({ server: server.name, tool: lowered.tool, semantics: lowered.semantics, args: lowered.args });
     const argsText = lowered.args === args ? bound.doc.text : JSON.stringify(lowered.args);
-    return { effect, argsText, args: lowered.args, labels, timeoutMs, hardTimeoutMs, headShare: primitive === 'bash' ? 0.3 : 1, send: (call) => backend.call({ tool: primitive, args: bound.doc, ...call }) };
+    return { effect, held, argsText, args: lowered.args, labels, timeoutMs, hardTimeoutMs, headShare: primitive === 'bash' ? 0.3 : 1, send: (call) => backend.call({ tool: primitive, args: bound.doc, held, ...call }) };
   }
   const name = exposed.entry?.tool.name ?? exposed.name;
   const semantics = exposed.entry?.semantics ?? { verb: 'destructive' };
-  const effect = effectOf({ server: server.name, tool: name, semantics, args }, place.workspace);
-  return { effect, argsText: bound.doc.text, args, labels, timeoutMs, hardTimeoutMs, headShare: 1, send: (call) => server.adapter.call({ tool: name, args: bound.doc, ...call }) };
+  const { effect, held } = await place.files.resolve({ server: server.name, tool: name, semantics, args });
+  return { effect, held, argsText: bound.doc.text, args, labels, timeoutMs, hardTimeoutMs, headShare: 1, send: (call) => whileInPlace(held, effect.verb, () => server.adapter.call({ tool: name, args: bound.doc, ...call })) };
 }
 
-function aimAtSpill(exposed: Exposed, bound: Bound, place: { spills: Spills; owner: SpillOwner }): Target {
+function aimAtSpill(exposed: Exposed, bound: Bound, place: Place): Target {
   const args = bound.doc.value;
   const { effect, labels } = place.spills.source(String(args['path']), place.owner);
   return {
     effect,
+    held: new HeldPaths([]),
     argsText: bound.doc.text,
     args,
     labels,

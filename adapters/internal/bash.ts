@@ -5,8 +5,8 @@ import { note } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from './desk.ts';
 import type { Desk } from './desk.ts';
-import { openFolder } from './folder.ts';
-import { bindPath, namesOf } from './paths.ts';
+import { enterJudged } from './folder.ts';
+import { bindPath } from './paths.ts';
 import { history, news, nextPoll, report, seconds, whole } from './report.ts';
 import type { Session } from './session.ts';
 import type { Sessions } from './sessions.ts';
@@ -70,8 +70,9 @@ function within(name: string, value: number | undefined, most: number): void {
 async function launch(desk: ShellDesk, args: BashArgs, input: boolean): Promise<Session> {
   if (args.command === undefined || args.command.trim() === '') throw invalid(`action="${args.action ?? 'run'}" needs command.`, 'Give the shell command.');
   if (args.command.includes('\0')) throw invalid('command holds NUL.', 'Give plain text.');
-  const { relative } = bindPath(desk.root, args.cwd ?? '.', 'cwd');
-  const folder = await openFolder(desk.root, namesOf(relative)).catch((error: unknown) => {
+  const held = bindPath(desk.held.of(args.cwd ?? '.'), 'cwd');
+  const { relative } = held.location;
+  const folder = await enterJudged(held).catch((error: unknown) => {
     throw explain(error, relative);
   });
   try {

@@ -1,11 +1,15 @@
 /** Owns what the four tools share for one call: root, caller, locks, versions seen, and the words for failures of the system. */
+import type { BigIntStats } from 'node:fs';
 import type { TollgateError } from '../../catalogs/errors.ts';
+import type { HeldPaths } from '../../catalogs/held.ts';
 import type { UpstreamCall } from '../port.ts';
 import { failed } from './text.ts';
 
 /** What an action works with. `root` is real. */
 export interface Desk {
   readonly root: string;
+  /** The paths of the call's arguments, as they were judged. */
+  readonly held: HeldPaths;
   readonly scope: string;
   readonly signal: AbortSignal;
   readonly cap?: UpstreamCall['cap'];
@@ -13,6 +17,7 @@ export interface Desk {
   readonly confinement?: UpstreamCall['confinement'];
   readonly versions: Versions;
   readonly locks: Locks;
+  readonly stored: Stored;
 }
 
 const FILES_PER_SCOPE = 4096;
@@ -36,6 +41,28 @@ export class Versions {
 
   drop(scope: string): void {
     this.#scopes.delete(scope);
+  }
+}
+
+const STORED_FILES = 4096;
+
+/**
+ * Which object was stored last under each path. Of two calls that were judged together, the second finds the object of the first
+ * under its name; that one is known, any other is a change by somebody else.
+ */
+export class Stored {
+  readonly #objects = new Map<string, string>();
+
+  note(file: string, { dev, ino }: BigIntStats): void {
+    this.#objects.delete(file);
+    this.#objects.set(file, `${dev}:${ino}`);
+    const oldest = this.#objects.keys().next().value;
+    if (this.#objects.size > STORED_FILES && oldest !== undefined) this.#objects.delete(oldest);
+  }
+
+  /** True for the object itself, as long as it has no other name. */
+  is(file: string, { dev, ino, nlink }: BigIntStats): boolean {
+    return nlink === 1n && this.#objects.get(file) === `${dev}:${ino}`;
   }
 }
 

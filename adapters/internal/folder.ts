@@ -1,24 +1,48 @@
 /** Owns folders held open beneath the workspace, so that a symlink swapped in after the check is refused at use (TOCTOU). */
-import { constants, existsSync } from 'node:fs';
+import { constants } from 'node:fs';
 import type { Dirent, Stats } from 'node:fs';
-import { lchown, lstat, mkdir, open, readdir, realpath } from 'node:fs/promises';
+import { lchown, lstat, mkdir, open, readdir, readlink, realpath } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { canHold, changed, pathOfDescriptor } from '../../catalogs/held.ts';
+import type { Held } from '../../catalogs/held.ts';
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
 /** With /proc a name beneath an open folder is reached as openat(2) would; elsewhere the real path is compared after opening. */
-const HAS_PROC = existsSync('/proc/self/fd');
+const HAS_PROC = canHold();
 
 /** An open folder. Names are single components; none is followed when it is a symlink. Close it. */
 export class Folder {
   readonly #handle: FileHandle;
   readonly #path: string;
+  /** The entry whose name opens the object that was judged, whatever has that name by now. */
+  readonly #judged: Held | undefined;
 
-  private constructor(handle: FileHandle, where: string) {
+  private constructor(handle: FileHandle, where: string, judged?: Held) {
     this.#handle = handle;
     this.#path = where;
+    this.#judged = judged;
+  }
+
+  /** Opens the folder in which a judged path lies; missing folders are errors. The path's own name opens what was judged. */
+  static async around(held: Held): Promise<Folder> {
+    return Folder.#over(held, { judged: held });
+  }
+
+  /** Opens the folder in which a judged path lies; every name opens what has it now. `create` makes missing folders. */
+  static async of(held: Held, create: boolean): Promise<Folder> {
+    return Folder.#over(held, { create });
+  }
+
+  static async #over(held: Held, { judged, create = false }: { readonly judged?: Held; readonly create?: boolean }): Promise<Folder> {
+    const missing = held.missing.slice(0, -1);
+    const where = missing.reduce((folder) => path.dirname(folder), path.dirname(held.location.absolute));
+    const handle = held.parent === undefined ? await open(where, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) : await open(held.parent, O_RDONLY | O_DIRECTORY);
+    let folder = new Folder(handle, where, missing.length === 0 ? judged : undefined);
+    for (const [index, name] of missing.entries()) folder = await folder.#down(name, create, index === missing.length - 1 ? judged : undefined);
+    return folder;
   }
 
   /** Opens the workspace's root, which must be real (no symlink in it). */
@@ -28,12 +52,27 @@ export class Folder {
 
   /** A path that reaches `name` in this folder wherever the folder was moved; without a name, the folder itself. */
   at(name = ''): string {
-    return HAS_PROC ? `/proc/self/fd/${this.#handle.fd}/${name}` : path.join(this.#path, name);
+    return HAS_PROC ? `${pathOfDescriptor(this.#handle.fd)}/${name}` : path.join(this.#path, name);
   }
 
   /** As `at()`, for a child process: it must be spawned before this folder is closed. */
   forChild(): string {
     return HAS_PROC ? `/proc/${process.pid}/fd/${this.#handle.fd}` : this.#path;
+  }
+
+  /** Steps down into a folder and closes this one. */
+  async #down(name: string, create: boolean, judged: Held | undefined): Promise<Folder> {
+    try {
+      const inner = await this.enter(name, create);
+      return judged === undefined ? inner : new Folder(inner.#handle, inner.#path, judged);
+    } finally {
+      await this.close();
+    }
+  }
+
+  /** True while this folder has the place at which it was judged. */
+  async isInPlace(): Promise<boolean> {
+    return HAS_PROC ? (await readlink(pathOfDescriptor(this.#handle.fd))) === this.#path : (await realpath(this.#path)) === this.#path;
   }
 
   /** Opens the folder `name`; `create` makes it when it is missing. Throws DENIED for a symlink, else errors of the system. */
@@ -77,22 +116,35 @@ export class Folder {
   }
 
   async #open(name: string, flags: number, mode: number): Promise<FileHandle> {
+    const judged = this.#judged !== undefined && name === path.basename(this.#judged.location.absolute) ? this.#judged : undefined;
+    if (judged?.object !== undefined) return open(judged.object, flags);
     try {
       const handle = await open(this.at(name), flags | O_NOFOLLOW, mode);
-      if (!HAS_PROC && (await realpath(path.join(this.#path, name))) !== path.join(this.#path, name)) {
+      const isOther = judged !== undefined && !judged.isObject(await handle.stat({ bigint: true }));
+      if (isOther || (!HAS_PROC && (await realpath(path.join(this.#path, name))) !== path.join(this.#path, name))) {
         await handle.close();
-        throw swapped();
+        throw changed();
       }
       return handle;
     } catch (error) {
       const code = (error as NodeJS.ErrnoException).code;
-      if (code === 'ELOOP' || (code === 'ENOTDIR' && (await this.#isLink(name)))) throw swapped();
+      if (code === 'ELOOP' || (code === 'ENOTDIR' && (await this.#isLink(name)))) throw changed();
       throw error;
     }
   }
 
   async #isLink(name: string): Promise<boolean> {
     return lstat(this.at(name)).then((stat) => stat.isSymbolicLink(), () => false);
+  }
+}
+
+/** Opens the judged folder itself. */
+export async function enterJudged(held: Held): Promise<Folder> {
+  const around = await Folder.around(held);
+  try {
+    return await around.enter(path.basename(held.location.absolute));
+  } finally {
+    await around.close();
   }
 }
 
@@ -110,8 +162,4 @@ export async function openFolder(root: string, names: readonly string[], create 
     }
   }
   return folder;
-}
-
-function swapped(): TollgateError {
-  return new TollgateError('DENIED', { detail: 'The path became a symlink while it was opened.', next: 'Call again; if it stays so, someone else changes this folder.' });
 }

@@ -1,4 +1,8 @@
 /** Owns what a search gathers and how it is shown; refuses lines and lists without bounds. */
+import { Folder } from './folder.ts';
+import { takeSnapshot } from './snapshot.ts';
+import type { UpstreamCall } from '../port.ts';
+import { basename } from 'node:path';
 import { firstOf, note } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { answer, headOf, printable } from './text.ts';
@@ -27,6 +31,9 @@ const MAX_LINE = 500;
 /** Matches kept; a search that finds more is ended, and the total is given as `more than`. */
 const MAX_MATCHES = 5000;
 
+type MayRead = NonNullable<UpstreamCall['mayRead']>;
+type Shows = (line: string, text: string) => boolean;
+
 /** The hits of one search, in the order in which they come. */
 export class Hits {
   #hits: Hit[] = [];
@@ -41,17 +48,29 @@ export class Hits {
       return false;
     }
     if (hit.matches) this.#matches += 1;
-    const text = hit.text.replace(/\r?\n$/, '');
-    const cut = headOf(text, MAX_LINE);
-    this.#hits.push({ ...hit, text: cut.length < text.length ? `${cut}…[+${text.length - cut.length} chars]` : cut });
+    this.#hits.push({ ...hit, text: shorten(hit.text.replace(/\r?\n$/, '')) });
     return true;
   }
 
-  /** Drops every line of files that may not be read, and what would tell of them. */
-  async keep(mayRead: (path: string) => Promise<boolean>): Promise<void> {
-    const open = new Set<string>();
-    for (const path of new Set(this.#hits.map((hit) => hit.path))) if (await mayRead(path)) open.add(path);
-    this.#hits = this.#hits.filter((hit) => open.has(hit.path));
+  /**
+   * Drops every line of files that may not be read, and what would tell of them. A line stays if the file that was judged holds it:
+   * the engine may have read another file under that name. `shows` compares a line with what the engine gave of it.
+   */
+  async keep(mayRead: MayRead, signal: AbortSignal, shows: Shows = (line, text) => shorten(line) === text): Promise<void> {
+    const byPath = new Map<string, Hit[]>();
+    for (const hit of this.#hits) {
+      const known = byPath.get(hit.path);
+      if (known === undefined) byPath.set(hit.path, [hit]);
+      else known.push(hit);
+    }
+    const kept = new Set<Hit>();
+    for (const [path, hits] of byPath) {
+      if (signal.aborted) this.ended ??= 'ended before every file was judged';
+      if (signal.aborted) break;
+      const lines = await judgedLines(path, mayRead);
+      if (lines !== undefined) for (const hit of hits) if (shows(lines[hit.line - 1] ?? '', hit.text)) kept.add(hit);
+    }
+    this.#hits = this.#hits.filter((hit) => kept.has(hit));
     this.#matches = this.#hits.filter((hit) => hit.matches).length;
   }
 
@@ -91,4 +110,34 @@ export class Hits {
     }
     return shown;
   }
+}
+
+function shorten(text: string): string {
+  const cut = headOf(text, MAX_LINE);
+  return cut.length < text.length ? `${cut}…[+${text.length - cut.length} chars]` : cut;
+}
+
+/** The lines of a file that may be read, out of the descriptor that was judged. */
+async function judgedLines(path: string, mayRead: MayRead): Promise<readonly string[] | undefined> {
+  const paths = await mayRead(path);
+  const held = paths?.all()[0];
+  if (paths === undefined || held === undefined) return undefined;
+  let folder: Folder | undefined;
+  try {
+    folder = await Folder.around(held);
+    const { bytes } = await takeSnapshot(folder, basename(held.location.absolute));
+    return decodeAny(bytes).split('\n').map((line) => line.replace(/\r$/, ''));
+  } catch {
+    return undefined; // Gone or unreadable by now: nothing of it is shown.
+  } finally {
+    await folder?.close();
+    paths.close();
+  }
+}
+
+/** As ripgrep decodes: UTF-16 by its byte order mark, else UTF-8. */
+function decodeAny(bytes: Buffer): string {
+  const mark = bytes.length >= 2 ? bytes.readUInt16BE(0) : 0;
+  if (mark === 0xfffe || mark === 0xfeff) return new TextDecoder(mark === 0xfffe ? 'utf-16le' : 'utf-16be').decode(bytes);
+  return bytes.toString('utf8').replace(/^\ufeff/, '');
 }

@@ -1,8 +1,9 @@
 /** Owns the actions list and find of read: names only; refuses to descend without end. */
+import type { Held } from '../../catalogs/held.ts';
 import { firstOf, note } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Desk } from './desk.ts';
-import { openFolder } from './folder.ts';
+import { enterJudged, openFolder } from './folder.ts';
 import { compileGlob } from './globs.ts';
 import { namesOf } from './paths.ts';
 import type { ReadArgs } from './read.ts';
@@ -16,19 +17,21 @@ const MAX_ENTRIES = 100_000;
 const EVERY_LEVEL = 1000;
 
 /** Entries of a folder, paths relative to it; folders end with `/`, symlinks with `@`. */
-export async function list(desk: Desk, relative: string, args: ReadArgs): Promise<ToolResult> {
+export async function list(desk: Desk, held: Held, args: ReadArgs): Promise<ToolResult> {
   const depth = args.depth ?? 1;
   if (depth < 1) throw invalid('depth must be at least 1.', 'Leave depth out for one level.');
-  const entries = collect(desk, relative, { depth, hidden: args.hidden === true, show: (entry) => entry.path.slice(prefixOf(relative).length) });
+  const { relative } = held.location;
+  const entries = collect(desk, held, { depth, hidden: args.hidden === true, show: (entry) => entry.path.slice(prefixOf(relative).length) });
   return pageOf(await entries, { ...args, action: 'list' }, relative);
 }
 
 /** Files whose path below the folder matches a glob; paths relative to the workspace. */
-export async function find(desk: Desk, relative: string, args: ReadArgs): Promise<ToolResult> {
+export async function find(desk: Desk, held: Held, args: ReadArgs): Promise<ToolResult> {
   if (args.pattern === undefined || args.pattern === '') throw invalid('find needs pattern.', 'Give a glob such as pattern="src/**/*.ts".');
+  const { relative } = held.location;
   const glob = compileGlob(args.pattern);
   const show = (entry: Entry): string | undefined => (glob(entry.path.slice(prefixOf(relative).length)) ? entry.path : undefined);
-  const found = collect(desk, relative, { depth: EVERY_LEVEL, hidden: args.hidden === true, show });
+  const found = collect(desk, held, { depth: EVERY_LEVEL, hidden: args.hidden === true, show });
   return pageOf(await found, { ...args, action: 'find' }, relative);
 }
 
@@ -61,9 +64,10 @@ interface Gathering {
   readonly show: (entry: Entry) => string | undefined;
 }
 
-async function collect(desk: Desk, relative: string, how: Gathering): Promise<Names> {
+async function collect(desk: Desk, held: Held, how: Gathering): Promise<Names> {
+  const { relative } = held.location;
   const ignored = how.hidden ? [] : await rulesAbove(desk, relative);
-  const folder = await openFolder(desk.root, namesOf(relative));
+  const folder = await enterJudged(held);
   const lines: string[] = [];
   let looked = 0;
   try {

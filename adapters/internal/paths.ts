@@ -1,18 +1,17 @@
-/** Owns the binding of a path argument to the workspace; refuses what leads outside or could be read in two ways. */
+/** Binds path arguments to the workspace; refuses what leads outside or could be read in two ways. */
 import { TollgateError } from '../../catalogs/errors.ts';
-import { locate } from '../../catalogs/paths.ts';
-import type { Location } from '../../catalogs/paths.ts';
+import type { Held } from '../../catalogs/held.ts';
 
-/** Binds `raw` to the workspace. Throws ARGS_INVALID for a path that cannot be meant, DENIED for one that leads outside. */
-export function bindPath(root: string, raw: string, argument = 'path'): Location {
-  const location = locate([root], raw);
-  if (location.problem !== undefined) {
-    throw new TollgateError('ARGS_INVALID', { detail: `${argument}: ${location.problem}.`, next: 'Give a plain path relative to the workspace.' });
+/** Gives `held` back if it lies in the workspace. Throws ARGS_INVALID for a path that cannot be meant, DENIED for one that leads outside. */
+export function bindPath(held: Held, argument = 'path'): Held {
+  const { problem, inside } = held.location;
+  if (problem !== undefined) {
+    throw new TollgateError('ARGS_INVALID', { detail: `${argument}: ${problem}.`, next: 'Give a plain path relative to the workspace.' });
   }
-  if (!location.inside) {
+  if (!inside) {
     throw new TollgateError('DENIED', { detail: `${argument} leads outside the workspace.`, next: 'Use a path inside the workspace; `.` is its root.' });
   }
-  return location;
+  return held;
 }
 
 /** The components of a path relative to the workspace; none for the root. */

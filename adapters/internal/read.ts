@@ -1,12 +1,13 @@
 /** Owns the actions file and stat of read; refuses to show bytes as text that are none. */
+import path from 'node:path';
+import type { Held } from '../../catalogs/held.ts';
 import { pageText, note } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from './desk.ts';
 import type { Desk } from './desk.ts';
-import { openFolder } from './folder.ts';
-import type { Folder } from './folder.ts';
+import { Folder } from './folder.ts';
 import { find, list } from './listing.ts';
-import { bindPath, namesOf } from './paths.ts';
+import { bindPath } from './paths.ts';
 import { search } from './search.ts';
 import { presentVersion, takeSnapshot } from './snapshot.ts';
 import type { Snapshot } from './snapshot.ts';
@@ -32,31 +33,31 @@ const MAX_IMAGE = 1024 * 1024;
 
 /** Reads: a page of a file (default), entries, names by glob, lines by pattern, or what a path is. */
 export async function read(desk: Desk, args: ReadArgs): Promise<ToolResult> {
-  const { relative } = bindPath(desk.root, args.path);
+  const held = bindPath(desk.held.of(args.path));
+  const { relative } = held.location;
   try {
     switch (args.action ?? 'file') {
       case 'list':
-        return await list(desk, relative, args);
+        return await list(desk, held, args);
       case 'find':
-        return await find(desk, relative, args);
+        return await find(desk, held, args);
       case 'search':
-        return await search(desk, relative, args);
+        return await search(desk, held, args);
       case 'stat':
-        return await inFolder(desk, relative, (folder, name) => describe(folder, name, relative));
+        return await inFolder(held, (folder, name) => describe(folder, name, relative));
       default:
-        return await inFolder(desk, relative, (folder, name) => readFile(desk, { folder, name, relative }, args));
+        return await inFolder(held, (folder, name) => readFile(desk, { folder, name, relative }, args));
     }
   } catch (error) {
     throw explain(error, relative);
   }
 }
 
-/** Works on an entry through the open folder that holds it; the root itself is the entry `.`. */
-async function inFolder(desk: Desk, relative: string, work: (folder: Folder, name: string) => Promise<ToolResult>): Promise<ToolResult> {
-  const names = namesOf(relative);
-  const folder = await openFolder(desk.root, names.slice(0, -1));
+/** Works on the judged entry through the open folder that holds it. */
+async function inFolder(held: Held, work: (folder: Folder, name: string) => Promise<ToolResult>): Promise<ToolResult> {
+  const folder = await Folder.around(held);
   try {
-    return await work(folder, names.at(-1) ?? '.');
+    return await work(folder, path.basename(held.location.absolute));
   } finally {
     await folder.close();
   }

@@ -1,13 +1,13 @@
 /** Owns the action search of read: ripgrep where it is, our own scan where it is not; refuses searches without bounds. */
+import path from 'node:path';
+import type { Held } from '../../catalogs/held.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Desk } from './desk.ts';
-import { openFolder } from './folder.ts';
-import type { Folder } from './folder.ts';
+import { enterJudged, Folder } from './folder.ts';
 import { compileGlob } from './globs.ts';
 import { Hits } from './hits.ts';
 import type { Query } from './hits.ts';
 import { prefixOf, rulesAbove } from './listing.ts';
-import { namesOf } from './paths.ts';
 import type { ReadArgs } from './read.ts';
 import { ripgrep } from './ripgrep.ts';
 import { scan } from './scan.ts';
@@ -29,16 +29,16 @@ export interface Ground {
 }
 
 /** Lines that match a regular expression, beneath a folder or in one file, 100 at a time. */
-export async function search(desk: Desk, relative: string, args: ReadArgs): Promise<ToolResult> {
+export async function search(desk: Desk, held: Held, args: ReadArgs): Promise<ToolResult> {
   const query = queryOf(args);
   const hits = new Hits();
-  const names = namesOf(relative);
-  const isFolder = await holdsFolder(desk.root, names);
-  const folder = await openFolder(desk.root, isFolder ? names : names.slice(0, -1));
+  const { relative, absolute } = held.location;
+  const isFolder = held.stat?.isDirectory() === true;
+  const folder = isFolder ? await enterJudged(held) : await Folder.around(held);
   const ignored = query.hidden || !isFolder ? [] : await rulesAbove(desk, relative);
   const time = AbortSignal.timeout(SEARCH_MS);
   const prefix = isFolder ? prefixOf(relative) : relative;
-  const ground = { folder, name: isFolder ? undefined : names.at(-1), prefix, ignored, signal: AbortSignal.any([desk.signal, time]) };
+  const ground = { folder, name: isFolder ? undefined : path.basename(absolute), prefix, ignored, signal: AbortSignal.any([desk.signal, time]) };
   try {
     if (!(await ripgrep(ground, query, hits))) await scan(ground, query, hits);
   } catch (error) {
@@ -48,7 +48,7 @@ export async function search(desk: Desk, relative: string, args: ReadArgs): Prom
   }
   desk.signal.throwIfAborted();
   if (time.aborted) hits.ended = `ended after ${SEARCH_MS / 1000} s`;
-  if (desk.mayRead !== undefined) await hits.keep(desk.mayRead);
+  if (desk.mayRead !== undefined) await hits.keep(desk.mayRead, AbortSignal.any([desk.signal, AbortSignal.timeout(SEARCH_MS)]));
   return hits.page(args, query.context);
 }
 
@@ -59,17 +59,4 @@ function queryOf(args: ReadArgs): Query {
   if (/[\r\n]/.test(pattern)) throw invalid('A pattern is matched against single lines; it cannot hold a line end.', 'Search for one line of it, then read around the match.');
   if (glob !== undefined) compileGlob(glob);
   return { pattern, glob, context, ignoreCase: args.ignore_case === true, literal: args.literal === true, hidden: args.hidden === true };
-}
-
-async function holdsFolder(root: string, names: readonly string[]): Promise<boolean> {
-  const name = names.at(-1);
-  if (name === undefined) return true;
-  const parent = await openFolder(root, names.slice(0, -1));
-  try {
-    const handle = await parent.openFile(name);
-    const stat = await handle.stat().finally(() => handle.close());
-    return stat.isDirectory();
-  } finally {
-    await parent.close();
-  }
 }

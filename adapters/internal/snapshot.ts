@@ -7,6 +7,9 @@ import { failed, isHashed, versionOf, versionOfStat } from './text.ts';
 /** Largest file that is held in memory. */
 const MAX_BYTES = 64 * 1024 * 1024;
 
+/** What opens files by their names. */
+export type Opener = Pick<Folder, 'openFile'>;
+
 /** A file as it was at one moment. */
 export interface Snapshot {
   readonly bytes: Buffer;
@@ -15,7 +18,7 @@ export interface Snapshot {
 }
 
 /** Reads `name` whole. Throws TOOL_FAILED for other than regular files and above 64 MiB, else errors of the system. */
-export async function takeSnapshot(folder: Folder, name: string): Promise<Snapshot> {
+export async function takeSnapshot(folder: Opener, name: string): Promise<Snapshot> {
   const handle = await folder.openFile(name);
   try {
     const stat = await regularStat(handle, name);
@@ -30,7 +33,7 @@ export async function takeSnapshot(folder: Folder, name: string): Promise<Snapsh
 }
 
 /** The version that a file has now, without holding more than 1 MiB of it; undefined when there is none. */
-export async function presentVersion(folder: Folder, name: string): Promise<{ readonly version: string; readonly stat: BigIntStats } | undefined> {
+export async function presentVersion(folder: Opener, name: string): Promise<{ readonly version: string; readonly stat: BigIntStats } | undefined> {
   const handle = await folder.openFile(name).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined;
     throw error;

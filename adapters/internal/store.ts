@@ -2,9 +2,11 @@
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import type { BigIntStats } from 'node:fs';
-import { access, link, rename, unlink } from 'node:fs/promises';
+import { access, link, lstat, rename, unlink } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
+import { changed } from '../../catalogs/held.ts';
 import type { Folder } from './folder.ts';
+import type { Opener } from './snapshot.ts';
 
 /** Where the bytes go. `previous` is the file that is replaced: its mode and owner are kept. */
 export interface Target {
@@ -22,6 +24,7 @@ export async function storeFile(target: Target, bytes: Buffer): Promise<BigIntSt
   try {
     await handle.writeFile(bytes);
     await dress(handle, target);
+    await confirm(target);
     if (previous === undefined) await link(folder.at(temporary), folder.at(name));
     else await rename(folder.at(temporary), folder.at(name));
     return await handle.stat({ bigint: true });
@@ -32,8 +35,8 @@ export async function storeFile(target: Target, bytes: Buffer): Promise<BigIntSt
 }
 
 /** Adds bytes at the end of an existing file; what a full disk left of them is taken back. */
-export async function appendFile(target: Target, bytes: Buffer): Promise<BigIntStats> {
-  const handle = await target.folder.openFile(target.name, constants.O_WRONLY | constants.O_APPEND);
+export async function appendFile(target: { readonly present: Opener; readonly name: string }, bytes: Buffer): Promise<BigIntStats> {
+  const handle = await target.present.openFile(target.name, constants.O_WRONLY | constants.O_APPEND);
   try {
     const before = await handle.stat();
     try {
@@ -46,6 +49,14 @@ export async function appendFile(target: Target, bytes: Buffer): Promise<BigIntS
   } finally {
     await handle.close();
   }
+}
+
+/** The last look before the name changes hands: the folder has its place still, and the name its file. Throws DENIED. */
+async function confirm({ folder, name, previous }: Target): Promise<void> {
+  if (!(await folder.isInPlace())) throw changed();
+  if (previous === undefined) return;
+  const now = await lstat(folder.at(name), { bigint: true });
+  if (now.dev !== previous.dev || now.ino !== previous.ino) throw changed();
 }
 
 /** Mode and owner as before; what root makes belongs to the folder's owner, or the workspace's own user could not change it. */

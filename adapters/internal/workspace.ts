@@ -1,6 +1,7 @@
 /** Owns the internal workspace server, which runs in this process: read, write, edit and bash; refuses all that leads out of its root. */
 import { realpathSync, statSync } from 'node:fs';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { HeldPaths } from '../../catalogs/held.ts';
 import { normalise } from '../../catalogs/primitives/arguments.ts';
 import { ARGUMENT_SCHEMAS, checkArguments } from '../../catalogs/primitives/schemas.ts';
 import { PRIMITIVE_SEMANTICS } from '../../catalogs/primitives/semantics.ts';
@@ -10,7 +11,7 @@ import type { Health, HealthState, JsonDoc, Primitive, PrimitiveBackend, ServerI
 import { abortSignalOf } from '../rpc/cancel.ts';
 import { bash } from './bash.ts';
 import type { BashArgs } from './bash.ts';
-import { Locks, Versions } from './desk.ts';
+import { Locks, Stored, Versions } from './desk.ts';
 import type { EditArgs } from './edit.ts';
 import { directShell } from './processes.ts';
 import type { StartCommand } from './processes.ts';
@@ -60,6 +61,7 @@ class Workspace implements PrimitiveBackend {
   readonly #configured: string;
   readonly #versions = new Versions();
   readonly #locks = new Locks();
+  readonly #stored = new Stored();
   readonly #idleMs: number;
   readonly #shell: StartCommand;
   #sessions: Sessions | undefined;
@@ -126,10 +128,19 @@ class Workspace implements PrimitiveBackend {
     }
   }
 
-  #act(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
+  async #act(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
     const { root, sessions } = this.#ready();
+    const held = call.held ?? new HeldPaths([root]);
+    try {
+      return await this.#carryOut(call, { signal, root, sessions, held });
+    } finally {
+      if (call.held === undefined) held.close();
+    }
+  }
+
+  #carryOut(call: UpstreamCall, { signal, root, sessions, held }: { signal: AbortSignal; root: string; sessions: Sessions; held: HeldPaths }): Promise<ToolResult> {
     const sight = { ...(call.cap === undefined ? {} : { cap: call.cap }), ...(call.mayRead === undefined ? {} : { mayRead: call.mayRead }), ...(call.confinement === undefined ? {} : { confinement: call.confinement }) };
-    const desk = { root, scope: call.scope, signal, ...sight, versions: this.#versions, locks: this.#locks };
+    const desk = { root, held, scope: call.scope, signal, ...sight, versions: this.#versions, locks: this.#locks, stored: this.#stored };
     // checkArguments has just compared the arguments with the schemas that these types write out.
     const args: unknown = call.args.value;
     switch (call.tool) {

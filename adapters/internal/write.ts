@@ -1,15 +1,17 @@
 /** Owns the actions write and edit on files of the workspace; refuses to replace what the caller has not seen, and text with cut marks. */
 import type { BigIntStats } from 'node:fs';
+import { changed } from '../../catalogs/held.ts';
+import type { Held } from '../../catalogs/held.ts';
 import { holdsNote } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from './desk.ts';
 import type { Desk } from './desk.ts';
 import { applyEdit, linesAt } from './edit.ts';
 import type { EditArgs, Edited, Place } from './edit.ts';
-import { openFolder } from './folder.ts';
-import type { Folder } from './folder.ts';
+import { Folder } from './folder.ts';
 import { bindPath, namesOf } from './paths.ts';
 import { presentVersion, takeSnapshot } from './snapshot.ts';
+import type { Opener } from './snapshot.ts';
 import { appendFile, storeFile } from './store.ts';
 import { answer, countLines, decodeText, failed, headOf, invalid, isHashed, refusal, versionOf, versionOfStat } from './text.ts';
 
@@ -24,6 +26,8 @@ export interface WriteArgs {
 /** A file about to be changed, under its lock. */
 interface Spot {
   readonly folder: Folder;
+  /** Opens what has the name now, and refuses what was not judged. */
+  readonly present: Opener;
   readonly name: string;
   readonly relative: string;
   readonly absolute: string;
@@ -39,14 +43,15 @@ export function write(desk: Desk, args: WriteArgs): Promise<ToolResult> {
   refuseCutText(args.content, 'content');
   return atSpot(desk, { path: args.path, create: true }, async (spot) => {
     const mode = args.mode ?? 'auto';
-    const present = await presentVersion(spot.folder, spot.name);
+    const present = await presentVersion(spot.present, spot.name);
     checkVersion(spot, args.version, present?.version);
     if (mode === 'create' && present !== undefined) throw explain({ code: 'EEXIST' }, spot.relative);
     if (mode === 'auto' && present !== undefined && args.version === undefined) checkSeen(desk, spot, present.version);
     const bytes = Buffer.from(args.content, 'utf8');
     const appends = mode === 'append' && present !== undefined;
     const stat = appends ? await appendFile(spot, bytes) : await storeFile({ ...spot, previous: present?.stat }, bytes);
-    const version = appends ? (await presentVersion(spot.folder, spot.name))?.version : versionFor(bytes, stat);
+    desk.stored.note(spot.absolute, stat);
+    const version = appends ? (await presentVersion(spot.present, spot.name))?.version : versionFor(bytes, stat);
     if (version !== undefined) desk.versions.note(desk.scope, spot.absolute, version);
     const done = appends ? 'Appended to' : present === undefined ? 'Created' : 'Replaced';
     return answer(`${done} ${spot.relative}: ${bytes.length} bytes, ${countLines(args.content)} lines. Version ${version}.`);
@@ -57,7 +62,7 @@ export function write(desk: Desk, args: WriteArgs): Promise<ToolResult> {
 export function edit(desk: Desk, args: EditArgs & { readonly path: string; readonly version?: string | undefined }): Promise<ToolResult> {
   for (const step of [args, ...(args.edits ?? [])]) if (!holdsNote(step.old_string)) refuseCutText(step.new_string, 'new_string');
   return atSpot(desk, { path: args.path, create: false }, async (spot) => {
-    const before = await takeSnapshot(spot.folder, spot.name);
+    const before = await takeSnapshot(spot.present, spot.name);
     checkVersion(spot, args.version, before.version);
     const seen = desk.versions.seen(desk.scope, spot.absolute);
     if (args.version === undefined && seen !== undefined) checkSeen(desk, spot, before.version);
@@ -67,6 +72,7 @@ export function edit(desk: Desk, args: EditArgs & { readonly path: string; reado
     if ('refusal' in outcome) return refusal(`${spot.relative}: ${outcome.refusal.what}`, outcome.refusal.next);
     const bytes = Buffer.from(outcome.text, 'utf8');
     const stat = await storeFile({ ...spot, previous: before.stat }, bytes);
+    desk.stored.note(spot.absolute, stat);
     const version = versionFor(bytes, stat);
     desk.versions.note(desk.scope, spot.absolute, version);
     const notes = outcome.notes.map((text) => ` Note: ${text}.`).join('');
@@ -75,22 +81,35 @@ export function edit(desk: Desk, args: EditArgs & { readonly path: string; reado
 }
 
 async function atSpot(desk: Desk, at: { path: string; create: boolean }, work: (spot: Spot) => Promise<ToolResult>): Promise<ToolResult> {
-  const bound = bindPath(desk.root, at.path);
-  const names = namesOf(bound.relative);
-  const name = names.at(-1);
-  if (name === undefined || at.path.endsWith('/')) throw explain({ code: 'EISDIR' }, bound.relative);
-  return desk.locks.hold(bound.absolute, async () => {
+  const held = bindPath(desk.held.of(at.path));
+  const { relative, absolute } = held.location;
+  const name = namesOf(relative).at(-1);
+  if (name === undefined || at.path.endsWith('/')) throw explain({ code: 'EISDIR' }, relative);
+  return desk.locks.hold(absolute, async () => {
     desk.signal.throwIfAborted();
     let folder: Folder | undefined;
     try {
-      folder = await openFolder(desk.root, names.slice(0, -1), at.create);
-      return await work({ folder, name, relative: bound.relative, absolute: bound.absolute });
+      folder = await Folder.of(held, at.create);
+      return await work({ folder, present: presentIn(folder, held, desk), name, relative, absolute });
     } catch (error) {
-      throw explain(error, bound.relative);
+      throw explain(error, relative);
     } finally {
       await folder?.close();
     }
   });
+}
+
+/** A name may have gone to another object since it was judged: only the judged one counts, and what was stored here under the same path. */
+function presentIn(folder: Folder, held: Held, desk: Desk): Opener {
+  return {
+    openFile: async (name, flags, mode) => {
+      const handle = await folder.openFile(name, flags, mode);
+      const stat = await handle.stat({ bigint: true });
+      if (held.isObject(stat) || desk.stored.is(held.location.absolute, stat)) return handle;
+      await handle.close();
+      throw changed();
+    },
+  };
 }
 
 /** Throws ARGS_INVALID for text that was cut by Tollgate: writing it back would lose the rest. */

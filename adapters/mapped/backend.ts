@@ -2,6 +2,8 @@
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { Held, HeldPaths, whileInPlace } from '../../catalogs/held.ts';
+import { locate } from '../../catalogs/paths.ts';
 import { render, type Mapping, type ServedAction, type Strategy } from '../../catalogs/primitives/mapping.ts';
 import { normalise } from '../../catalogs/primitives/arguments.ts';
 import { ARGUMENT_SCHEMAS, checkArguments } from '../../catalogs/primitives/schemas.ts';
@@ -46,11 +48,18 @@ export function createMapped({ inner, mapping, root }: { readonly inner: ServerA
   const call = async (given: UpstreamCall): Promise<JsonDoc<ToolResult>> => {
     const primitive = primitiveOf(given.tool);
     const { args } = normalise(primitive, given.args.value);
-    const lowered = lower(primitive, args);
-    for (const name of PATHS) if (typeof args[name] === 'string') bindPath(root, args[name], name);
-    const work: Work = { inner, mapping, root, call: given, args: absolute(root, args), lowered };
-    const value = await carryOut(work, { desk, processes, strategy: actionOf(mapping, primitive, args)?.strategy }).catch(asResult);
-    return { text: JSON.stringify(value), value, exact: true };
+    const { semantics } = lower(primitive, args);
+    const held = given.held ?? new HeldPaths([root]);
+    try {
+      // The backend gets the real path that was judged, and opens it by this name in its own sandbox.
+      const real = { ...args, ...realPaths(held, root, args) };
+      const work: Work = { inner, mapping, root, call: given, args: absolute(root, real), lowered: lower(primitive, real) };
+      const by = { desk, processes, strategy: actionOf(mapping, primitive, args)?.strategy };
+      const value = await whileInPlace(held, semantics.verb, () => carryOut(work, by).catch(asResult));
+      return { text: JSON.stringify(value), value, exact: true };
+    } finally {
+      if (given.held === undefined) held.close();
+    }
   };
   return {
     name: inner.name,
@@ -115,6 +124,18 @@ function actionOf(mapping: Mapping, primitive: Primitive, args: Args): ServedAct
 function keyOf(primitive: Primitive, args: Args): string {
   const fallback = DEFAULT_ACTIONS[primitive];
   return fallback === undefined ? primitive : `${primitive}.${typeof args['action'] === 'string' ? args['action'] : fallback}`;
+}
+
+/** The path arguments as they were judged. Throws what `bindPath` throws. */
+function realPaths(held: HeldPaths, root: string, args: Args): Args {
+  const bound = PATHS.flatMap((name) => {
+    const raw = args[name];
+    if (typeof raw !== 'string') return [];
+    // The policy judged the path as the backend spells it; the caller's own spelling must be a plain path too.
+    bindPath(new Held(locate([root], raw)), name);
+    return [[name, bindPath(held.of(resolve(root, raw)), name).location.absolute] as const];
+  });
+  return Object.fromEntries(bound);
 }
 
 /** Paths as the backend needs them. Pure: symlinks are judged when the call is made. */

@@ -14,6 +14,7 @@ const PAGE = 1000;
 const POLL_MS = 100;
 /** The backend cuts what matched to this many characters and adds three dots. */
 const CUT_CHARS = 100;
+const CUT_MARK = '…[cut by the backend]';
 
 /** What the backend gave, and what it left out. */
 interface Results {
@@ -91,16 +92,21 @@ function foundFiles(work: Work, lines: readonly string[], isWanted: (path: strin
   return paths.filter(isWanted).map((path) => shown(work, path)).sort().map(printable);
 }
 
+/** The backend trims lines, and cuts long ones. */
+function isPartOf(line: string, text: string): boolean {
+  return line.includes(text.replace(CUT_MARK, '').replace(/…\[\+\d+ chars\]$/, '').trim());
+}
+
 async function matchPage(work: Work, results: Results, isWanted: (path: string) => boolean): Promise<ToolResult> {
   const { offset, limit } = work.args as { readonly offset?: number; readonly limit?: number };
   const found = results.lines.flatMap((line): Hit[] => {
     const { path = '', line: number, text = '' } = find(work, 'match', line) ?? {};
     const cut = text.length === CUT_CHARS + 3 && text.endsWith('...');
-    return isWanted(path) ? [{ path: shown(work, path), line: Number(number), text: cut ? `${text.slice(0, CUT_CHARS)}…[cut by the backend]` : text, matches: true }] : [];
+    return isWanted(path) ? [{ path: shown(work, path), line: Number(number), text: cut ? `${text.slice(0, CUT_CHARS)}${CUT_MARK}` : text, matches: true }] : [];
   });
   const hits = new Hits();
   for (const hit of found.sort((a, b) => (a.path === b.path ? a.line - b.line : a.path < b.path ? -1 : 1))) hits.add(hit);
   if (results.gaps.length > 0) hits.ended ??= results.gaps.join('; ');
-  if (work.call.mayRead !== undefined) await hits.keep(work.call.mayRead);
+  if (work.call.mayRead !== undefined) await hits.keep(work.call.mayRead, AbortSignal.timeout(work.call.timeoutMs), isPartOf);
   return hits.page({ offset, limit }, 0);
 }

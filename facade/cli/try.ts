@@ -5,7 +5,7 @@ import type { Principal } from '../../policies/port.ts';
 import { bindArgs } from '../args.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
 import { openSession } from '../session.ts';
-import { aim } from '../target.ts';
+import { aim, type Target } from '../target.ts';
 import { EXIT, type Io } from './io.ts';
 import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
 
@@ -27,7 +27,8 @@ export async function runTry(options: TryOptions, io: Io, assemble: Assemble): P
       throw explainUnknown(thrown, { principal, assembled });
     });
     const bound = bindArgs(args, exposed.args);
-    const target = aim(exposed, bound, { workspace: deps.workspace, spills: deps.spills, owner: { principal: principal.id, run: 'try' } });
+    const target = await aim(exposed, bound, { files: deps.files, spills: deps.spills, owner: { principal: principal.id, run: 'try' } });
+    target.held.close();
     const session = openSession(principal, 'stdio');
     const { budgets } = deps.standing.judge({ caller: { decision: 'try', session, principal, run: 'try', startedAt: deps.now() }, effect: target.effect, args: target.args });
     const decision = await deps.policy().call({ principal, run: 'try', effect: target.effect, argsText: target.argsText, labels: [], time: new Date(deps.now()).toISOString() });
@@ -62,7 +63,7 @@ export function parseArgs(text: string, command = 'try'): ReturnType<typeof pars
 
 interface Findings {
   readonly decision: Awaited<ReturnType<ReturnType<import('../call.ts').Deps['policy']>['call']>>;
-  readonly target: ReturnType<typeof aim>;
+  readonly target: Target;
   readonly notes: readonly string[];
   readonly explain: boolean;
 }

@@ -11,6 +11,7 @@ import { refusal } from '../../facade/refusal.ts';
 import { identify, openSession } from '../../facade/session.ts';
 import type { CallDecision, Policy, Principal } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
+import { WorkspaceFiles } from '../../facade/workspace-files.ts';
 
 const redactor = new Redactor();
 const principal: Principal = { id: 'ann', role: 'r', groups: [], profiles: ['default'], origin: 'cli' };
@@ -89,7 +90,7 @@ describe('decide', () => {
       standing: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) }, labels: { of: () => [] }, plans: { of: () => 'none' }, now: () => 1,
       approvals: { obtain: obtain ?? (() => Promise.reject(new TollgateError('APPROVAL_REQUIRED'))) },
     } as unknown as Parameters<typeof decide>[0];
-    await decide(deps, { policy, trace, caller, exposed, bound, place: { workspace: '/', owner: { principal: 'ann', run: 'r' } } as Judging['place'], request: { name: 's_t', args: bound.doc, signal: session.closed } });
+    await decide(deps, { policy, trace, caller, exposed, bound, place: { files: new WorkspaceFiles({ workspace: '/', controlFiles: [] }), owner: { principal: 'ann', run: 'r' } } as Judging['place'], request: { name: 's_t', args: bound.doc, signal: session.closed } });
     return trace.consent;
   };
 

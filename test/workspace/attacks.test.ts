@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Folder, openFolder } from '../../adapters/internal/folder.ts';
 import { bindPath } from '../../adapters/internal/paths.ts';
+import { hold } from '../../catalogs/held.ts';
 import { isBeneath, locate } from '../../catalogs/paths.ts';
 import { otherReadings } from '../../catalogs/readings.ts';
 import { verifies } from '../verifies.ts';
@@ -115,7 +116,7 @@ describe('paths that lead outside', () => {
 
   it('no usable root means no place at all', () => {
     expect(locate(['', 'relative', '/nul\0'], '/x')).toMatchObject({ inside: false, problem: 'there is no workspace' });
-    expect(() => bindPath('', 'x')).toThrow('there is no workspace');
+    expect(() => bindPath(hold([''], 'x'))).toThrow('there is no workspace');
   });
 
   it('readings stay few, however often something is wrapped', () => {
@@ -129,8 +130,9 @@ describe('paths that lead outside', () => {
 describe('races', () => {
   it('toctou-swap: a folder that becomes a symlink after the check is refused at use' + verifies('CY-18'), async () => {
     const bench = makeBench({ 'a/b/secret': 'mine\n' });
-    const bound = bindPath(bench.root, 'a/b/secret');
-    expect(bound.relative).toBe('a/b/secret');
+    const bound = bindPath(hold([bench.root], 'a/b/secret'));
+    expect(bound.location.relative).toBe('a/b/secret');
+    bound.close();
     renameSync(path.join(bench.root, 'a/b'), path.join(bench.root, 'a/old'));
     symlinkSync(bench.outside, path.join(bench.root, 'a/b'));
     await expect(openFolder(bench.root, ['a', 'b'])).rejects.toMatchObject({ code: 'DENIED' });

@@ -1,0 +1,59 @@
+/** Resolves the paths of calls: each to descriptors, and to every name by which a rule may know the object. */
+import { HeldPaths, type Held } from '../catalogs/held.ts';
+import { isBeneath } from '../catalogs/paths.ts';
+import type { Effect, PathFact } from '../policies/port.ts';
+import type { Config } from './config/config.ts';
+import { effectOf, placeOf, type Doing } from './effect.ts';
+import { HardLinks } from './hard-links.ts';
+
+/** A call's effect, and the descriptors that its paths were judged by. */
+export interface Resolved {
+  readonly effect: Effect;
+  readonly held: HeldPaths;
+}
+
+/** The files of one configuration. */
+export class WorkspaceFiles {
+  readonly workspace: string;
+  readonly #links: HardLinks;
+
+  constructor({ workspace, controlFiles }: Pick<Config, 'workspace' | 'controlFiles'>) {
+    this.workspace = workspace;
+    this.#links = new HardLinks(workspace, controlFiles);
+  }
+
+  /** The effect of a call, over the real paths of descriptors that the caller closes. Throws DENIED for a path that keeps changing. */
+  async resolve(doing: Doing): Promise<Resolved> {
+    const held = new HeldPaths([this.workspace]);
+    try {
+      const effect = effectOf(doing, this.workspace, (text) => held.of(text).location);
+      return { effect: await this.#withEveryName(effect, held), held };
+    } catch (thrown) {
+      held.close();
+      throw thrown;
+    }
+  }
+
+  /** A file is protected under all of its names: each is a fact of its own beside the name that was given. */
+  async #withEveryName(effect: Effect, held: HeldPaths): Promise<Effect> {
+    const more: PathFact[] = [];
+    for (const one of held.all()) {
+      const names = await this.#otherNames(one, effect.verb);
+      if (names.length === 0) continue;
+      const facts = effect.paths.filter(({ path }) => path === placeOf(one.location).path);
+      for (const { argument } of facts) more.push(...names.map((name) => ({ argument, ...this.#placeOf(name) })));
+    }
+    return more.length === 0 ? effect : { ...effect, paths: [...effect.paths, ...more] };
+  }
+
+  async #otherNames(held: Held, verb: Effect['verb']): Promise<readonly string[]> {
+    const isLinked = held.stat !== undefined && held.stat.nlink > 1n;
+    if (!isLinked && verb === 'read') return [];
+    return [...new Set([...this.#links.knownNames(held), ...(await this.#links.namesOf(held))])];
+  }
+
+  #placeOf(name: string): Pick<PathFact, 'path' | 'inside'> {
+    const inside = isBeneath(this.workspace, name);
+    return placeOf({ absolute: name, relative: name.slice(this.workspace.length + 1), inside });
+  }
+}
