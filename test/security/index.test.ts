@@ -19,6 +19,7 @@
  *    42                secrets in results          output/redact, properties/spill, security/results
  *    43, 45            requests and noise of servers rpc/peer, corpora/wire, security/results
  *    44                call storm                  properties/limits, security/callers
+ * paths that are swapped, files with several names: security/opened
  * C  46 to 51, 53      bytes of messages           rpc/json, corpora/wire, corpora/front, wire/dispatch, properties/passing
  *    52                line without end            rpc/framing, wire/stdio, adapters/stdio; line breaks within: security/smuggling
  *    54                ids of two clients          security/callers, wire/http; 55 needs resources; 56 wire/http

@@ -8,9 +8,10 @@ import type { Session } from '../../facade/facade.ts';
 import { startFacade, type Answer, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
-/** Puts links to one of its arguments and then the other in the place of the first, as fast as it can. The rename is atomic. */
+/** Puts links to one target and then the other in the place of its argument, as fast as it can. The rename is atomic. */
 const SWAP = `import os, sys
-name, targets = sys.argv[1], sys.argv[2:]
+name = sys.argv[1]
+targets = open(name + '.targets').read().split()
 print('swapping', flush=True)
 while True:
     for target in targets:
@@ -52,7 +53,9 @@ afterAll(async () => {
 
 /** Runs `attack` again and again while a background command of the agent swaps a link; gives the codes of the answers. */
 async function whileSwapping(name: string, targets: readonly string[], attack: (round: number) => Promise<Answer>): Promise<ReadonlySet<string>> {
-  const started = await call('bash', { action: 'start', command: `python3 swap.py ${name} ${targets.join(' ')}` });
+  // A command that names .env is refused; a file that it reads may.
+  await call('write', { path: `${name}.targets`, content: targets.join(' ') });
+  const started = await call('bash', { action: 'start', command: `python3 swap.py ${name}` });
   expect(started.text).toContain('swapping');
   const id = /session (s\d+)/.exec(started.text)?.[1] ?? '';
   const codes = new Set<string>();
