@@ -68,7 +68,7 @@ export class Hits {
       if (signal.aborted) this.ended ??= 'ended before every file was judged';
       if (signal.aborted) break;
       const lines = await judgedLines(path, mayRead);
-      if (lines !== undefined) for (const hit of hits) if (shows(lines[hit.line - 1] ?? '', hit.text)) kept.add(hit);
+      for (const hit of lines === undefined ? [] : hits.filter(({ line, text }) => shows(lines[line - 1] ?? '', text))) kept.add(hit);
     }
     this.#hits = this.#hits.filter((hit) => kept.has(hit));
     this.#matches = this.#hits.filter((hit) => hit.matches).length;
