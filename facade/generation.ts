@@ -25,6 +25,7 @@ import type { OpenSession } from './session.ts';
 import { appendQuietly, type Shared } from './shared.ts';
 import { joinStanding } from './standing.ts';
 import { switchStanding } from './switch/standing.ts';
+import { nameStanding } from './tool-names.ts';
 import { createNotices } from './unoffered.ts';
 import { upgradeStanding } from './upgrades/standing.ts';
 import { Upgrades } from './upgrades/upgrades.ts';
@@ -57,6 +58,7 @@ export class Generation {
   readonly deps: Deps;
   readonly #recorder: Recorder | undefined;
   readonly #approvals: ApprovalQueue;
+  readonly #warned = new Set<string>();
   #inside = 0;
   #onEmpty: (() => void) | undefined;
 
@@ -68,9 +70,11 @@ export class Generation {
     this.policy = policy;
     this.unbound = parts.unbound;
     this.#recorder = recorderOf(config, shared);
+    const names = nameStanding(config, { entriesOf: (server) => this.catalog.entries(server) });
     const notices = createNotices(policy, (line) => shared.log.warn(line));
     // What ships with Tollgate was judged when the policy was loaded, by what it really does; its list says less.
     const judge = (server: string): void => {
+      for (const { file, line, column, message } of names.unknownOf(server)) this.#warnOnce(`${file}:${line}:${column}: ${message}`, shared);
       if (config.servers.has(server)) void notices.judge(server, this.catalog.entries(server)).catch((err: unknown) => shared.log.error({ err }, 'unoffered'));
     };
     const known = openKnownLists({ config, digest: shared.digest, redactor: shared.redactor, onFault: (err) => shared.log.error({ err }, 'known lists') });
@@ -86,7 +90,7 @@ export class Generation {
     const isAsleep = (server: string): boolean => this.catalog.servers.get(server)?.adapter.isAsleep?.() === true;
     const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
     const upgrades = new Upgrades({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
-    const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }), runs.standing, byGrants, pendingStanding(shared.consents.tools), shared.aside]);
+    const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }), runs.standing, byGrants, pendingStanding(shared.consents.tools), names, shared.aside]);
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
@@ -99,6 +103,11 @@ export class Generation {
         if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, err: error.cause ?? error }, error.code);
       },
     };
+  }
+
+  #warnOnce(line: string, { log }: Pick<Shared, 'log'>): void {
+    if (!this.#warned.has(line)) log.warn(line);
+    this.#warned.add(line);
   }
 
   /** Names of the servers in a principal's profiles, and of those that serve its primitives. */

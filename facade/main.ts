@@ -32,17 +32,27 @@ export const assemble: Assemble = async (config, options) => (await import('./wi
 /** Adapters without processes (see ServeOffline in facade/assembled.ts). */
 export const serveOffline: ServeOffline = async (config) => (await import('./offline.ts')).serveOffline(config);
 
+/** What a line says, without its place: of each server it is said once. */
+function told(line: string): string {
+  return /: (\S+ is not approved yet)/.exec(line)?.[1] ?? line;
+}
+
 /** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
 export const checkPolicy: Check = async (config, options) => {
-  const [{ compileParts, startPolicy }, { findUnjudged }, { formatProblem }, { controlRule, policyParts }, { findUnbound }, { approvedOffer }] = await Promise.all([import('../policies/engine.ts'), import('../policies/offered.ts'), import('../policies/problems.ts'), import('./policy-parts.ts'), import('./unbound.ts'), import('./consent/approved-offer.ts')]);
+  const [{ findUnjudgedNames, findUnknownNames }, { TollgateError }, { compileParts, startPolicy }, { findUnjudged }, { formatProblem }, { controlRule, policyParts }, { findUnbound }, { approvedOffer }] = await Promise.all([import('./tool-names.ts'), import('../catalogs/errors.ts'), import('../policies/engine.ts'), import('../policies/offered.ts'), import('../policies/problems.ts'), import('./policy-parts.ts'), import('./unbound.ts'), import('./consent/approved-offer.ts')]);
   const cache = mkdtempSync(path.join(tmpdir(), 'tollgate-check-'));
   try {
     const offered = await approvedOffer(config);
+    const unknown = [...offered].flatMap(([server, tools]) => (tools === 'any' ? [] : findUnknownNames(config, server, tools)));
+    const faults = unknown.filter(({ binds }) => binds !== undefined);
+    const file = path.basename(config.file);
+    if (faults.length > 0) throw new TollgateError('CONFIG_INVALID', { detail: `${file} names what approved servers do not have.`, data: { problems: faults.map(({ file: at, line, column, message }) => ({ file: at, line, column, message })) } });
     const compiled = await compileParts({ ...policyParts(config, { ...options, cache }), offered });
     const policy = await startPolicy(compiled);
     const unbound = await findUnbound(config, policy).finally(() => policy.close());
     const unjudged = findUnjudged(compiled.rules.rules, [...config.servers.keys()].filter((name) => !offered.has(name))).map(formatProblem);
-    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length, unbound, unjudged };
+    const named = [...unknown, ...findUnjudgedNames(config, offered)].map(formatProblem).filter((line) => !unjudged.some((said) => told(said) === told(line)));
+    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length, unbound, unjudged: [...unjudged, ...named] };
   } finally {
     rmSync(cache, { recursive: true, force: true });
   }

@@ -102,7 +102,7 @@ export function endRecord(trace: Trace, { failure, now }: { readonly failure: To
 function reasonsOf(failure: TollgateError | undefined): readonly AuditReason[] | undefined {
   if (failure?.cause instanceof HiddenBy) return failure.cause.reasons.map(place);
   const reasons = failure?.data['reasons'];
-  return Array.isArray(reasons) ? reasons.map(({ id }: Reason) => ({ id })) : undefined;
+  return Array.isArray(reasons) ? reasons.map(place) : undefined;
 }
 
 function outcomeRecord({ shaped, rawBytes, upstreamMs, whose, hits, executed, argBytes, serverError }: Trace, code: TollgateError['code'] | undefined, ms: number): CallEntry {

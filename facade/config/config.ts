@@ -8,6 +8,7 @@ import type { BashConfig, SandboxConfig } from './isolation.ts';
 import type { KnowledgeConfig } from './knowledge.ts';
 import type { SecretSource } from './secret-sources.ts';
 import type { RecordingConfig } from './recording.ts';
+import type { ToolMention } from './tool-mentions.ts';
 
 /** When a server starts: before anybody calls it, or with its first use. */
 export type Start = 'lazy' | 'eager';
@@ -198,6 +199,8 @@ export interface Config {
   readonly secretSources: ReadonlyMap<string, SecretSource>;
   /** Values that came from ${ENV} into headers or env of servers: registered with the redactor. */
   readonly secrets: readonly string[];
+  /** Where it names tools and arguments of servers: judged as soon as their definitions are known. */
+  readonly mentions: readonly ToolMention[];
   /** Reports on included files; never stop the start. */
   readonly warnings: readonly Problem[];
 }

@@ -25,6 +25,7 @@ import { bashOf, checkFolders, checkSandboxes } from './sandbox.ts';
 import type { SandboxBase } from './sandbox.ts';
 import { checkShape } from './schema.ts';
 import { joinServerFiles, SERVER_FOLDER, strayServerFiles } from './server-files.ts';
+import { collectMentions } from './tool-mentions.ts';
 import { buildSecretSources } from './secret-sources.ts';
 import { withSources } from '../secrets/uses.ts';
 import { buildServers } from './servers.ts';
@@ -132,6 +133,7 @@ class Loader {
       listen,
       limits: { ...LIMITS, ...written.limits },
       schemaProfile: written.schemaProfile ?? 'portable',
+      mentions: collectMentions(written, this.#yaml),
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
       warnings: [...this.#report.warnings, ...warnings, ...broad, ...strayServerFiles(this.#folder), ...strayRego(this.#folder, policies)],
     });

@@ -3,6 +3,7 @@ import { readdirSync } from 'node:fs';
 import { SHIPPED } from '../../catalogs/shipped.ts';
 import type { PrincipalConfig } from './config.ts';
 import { splitToolId, WORKSPACE } from './names.ts';
+import { matcher } from '../served.ts';
 import { checkOrigin } from './origins.ts';
 import { didYouMean, quote, type Path, type Report } from './problems.ts';
 import { profileNames } from './profiles.ts';
@@ -128,6 +129,7 @@ class ReferenceChecker {
       if (when.role !== undefined) this.#role(when.role, [...at, 'when', 'role']);
       const target = splitToolId(when.tool ?? '');
       if (target !== undefined && target.server !== WORKSPACE) this.#server(target.server, [...at, 'when', 'tool']);
+      this.#internalTool(target ?? { server: when.server, tool: when.tool ?? '*' }, [...at, 'when', 'tool']);
       if (/^[*.]+$/.test(when.tool ?? '')) this.#report.refuse([...at, 'when', 'tool'], 'a pattern of every tool says nothing; leave tool out');
     });
   }
@@ -175,7 +177,17 @@ class ReferenceChecker {
     if (id === undefined) return this.#report.refuse(path, `${quote(tool)} names no tool of one server: tools are shown by name, not by chance; write server.tool, or server.* for all of a server`);
     if (id.server === WORKSPACE) return this.#report.refuse(path, 'the workspace offers the primitives only; write expose: {primitives: workspace}');
     this.#server(id.server, path);
+    this.#internalTool(id, path);
     if (reached?.has(id.server) === false) this.#report.refuse(path, `the profile does not reach server ${quote(id.server)}, so the line shows nothing; add it to the servers of the profile`);
+  }
+
+  /** Tools of Tollgate itself are known without asking; with no other server, so is every tool. */
+  #internalTool({ server, tool }: { readonly server: string | undefined; readonly tool: string }, path: Path): void {
+    const isAlone = this.#context.serverNames.size === 0 && this.#context.included.size === 0;
+    const servers = server === undefined ? (isAlone ? [WORKSPACE, ...SHIPPED.keys()] : []) : server === WORKSPACE || SHIPPED.has(server) ? [server] : [];
+    const known = servers.flatMap((name) => (name === WORKSPACE ? [...PRIMITIVE_NAMES] : (SHIPPED.get(name)?.tools ?? []).map((one) => one.name)));
+    if (known.length === 0 || tool.includes('.') || known.some(matcher(tool))) return;
+    this.#report.refuse(path, `${server === undefined ? 'there is' : `server ${quote(server)} has`} no tool ${quote(tool)}; ${didYouMean(tool, known)}`);
   }
 
   #backend(name: string, path: Path): void {

@@ -1,12 +1,15 @@
 /** Attacks on what is ignored: a key, a name or a list that does nothing must never leave the policy less strict than its author wrote (issue 10, Q). */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { readClientText } from '../../facade/clients/read.ts';
 import { joinLimits } from '../../facade/clients/restrictions.ts';
 import { loadConfig } from '../../facade/config/load.ts';
+import { EXIT } from '../../facade/cli/io.ts';
+import { cli, dataOf } from '../cli/terminal.ts';
 import { atHome } from '../clients/home.ts';
+import { Project } from '../config/project.ts';
 import { allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
@@ -117,5 +120,92 @@ describe('what stands in the way of a call', () => {
     const decisions = facade.records().filter(({ type }) => type === 'decision').map(({ exposed, code, reasons }) => ({ exposed, code, reasons }));
     const reasons = [{ id: 'no-push', file: 'tollgate.yaml', line: 1 }];
     expect(decisions).toEqual([{ exposed: 'one_push', code: 'UNKNOWN_TOOL', reasons }, { exposed: 'move', code: 'UNKNOWN_TOOL', reasons }, { exposed: 'no_such', code: 'UNKNOWN_TOOL' }]);
+  });
+});
+
+describe('a name that matches nothing, of a server whose definitions are known', () => {
+  const POST = tool('post', { inputSchema: NOTE });
+  const rest = (more: Readonly<Record<string, unknown>>, profile: Readonly<Record<string, unknown>> = {}): Readonly<Record<string, unknown>> => ({ profiles: { all: { servers: ['one'], expose: { primitives: {}, tools: ['one.*'] }, ...profile } }, ...more });
+  const pinned = (entry: object): Readonly<Record<string, unknown>> => rest({}, { expose: { primitives: {}, tools: [entry, 'one.log'] } });
+  const BUDGET = { id: 'few', scope: 'session', calls: 1 };
+
+  it.each([
+    ['an argument of a pin', pinned({ tool: 'one.post', pins: { onwer: 'mine' } }), ['post']],
+    ['an argument of a pin of a pattern', rest({}, { expose: { primitives: {}, tools: [{ tool: 'one.*', pins: { onwer: 'mine' } }] } }), ['post', 'log']],
+    ['the tool of a pin, beside a pattern that shows it', rest({}, { expose: { primitives: {}, tools: [{ tool: 'one.pots', pins: { owner: 'mine' } }, 'one.*'] } }), ['post', 'log']],
+    ['the tool of a budget', rest({ budgets: [{ ...BUDGET, when: { tool: 'one.pots' } }] }), ['post', 'log']],
+    ['the tool of a budget, beside its server', rest({ budgets: [{ ...BUDGET, when: { server: 'one', tool: 'pots' } }] }), ['post', 'log']],
+    ['the tool of a budget of the profile', rest({}, { budgets: [{ ...BUDGET, when: { tool: 'one.pots' } }] }), ['post', 'log']],
+  ])('%s: the calls that it is about are refused, not run without it' + verifies('TR-70'), async (_name, more, refused) => {
+    facade = await startRaw({ one: { tools: [POST, tool('log', { inputSchema: { type: 'object', properties: { all: { type: 'boolean' } } } })] } }, more);
+    const session = facade.open('me');
+    const listed = (await facade.list(session)).map(({ name }) => name);
+    for (const name of ['post', 'log']) {
+      const { code, text } = await facade.call(session, `one_${name}`, {});
+      expect([name, code, listed.includes(`one_${name}`)]).toEqual([name, refused.includes(name) ? 'DENIED' : '', !refused.includes(name)]);
+      if (refused.includes(name)) expect(text).toMatch(/^Refused by rule unknown-name: tollgate\.yaml:1 names/);
+      expect(text).not.toMatch(/onwer|pots/);
+    }
+    expect(facade.calls('one').map(({ name }) => name)).toEqual(['post', 'log'].filter((name) => !refused.includes(name)));
+    const reasons = facade.records().filter(({ type, code }) => type === 'decision' && code === 'DENIED').map((record) => record['reasons']);
+    expect(reasons).toEqual(refused.map(() => [{ id: 'unknown-name', file: 'tollgate.yaml', line: 1 }]));
+  });
+
+  it.each([
+    ['a denied tool', { tools: { deny: ['pots'] } }, ['DENIED', 'DENIED']],
+    ['an argument that is a path', { semantics: { post: { verb: 'write', paths: ['ownr'] } } }, ['DENIED', '']],
+    ['a tool that is classified', { semantics: { pots: { verb: 'write', paths: ['owner'] } } }, ['DENIED', 'DENIED']],
+    ['a tool that is gone, and is like none', { semantics: { remove_everything: 'destructive' } }, ['', '']],
+    ['an admitted tool that is gone', { tools: { allow: ['post', 'log', 'remove_everything'] } }, ['', '']],
+  ])('%s, named under its server' + verifies('TR-70'), async (_name, settings, codes) => {
+    facade = await startRaw({ one: { tools: [POST, tool('log', { inputSchema: { type: 'object', properties: {} } })], settings } }, rest({}));
+    const session = facade.open('me');
+    expect([(await facade.call(session, 'one_post', {})).code, (await facade.call(session, 'one_log', {})).code]).toEqual(codes);
+  });
+
+  it('says so where it is approved and where it is checked, with place and suggestion' + verifies('TR-70', 'TR-72'), async () => {
+    const project = new Project();
+    try {
+      // A look at a server gives up the rights of root, if the workspace is not root's.
+      chownSync(path.dirname(project.write('workspace/a.txt', 'a')), 1000, 1000);
+      const tools = JSON.stringify([POST, tool('log')]);
+      project.write('server.mjs', `import { createInterface } from 'node:readline';
+createInterface({ input: process.stdin }).on('line', (line) => {
+  const { id, method } = JSON.parse(line);
+  const result = method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 's', version: '1' } } : { tools: ${tools} };
+  if (id !== undefined) process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n');
+}).on('close', () => process.exit(0));
+`);
+      project.write('tollgate.yaml', `version: 1
+workspace: ./workspace
+servers:
+  one: {command: node, args: [server.mjs]}
+rules: [{id: all, outcome: allow, when: {servers: [one]}}]
+principals: [{id: me, profiles: [dev], stdio: true, owner: true}]
+profiles:
+  dev:
+    servers: [one]
+    expose:
+      primitives: {}
+      tools:
+        - {tool: one.post, pins: {onwer: mine}}
+        - {tool: one.lgo}
+budgets:
+  - {id: few, scope: session, calls: 1, when: {tool: one.pots}}
+`);
+      expect((await cli(project, ['check'])).err).toContain('tollgate.yaml:13:18: one is not approved yet, so what this file names');
+      type Shown = { readonly start: { readonly hash: string }; readonly tools: { readonly hash: string } };
+      const look = async (): Promise<Shown> => dataOf((await cli(project, ['approve', 'one', '--json'])).out);
+      const { start } = await look();
+      await cli(project, ['approve', 'one', '--yes', start.hash]);
+      const approved = await cli(project, ['approve', 'one', '--yes', start.hash, (await look()).tools.hash]);
+      const bound = ['tollgate.yaml:13:35: tool "post" has no argument "onwer"; did you mean "owner"?', 'tollgate.yaml:14:18: server "one" has no tool "lgo": nothing is shown; did you mean "log"?', 'tollgate.yaml:16:54: server "one" has no tool "pots": nothing is limited; did you mean "post"?'];
+      for (const line of bound) expect(approved.err).toContain(`${line} Until it is corrected, calls that it is about are refused.`);
+      const { code, err } = await cli(project, ['check']);
+      expect(code).toBe(EXIT.usage);
+      for (const line of bound) expect(err).toContain(line);
+    } finally {
+      project.remove();
+    }
   });
 });

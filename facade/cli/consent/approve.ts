@@ -1,6 +1,7 @@
 /** Owns `approve`: both screens, each agreed to by itself, at a terminal or by naming its hash; refuses to take one yes for two questions. */
 import { TollgateError } from '../../../catalogs/errors.ts';
 import { reviewTools, type StartReview, type ToolReview } from '../../consent/review.ts';
+import { findUnknownNames } from '../../tool-names.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json } from '../print.ts';
 import { atDesk, serverNamed, type ConsentWiring } from './desk.ts';
@@ -67,6 +68,8 @@ async function agreeToTools(hearing: Hearing, start: StartReview): Promise<numbe
   desk.consents.store.checkStart(server.name, start.hash);
   desk.record({ event: 'tools-approved', server: server.name, outcome: 'allow', approved: review.hash, tools: review.tools.length });
   await desk.consents.approveTools(server.name, review.set, { start: start.hash, by: desk.by, at: desk.now() });
+  const unknown = findUnknownNames(desk.config, server.name, review.set.tools);
+  for (const { file, line, column, message, binds } of unknown) tell(hearing, `${file}:${line}:${column}: ${message}${binds === undefined ? '' : ' Until it is corrected, calls that it is about are refused.'}`);
   return done(hearing, 'Approved.');
 }
 
