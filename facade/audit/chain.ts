@@ -57,7 +57,7 @@ export type Sealable = { readonly entry: ChainEntry; readonly facts?: undefined 
 
 /** Every type of a record, in the order of docs/audit.md. */
 export const AUDIT_TYPES = [
-  'intent', 'outcome', 'decision', 'budget', 'session', 'config', 'server', 'approval', 'grant', 'consent', 'upgrade', 'switch', 'setup', 'recovered', 'opened', 'continued', 'closed',
+  'intent', 'outcome', 'decision', 'budget', 'session', 'config', 'server', 'approval', 'grant', 'consent', 'upgrade', 'switch', 'setup', 'recovered', 'process', 'opened', 'continued', 'closed',
 ] as const satisfies readonly ChainEntry['type'][];
 
 /** Where a record stands in its chain. */

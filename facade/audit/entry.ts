@@ -183,6 +183,18 @@ export interface RecoveredEntry {
   readonly digest: string;
 }
 
+/** The watchdog ended this process, because its main thread was stuck. */
+export interface ProcessEntry {
+  readonly type: 'process';
+  readonly event: 'stuck';
+  readonly outcome: 'error';
+  /** Processor time without a turn of the event loop, and the limit that it exceeded, ms. */
+  readonly cpuMs: number;
+  readonly limitMs: number;
+  /** Why the process was to stop: a signal, the end of its client, or a switch. */
+  readonly reason?: 'signal' | 'parent' | 'switch';
+}
+
 /** What may be appended. */
 export type AuditEntry =
   | IntentEntry
@@ -195,4 +207,5 @@ export type AuditEntry =
   | ConsentEntry | ServerConsentEntry
   | SwitchEntry | SetupEntry
   | UpgradeEntry
-  | RecoveredEntry;
+  | RecoveredEntry
+  | ProcessEntry;

@@ -1,4 +1,5 @@
 /** Owns the meeting point of commands and the terminal: data to stdout, talk to stderr, and the exit codes. */
+import type { Watched } from '../watchdog/watchdog.ts';
 
 /** What a command may use of the world; tests give their own. */
 export interface Io {
@@ -16,6 +17,8 @@ export interface Io {
   readonly out: NodeJS.WritableStream;
   /** Resolves when the process is asked to stop (SIGINT, SIGTERM). */
   readonly stopped: Promise<void>;
+  /** Starts the watchdog of this process (facade/watchdog/watchdog.ts); absent where commands run in the process of others. */
+  readonly watch?: (watched: Watched) => Promise<void>;
   /** Gives SIGHUP another meaning than to stop, where the process has no terminal that could have gone. */
   readonly onHangup?: (listener: () => void) => void;
 }

@@ -23,6 +23,7 @@ export function processIo(host: Host): Io {
     get stopped() {
       return (stopped ??= untilStopped(host, () => hangup));
     },
+    watch: async (watched) => (await import('../watchdog/watchdog.ts')).startWatchdog(watched, (line) => void stderr.write(line)),
     onHangup: (listener) => {
       if (stdin.isTTY !== true) hangup = listener;
     },

@@ -19,6 +19,7 @@ export async function runStdio(options: CommonOptions & { as?: string }, io: Io,
   return withReloading({ config, options, io, assemble, listening: false }, async ({ gateway, notices, onFault, warmUp }) => {
     tell(notices, io);
     warmUp();
+    await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: true });
     await serveStdio({ facade: gateway, principal, input: io.stdin as Readable, output: io.out as Writable, maxBytes: MAX_MESSAGE, stop: stop.signal, onFault });
     return EXIT.ok;
   });
@@ -33,6 +34,7 @@ export async function runHttp(options: CommonOptions & { port?: number }, io: Io
     const { gateway, notices, onFault, warmUp } = assembled;
     tell(notices, io);
     warmUp();
+    await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: false });
     io.onHangup?.(() => void reloader.now());
     const access = openAccess(config, listen);
     const host = openHostDoor(assembled, { listen, now: () => performance.now(), onFault });

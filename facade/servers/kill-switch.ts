@@ -51,6 +51,11 @@ export class KillSwitch {
     return [...this.#state.list(STOPS)].map(([server, text]) => ({ ...(server === ALL ? {} : { server }), ...(JSON.parse(text) as Omit<Kill, 'server'>) }));
   }
 
+  /** True when a switch was thrown at this time or later, ms since 1970. */
+  isThrownSince(time: number): boolean {
+    return [...this.#state.list(STOPS).values()].some((text) => Date.parse((JSON.parse(text) as Kill).since) >= time);
+  }
+
   /** What stands against a server, or undefined. Throws STATE_FAILED: what cannot be known to run must not. */
   refusalOf(server: string): TollgateError | undefined {
     const thrown = this.#state.list(STOPS);
