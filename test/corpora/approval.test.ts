@@ -10,6 +10,7 @@ import { startFacts, startHash, type StartSettings } from '../../facade/consent/
 import { ConsentStore } from '../../facade/consent/store.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { verifies } from '../verifies.ts';
+import { readCases } from './corpus.ts';
 
 interface Written {
   readonly transport: 'stdio' | 'http';
@@ -30,14 +31,16 @@ interface Case {
   readonly class: string;
 }
 
-const file = path.join(process.env['TOLLGATE_CORPORA'] ?? path.join(import.meta.dirname, '..', '..', '..', 'shared', 'corpora'), 'attacks', 'approval_cases.json');
-const { cases } = JSON.parse(readFileSync(file, 'utf8').replaceAll('{{+}}', '')) as { cases: readonly Case[] };
-/** A defence against a file that was cut short. */
-const LEAST = 24;
-/** Cases of a store or a race have no hash: each is a test of its own, which names it. */
-const ELSEWHERE: Readonly<Record<string, string>> = {
-  c039: 'corpora/approval.test.ts', c040: 'corpora/approval.test.ts', c041: 'corpora/approval.test.ts', c043: 'consent/running.test.ts', c045: 'consent/gap.test.ts', c046: 'consent/running.test.ts',
-};
+const cases = readCases<Case>('attacks/approval_cases.json', ['base', 'change', 'same_hash', 'why', 'class']);
+/** Cases of a store or a race have no hash: what they describe is a test of its own, found by the words of the case. */
+const ELSEWHERE: readonly { readonly about: RegExp; readonly file: string; readonly test: string }[] = [
+  { about: /truncat|invalid JSON|corrupt|cut short/i, file: 'corpora/approval.test.ts', test: 'cut short, nothing is approved' },
+  { about: /writable|another user|owned by|permission/i, file: 'corpora/approval.test.ts', test: 'of another user, it is refused' },
+  { about: /symlink|symbolic|\blink\b/i, file: 'corpora/approval.test.ts', test: 'a link is refused, and what it leads to is left alone' },
+  { about: /revoked|withdrawn/i, file: 'consent/running.test.ts', test: 'while it runs' },
+  { about: /(config|file|binary|script|program).*(swapped|changed|replaced)|between hash and spawn/i, file: 'consent/gap.test.ts', test: 'while its secrets are fetched' },
+  { about: /tools?\/list|tool (set|definition)/i, file: 'consent/running.test.ts', test: 'without a word of the server' },
+];
 const isHashed = ({ change }: Case): boolean => change._store === undefined && change._race === undefined;
 
 const settingsOf = ({ transport, command, args, env, cwd, url, sandbox: { net, write } }: Written): StartSettings => ({
@@ -48,11 +51,13 @@ const hashOf = async (written: Written): Promise<string> => startHash(await star
 const definitionOf = ({ transport, command, args, env, cwd }: Written): ServerDefinition => ({ transport, command, args, env, cwd, headers: {} });
 
 describe('approval cases', () => {
-  it('are all there', () => expect(cases.length).toBeGreaterThanOrEqual(LEAST));
-
-  it('are judged, every one: by its hash, or by a test that names it', () => {
-    expect(cases.filter((one) => !isHashed(one)).map(({ id }) => id)).toEqual(Object.keys(ELSEWHERE));
-    for (const [id, test] of Object.entries(ELSEWHERE)) expect(readFileSync(path.join(import.meta.dirname, '..', test), 'utf8'), id).toMatch(new RegExp(`it(\\.each\\(.*\\))?\\('[^']*\\b${id}\\b`));
+  it('are judged, every one: by its hash, or by a test of what it describes', () => {
+    for (const { id, change: { _store, _race } } of cases.filter((one) => !isHashed(one))) {
+      const found = ELSEWHERE.find(({ about }) => about.test(_store ?? _race ?? ''));
+      expect(found, `${id}: no test judges ${_store ?? _race}`).toBeDefined();
+      const { file = '', test = '' } = found ?? {};
+      expect(readFileSync(path.join(import.meta.dirname, '..', file), 'utf8'), id).toContain(test);
+    }
   });
 
   it.each(cases.filter(isHashed).map((one) => [one.id, one.why, one] as const))('%s: %s' + verifies('HA-15'), async (_id, _why, { base, change, same_hash: same }) => {
@@ -102,7 +107,7 @@ describe('the store', () => {
   };
   const refused = (state: string): void => expect(() => openState(state)).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.not.stringContaining(folder) }));
 
-  it('c039: cut short, nothing is approved, and nothing is written over it' + verifies('HA-15'), async () => {
+  it('cut short, nothing is approved, and nothing is written over it' + verifies('HA-15'), async () => {
     for (const cut of [10, 100, 3000, 5000, 9000]) {
       const state = await fresh(`cut-${cut}`);
       await withStore(state, (store) => store.put('acme', { hash: 'h', facts: { server: 'acme', transport: 'stdio', args: [], env: {}, headers: {} }, by: 'boss', at: 'now', tools: { hints: false, by: 'boss', at: 'now' } }));
@@ -116,7 +121,7 @@ describe('the store', () => {
     }
   });
 
-  it('c039: an entry that is no JSON, or has another seal, is damaged: it counts for nothing and stays' + verifies('HA-15'), async () => {
+  it('an entry that is no JSON, or has another seal, is damaged: it counts for nothing and stays' + verifies('HA-15'), async () => {
     const state = await fresh('entry');
     for (const text of ['', '{', 'null', '{"v":1}', '{"v":1,"seal":"x","body":"{}"}']) {
       const opened = openState(state);
@@ -126,26 +131,26 @@ describe('the store', () => {
     }
   });
 
-  it.each([['writable by everybody', 0o666], ['writable by a group', 0o620]])('c040: %s, it is refused, and stays as it is' + verifies('HA-15'), async (name, mode) => {
+  it.each([['writable by everybody', 0o666], ['writable by a group', 0o620]])('%s, it is refused, and stays as it is' + verifies('HA-15'), async (name, mode) => {
     const state = await fresh(name);
     chmodSync(path.join(state, 'state.db'), mode);
     refused(state);
     refused(state);
   });
 
-  it('c040: in a folder that everybody may write, it is refused' + verifies('HA-15'), async () => {
+  it('in a folder that everybody may write, it is refused' + verifies('HA-15'), async () => {
     const state = await fresh('open');
     chmodSync(state, 0o777);
     refused(state);
   });
 
-  it.each(['state.db', '.'])('c040: %s of another user, it is refused' + verifies('HA-15'), async (name) => {
+  it.each(['state.db', '.'])('%s of another user, it is refused' + verifies('HA-15'), async (name) => {
     const state = await fresh(`of another user ${name}`);
     chownSync(path.join(state, name), 12_345, 12_345);
     refused(state);
   });
 
-  it('c041: a link is refused, and what it leads to is left alone' + verifies('HA-15'), async () => {
+  it('a link is refused, and what it leads to is left alone' + verifies('HA-15'), async () => {
     const state = await fresh('link');
     const elsewhere = path.join(folder, 'elsewhere.db');
     renameSync(path.join(state, 'state.db'), elsewhere);

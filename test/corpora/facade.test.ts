@@ -1,9 +1,8 @@
 /** The corpora through the whole facade: real catalogs listed and called, hostile tools, arguments and results met by real stages. */
-import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { CAPABILITIES } from '../../catalogs/capabilities.ts';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { CAPABILITIES, isNamed } from '../../catalogs/capabilities.ts';
 import { exposedName, exposedNames } from '../../catalogs/names.ts';
 import { escapeHostile } from '../../catalogs/text.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
@@ -15,15 +14,19 @@ import type { CallInput, Policy } from '../../policies/port.ts';
 import { instanceOf, mutantsOf } from '../catalogs/instances.ts';
 import { ACT, allow, startRaw, tool, type RawFacade, type RawServer } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
+import { isWithheldRightly, listAll, mostWithheld, readCases, readCatalogs, requireKnown } from './corpus.ts';
 
-const corpora = process.env['TOLLGATE_CORPORA'] ?? path.resolve(import.meta.dirname, '../../../shared/corpora');
+const catalogs = readCatalogs();
+const all = listAll(catalogs);
 
-function read<T>(file: string): T {
-  return JSON.parse(readFileSync(path.join(corpora, file), 'utf8').replaceAll('{{+}}', '')) as T;
+/** Waits until every server has listed its tools: a list does not wait for slow ones. */
+async function settled(facade: RawFacade, session: Session): Promise<void> {
+  const { catalog } = facade.assembled;
+  await vi.waitFor(async () => {
+    await facade.list(session);
+    expect([...catalogs.keys()].filter((server) => catalog.entries(server).length === 0)).toEqual([]);
+  }, { timeout: 100_000, interval: 250 });
 }
-
-const slug = (file: string): string => `s-${file.replace(/\.json$/, '').toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/-+$/, '')}`;
-const catalogs = new Map(readdirSync(path.join(corpora, 'catalogs')).filter((name) => name.endsWith('.json')).map((file) => [slug(file), read<{ tools: readonly RawTool[] }>(`catalogs/${file}`).tools]));
 
 /** As an owner would, all of them. */
 async function addCapabilities(folder: string): Promise<void> {
@@ -33,32 +36,33 @@ async function addCapabilities(folder: string): Promise<void> {
   await state.close();
 }
 
-describe('the catalogs of 50 real servers, served', () => {
+describe('the catalogs of real servers, served', () => {
   let facade: RawFacade;
   let session: Session;
   let listed: ReadonlyMap<string, Readonly<Record<string, unknown>>>;
   let withoutUpgrades: number;
   beforeAll(async () => {
     const servers = Object.fromEntries([...catalogs].map(([name, tools]): [string, RawServer] => [name, { tools }]));
-    facade = await startRaw(servers, { limits: { servers: 64, connections: 50 } });
+    facade = await startRaw(servers, { limits: { servers: catalogs.size + 1, connections: catalogs.size } });
     session = facade.open('me');
+    await settled(facade, session);
     withoutUpgrades = (await facade.list(session)).length;
     await addCapabilities(facade.folder);
     listed = new Map((await facade.list(session)).map((one) => [one.name, one]));
   }, 120_000);
   afterAll(() => facade.close());
 
-  it('show 29 tools less while nobody has added PDF, Excel or code in memory' + verifies('CY-08'), () => {
-    expect(listed.size - withoutUpgrades).toBe(29);
+  it('show fewer tools while nobody has added PDF, Excel or code in memory: those whose names say so' + verifies('CY-08'), () => {
+    const capable = new Set(all.filter(({ tool: { name } }) => [...CAPABILITIES.values()].some((capability) => isNamed(capability, name))).map(({ server, tool: { name } }) => exposedName(server, name)));
+    expect(listed.size - withoutUpgrades).toBe([...listed.keys()].filter((name) => capable.has(name)).length);
   });
 
-  it('are all listed, but for two quarantined tools and names that stand twice' + verifies('CY-14', 'CY-04', 'HE-04'), () => {
-    const all = [...catalogs].flatMap(([server, tools]) => tools.map((one) => ({ server, tool: one.name })));
-    expect(catalogs.size).toBe(50);
-    expect(all.length).toBe(2613);
-    const { names } = exposedNames(all);
-    const quarantined = [...catalogs.keys()].flatMap((server) => facade.assembled.catalog.entries(server).filter((entry) => entry.quarantine !== undefined).map((entry) => [server, entry.tool.name] as const));
-    expect(quarantined.map(([, name]) => name)).toEqual(['im_v1_message_list', 'collaborator_delete_remote_system_configuration']);
+  it('are all listed, but for those that are quarantined and names that stand twice' + verifies('CY-14', 'CY-04', 'HE-04'), () => {
+    const { names } = exposedNames(all.map(({ server, tool: { name } }) => ({ server, tool: name })));
+    const withheld = [...catalogs.keys()].flatMap((server) => facade.assembled.catalog.entries(server).filter((entry) => entry.quarantine !== undefined).map((entry) => [server, entry.tool] as const));
+    expect(withheld.filter(([, own]) => !isWithheldRightly(own)).map(([, { name }]) => name)).toEqual([]);
+    expect(withheld.length).toBeLessThanOrEqual(mostWithheld(all.length));
+    const quarantined = withheld.map(([server, { name }]) => [server, name] as const);
     expect([...facade.assembled.catalog.problems]).toEqual([]);
     expect(new Set(listed.keys())).toEqual(new Set([...names.keys()].filter((name) => !quarantined.some(([server, own]) => exposedName(server, own) === name))));
   });
@@ -76,16 +80,18 @@ describe('the catalogs of 50 real servers, served', () => {
         called += valid ? 1 : 0;
       }
     }
-    expect(called).toBeGreaterThan(2500);
+    expect(called).toBeGreaterThan(0.9 * listed.size);
   }, 240_000);
 
-  it('100,000 fuzzed calls in a time box: nothing listed without condition is denied, nothing is an internal fault, the policy saw what was sent', async () => {
+  it('fuzzed calls, forty for each tool, in a time box: nothing listed without condition is denied, nothing is an internal fault, the policy saw what was sent', async () => {
     const { deps } = facade.assembled;
     const real = deps.policy();
     let seen: CallInput | undefined;
     const recording: Policy = { revision: real.revision, close: () => undefined, list: (principal, tools) => real.list(principal, tools), call: (input) => ((seen = input), real.call(input)), confinement: (server, principal) => real.confinement(server, principal), unbound: (servers) => real.unbound(servers) };
     Object.assign(deps, { policy: () => recording });
-    const [server = ''] = [...catalogs].sort(([, left], [, right]) => left.length - right.length).filter(([, tools]) => tools.length > 30).map(([name]) => name);
+    // The smallest catalog that has many tools, else the largest.
+    const bySize = [...catalogs].sort(([, left], [, right]) => left.length - right.length);
+    const [server = ''] = bySize.find(([, tools]) => tools.length > 30) ?? bySize.at(-1) ?? [];
     const tools = (catalogs.get(server) ?? []).filter((own) => listed.has(exposedName(server, own.name)));
     const values = new Map(tools.map((own) => [own, [false, true].map((full) => instanceOf(own.inputSchema, full)).flatMap((value) => (value === undefined ? [] : [...mutantsOf(value).flatMap((mutant) => [value, mutant]), value]))]));
     const validators = new Map(tools.map((own) => [own, createValidator(own.inputSchema)]));
@@ -103,8 +109,8 @@ describe('the catalogs of 50 real servers, served', () => {
       expect(['', 'ARGS_INVALID'], `${own.name} ${text} ${said}`).toContain(code);
       if (code === '') expected.push((seen as CallInput | undefined)?.argsText ?? 'unseen');
       if (valid(own, args)) expect(code, `${own.name} ${text} ${said}`).toBe('');
-    }), { numRuns: 100_000, interruptAfterTimeLimit: 40_000, markInterruptAsFailure: false });
-    expect(expected.length).toBeGreaterThan(500);
+    }), { numRuns: 40 * all.length, interruptAfterTimeLimit: Math.min(40_000, 15 * all.length), markInterruptAsFailure: false });
+    expect(expected).not.toEqual([]);
     // The box may have closed over a call that was on its way.
     expect(facade.calls(server).slice(before, before + expected.length).map(({ args }) => args)).toEqual(expected);
     Object.assign(deps, { policy: () => real });
@@ -118,7 +124,7 @@ interface SchemaCase {
 }
 
 describe('schemas that real providers refused, through stage 3' + verifies('CY-14', 'CY-15', 'HE-06'), () => {
-  const cases = read<readonly SchemaCase[]>('schema-cases.json').filter(({ expected }) => expected.unmap !== undefined || expected.reject !== undefined);
+  const cases = readCases<SchemaCase>('schema-cases.json', ['input_schema', 'expected']).filter(({ expected }) => expected.unmap !== undefined || expected.reject !== undefined);
   const PROFILES = [...new Set(cases.map(({ expected }) => expected.profile ?? 'portable'))];
   let facade: RawFacade;
   beforeAll(async () => {
@@ -131,7 +137,7 @@ describe('schemas that real providers refused, through stage 3' + verifies('CY-1
   }, 60_000);
   afterAll(() => facade.close());
 
-  it('are enough', () => expect(cases.length).toBeGreaterThan(55));
+  it('are there', () => expect(cases).not.toEqual([]));
 
   it.each(cases.filter(({ input_schema: schema }) => schema !== null).map((test) => [test.id, test] as const))('%s', async (id, { expected }) => {
     const session = facade.open(expected.profile ?? 'portable');
@@ -158,10 +164,14 @@ interface ArgumentCase {
 }
 
 describe('arguments that attack', () => {
-  const cases = read<{ cases: readonly ArgumentCase[] }>('attacks/argument_cases.json').cases;
+  const cases = readCases<ArgumentCase>('attacks/argument_cases.json', ['kind', 'expected', 'note']);
+  requireKnown('attacks/argument_cases.json', cases, { field: 'kind', known: ['path', 'command', 'shell_obfuscation', 'encoding_evasion', 'mcp_chain', 'mcp_input'] });
+  requireKnown('attacks/argument_cases.json', cases, { field: 'expected', known: ['allow', 'deny'] });
   const commands = cases.filter(({ kind }) => ['command', 'shell_obfuscation', 'encoding_evasion'].includes(kind));
   const chains = cases.filter(({ kind }) => ['mcp_chain', 'mcp_input'].includes(kind));
   const argsOf = (test: ArgumentCase): Readonly<Record<string, unknown>> => test.arguments ?? test.messages?.[0]?.params.arguments ?? {};
+  /** Exactly these are allowed below, so that every other command must be denied. */
+  const benign = commands.filter((test) => test.expected === 'allow' && test.kind === 'shell_obfuscation');
   let facade: RawFacade;
   let session: Session;
   beforeAll(async () => {
@@ -171,7 +181,7 @@ describe('arguments that attack', () => {
       shell: { tools: commands.map(({ id }) => tool(id)), settings: { semantics: Object.fromEntries(commands.map((test) => [test.id, { verb: 'execute', command: Object.keys(argsOf(test))[0] }])) } },
       chain: { tools: used.map((name) => tool(name)) },
     }, {
-      rules: [allow('files', 'chain'), { id: 'inside', outcome: 'deny', message: 'Outside of the workspace.', when: { servers: ['files'], insideWorkspace: false } }, { id: 'literal', outcome: 'allow', when: { servers: ['shell'], commands: ['ls', 'git log', 'git status', 'echo'] } }],
+      rules: [allow('files', 'chain'), { id: 'inside', outcome: 'deny', message: 'Outside of the workspace.', when: { servers: ['files'], insideWorkspace: false } }, { id: 'literal', outcome: 'allow', when: { servers: ['shell'], commands: ['no-such-command', ...benign.flatMap((test) => Object.values(argsOf(test)).map(String))] } }],
     });
     session = facade.open('me');
     await facade.list(session);
@@ -187,8 +197,6 @@ describe('arguments that attack', () => {
   });
 
   it('command: what is literal and named is allowed', async () => {
-    const benign = commands.filter((test) => test.expected === 'allow' && test.kind === 'shell_obfuscation');
-    expect(benign.length).toBeGreaterThan(0);
     for (const test of benign) expect((await facade.call(session, exposedName('shell', test.id), argsOf(test))).code, test.id).toBe('');
   });
 
@@ -206,7 +214,8 @@ interface OutputCase {
 }
 
 describe('results that attack', () => {
-  const cases = read<{ cases: readonly OutputCase[] }>('attacks/outputs.json').cases;
+  const cases = readCases<OutputCase>('attacks/outputs.json', ['class', 'expected']);
+  requireKnown('attacks/outputs.json', cases, { field: 'expected', known: ['flag', 'pass', 'strip-or-flag', 'cap'] });
   const contentOf = (test: OutputCase): unknown => test.content ?? [{ type: 'text', text: (test.generate?.char ?? 'x').repeat(test.generate?.length ?? 0) }];
   let facade: RawFacade;
   let session: Session;
@@ -245,12 +254,12 @@ interface PoisonedTool {
 }
 
 describe('definitions that attack', () => {
-  const cases = read<{ cases: readonly PoisonedTool[] }>('attacks/poisoned_tools.json').cases;
+  const cases = readCases<PoisonedTool>('attacks/poisoned_tools.json', ['class', 'basis', 'tool']);
   const structure = /^(schema-dos|invalid-name|padding)/;
 
   it('bytes and structure: the tool is quarantined alone, with a reason, and the others stay listed', async () => {
     const hostile = cases.filter(({ basis, class: kind }) => basis === 'bytes' || structure.test(kind));
-    expect(hostile.length).toBeGreaterThan(38);
+    expect(hostile).not.toEqual([]);
     const facade = await startRaw({ evil: { tools: [tool('first'), ...hostile.map((test) => ({ ...OPEN_TOOL, ...test.tool })), tool('last')] } });
     try {
       const session = facade.open('me');
@@ -271,7 +280,7 @@ describe('definitions that attack', () => {
 
   it('rug pulls: each changed definition is refused until the list is read again' + verifies('CY-16'), async () => {
     const pulls = cases.filter((test) => test.previously_approved !== undefined);
-    expect(pulls.length).toBeGreaterThan(10);
+    expect(pulls).not.toEqual([]);
     const facade = await startRaw({ evil: { tools: [ACT] } });
     try {
       const session = facade.open('me');

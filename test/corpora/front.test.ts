@@ -1,11 +1,10 @@
-/** Owns the proof that both fronts answer the recorded hostile messages as a facade must; refuses to pass where the cases are missing. */
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
+/** Tests both fronts against the recorded hostile messages; each case says what a facade owes. */
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { serveStdio } from '../../facade/wire/stdio.ts';
 import { ALICE, FakeFacade, initialize, noFault } from '../wire/fake.ts';
 import { listen } from '../wire/http-bench.ts';
+import { readCases } from './corpus.ts';
 
 interface WireCase {
   readonly id: string;
@@ -16,15 +15,14 @@ interface WireCase {
   readonly note: string;
 }
 
-const CORPORA = process.env['TOLLGATE_CORPORA'] ?? '../shared/corpora';
-const { cases } = JSON.parse(readFileSync(path.join(CORPORA, 'attacks/wire_cases.json'), 'utf8').replaceAll('{{+}}', '')) as { readonly cases: readonly WireCase[] };
+const cases = readCases<WireCase>('attacks/wire_cases.json', ['direction', 'raw', 'expected', 'code', 'note']);
 const fromClients = cases.filter(({ direction }) => direction === 'client->facade');
 const MAX_BYTES = 2 << 20;
 
 /** The corpus writes what JSON cannot hold as signs. */
 function bytes(raw: string): Buffer {
-  const grown = raw.replace('<<4 MiB>>', 'x'.repeat(4 << 20));
-  return grown.startsWith('\\x') ? Buffer.from(grown.replace(/\\x(..)/g, (_sign, hex: string) => String.fromCharCode(parseInt(hex, 16))), 'latin1') : Buffer.from(grown);
+  const grown = raw.replace(/<<(\d+) MiB>>/, (_mark, size: string) => 'x'.repeat(Number(size) << 20));
+  return /\\x[0-9a-f]{2}/.test(grown) ? Buffer.from(grown.replace(/\\x(..)/g, (_sign, hex: string) => String.fromCharCode(parseInt(hex, 16))), 'latin1') : Buffer.from(grown);
 }
 
 interface Reply {
@@ -57,7 +55,7 @@ describe.each([
   ['pipes', overPipes],
   ['HTTP', overHttp],
 ])('messages of hostile clients over %s', (name, send) => {
-  it('are at hand', () => expect(fromClients.length).toBeGreaterThan(10));
+  it('are at hand', () => expect(fromClients).not.toEqual([]));
 
   it.each(fromClients.map((one) => [`${one.id} ${one.note}`, one] as const))('%s', async (_name, { raw, expected, code }) => {
     const { reply, facade } = await send(bytes(raw));

@@ -1,12 +1,11 @@
-/** Owns the proof that the path rule answers the recorded path attacks as a facade must; refuses to pass where the cases are missing. */
-import { mkdtempSync, mkdirSync, readFileSync, realpathSync, symlinkSync } from 'node:fs';
+/** Tests the path rule against the recorded path attacks; each case says what a facade owes. */
+import { mkdtempSync, mkdirSync, realpathSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { locate } from '../../catalogs/paths.ts';
 import { verifies } from '../verifies.ts';
-
-const CORPORA = process.env['TOLLGATE_CORPORA'] ?? '../shared/corpora';
+import { readCases, requireKnown } from './corpus.ts';
 
 /** `policy`: the path lies inside, and a rule may still refuse it. */
 type Verdict = 'allow' | 'deny' | 'policy';
@@ -28,11 +27,6 @@ interface ArgumentCase {
   readonly note: string;
 }
 
-function load<T>(file: string): readonly T[] {
-  const text = readFileSync(path.join(CORPORA, 'attacks', file), 'utf8').replaceAll('{{+}}', '');
-  return (JSON.parse(text) as { cases: readonly T[] }).cases;
-}
-
 /** A case about a symlink is about a link that exists: `link-to-NAME` leads to `/NAME`. */
 function withLinks(test: PathCase): PathCase {
   const link = /\/(link-to-(\w+))/.exec(test.path);
@@ -45,8 +39,8 @@ function withLinks(test: PathCase): PathCase {
 }
 
 describe('path cases', () => {
-  const cases = load<PathCase>('path_cases.json');
-  it('are there', () => expect(cases.length).toBeGreaterThan(50));
+  const cases = readCases<PathCase>('attacks/path_cases.json', ['allowed', 'path', 'expected', 'note']);
+  requireKnown('attacks/path_cases.json', cases, { field: 'expected', known: ['allow', 'deny', 'policy'] });
   for (const given of cases) {
     it(`${given.id} ${given.note}: ${given.expected}${verifies('CY-18')}`, () => {
       const test = withLinks(given);
@@ -56,8 +50,8 @@ describe('path cases', () => {
 });
 
 describe('argument cases about paths', () => {
-  const cases = load<ArgumentCase>('argument_cases.json').filter((test) => test.kind === 'path');
-  it('are there', () => expect(cases.length).toBeGreaterThan(5));
+  const cases = readCases<ArgumentCase>('attacks/argument_cases.json', ['kind', 'expected', 'note']).filter((test) => test.kind === 'path');
+  it('are there', () => expect(cases).not.toEqual([]));
   for (const test of cases) {
     it(`${test.id} ${test.note}: ${test.expected}${verifies('CY-18')}`, () => {
       const paths = Object.values(test.arguments).filter((value) => typeof value === 'string');

@@ -1,6 +1,4 @@
-/** Owns the proof that malformed and hostile messages of the corpus are refused, in both directions; fails where the corpus is missing. */
-import { readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+/** Tests that malformed and hostile messages of the corpus are refused, in both directions. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
@@ -9,6 +7,7 @@ import type { UpstreamCall } from '../../adapters/port.ts';
 import { LineReader } from '../../adapters/rpc/framing.ts';
 import { readMessage } from '../../adapters/rpc/json.ts';
 import { UpstreamSession } from '../../adapters/session.ts';
+import { readCases, requireKnown } from './corpus.ts';
 
 interface WireCase {
   readonly id: string;
@@ -19,8 +18,8 @@ interface WireCase {
   readonly note: string;
 }
 
-const folder = process.env['TOLLGATE_CORPORA'] ?? resolve(import.meta.dirname, '../../../shared/corpora');
-const { cases } = JSON.parse(readFileSync(join(folder, 'attacks/wire_cases.json'), 'utf8').replaceAll('{{+}}', '')) as { cases: readonly WireCase[] };
+const cases = readCases<WireCase>('attacks/wire_cases.json', ['direction', 'raw', 'expected', 'code', 'note']);
+requireKnown('attacks/wire_cases.json', cases, { field: 'direction', known: ['client->facade', 'server->facade'] });
 const toUs = cases.filter((wire) => wire.direction === 'client->facade');
 const fromServers = cases.filter((wire) => wire.direction === 'server->facade');
 
@@ -49,6 +48,10 @@ function answerTo(line: Buffer): { code: string; argsText?: string; exact?: bool
 }
 
 describe('client to facade', () => {
+  it('every case says whether it is refused or taken', () => {
+    for (const { id, expected } of toUs) expect(expected, id).toMatch(/^(reject|accept)/);
+  });
+
   it.each(toUs.filter((wire) => wire.expected.startsWith('reject')).map((wire) => [wire.id, wire.note, wire] as const))('%s is refused: %s', (_id, _note, wire) => {
     expect(answerTo(bytesOf(wire)).code).toBe(wire.code);
   });

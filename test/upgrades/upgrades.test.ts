@@ -129,7 +129,9 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
     expect((await read('b.pdf')).code).toBe('');
     expect(await read('c.pdf')).toMatchObject({ code: 'BUDGET_EXCEEDED', text: expect.stringContaining('upgrade:pdf') });
     for (const name of ['a.txt', 'a.xlsx']) expect((await read(name)).code).toBe('');
-    expect((await call('group', 'desk_read_file', { path: 'a.pdf' })).code).toBe('');
+    // A new session of the same principal refreshes nothing.
+    expect((await call('group', 'desk_read_file', { path: 'a.pdf' })).code).toBe('BUDGET_EXCEEDED');
+    expect((await call('other', 'open_document', { path: 'a.pdf' })).code).toBe('');
     const { upgrades } = dataOf<{ upgrades: { name: string; uses: { calls: number; bytes: number }; added: { calls: number }[]; allows: string }[] }>((await run(['list', '--json'])).out);
     expect(upgrades.map(({ name }) => name)).toEqual([...CAPABILITIES.keys()]);
     expect(upgrades.slice(0, 3).map(({ uses: { calls }, added }) => [calls, added.map((one) => one.calls)])).toEqual([[3, [2]], [1, [50]], [0, []]]);
