@@ -1,8 +1,11 @@
 /** Owns the one spelling in which URLs are compared; refuses to give one to a URL that two readers may take for two places. */
+import { parseAuthority, parseHost } from './hosts.ts';
 
-/** A URL as rules read it. Both are empty where it cannot be read. */
+/** A URL as rules read it. All fields are empty where it cannot be read. */
 export interface ReadUrl {
-  /** Lower case, without port and without the dot that may end a name. */
+  /** Lower case, without the colon. */
+  readonly scheme: string;
+  /** Lower case, without port; an IPv6 address in brackets, or as the IPv4 address that it stands for. */
   readonly host: string;
   /** `scheme://host:port/path` with the port always written (0: the scheme has none), without user, query and fragment. */
   readonly address: string;
@@ -15,14 +18,30 @@ export function portOf(scheme: string): number {
   return PORTS.get(scheme) ?? 0;
 }
 
-/** Reads a URL as browsers do (WHATWG): default ports, dots in paths and strange spellings of addresses are resolved. */
+/**
+ * The part of RFC 3986 that every client reads alike: a scheme, `//`, a host with an optional port, and only characters of
+ * the grammar. Userinfo, backslashes, blanks, controls, non-ASCII letters and broken escapes are outside of it.
+ */
+const STRICT = /^([a-z][a-z0-9+.-]*):\/\/((?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d+)?)((?:\/(?:[\w.~!$&'()*+,;=:@/-]|%[0-9a-f]{2})*)?)(?:\?(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?(?:#(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?$/i;
+const UNREADABLE: ReadUrl = { scheme: '', host: '', address: '' };
+
+/**
+ * Reads a URL only where the strict grammar and WHATWG name the same host; decision record 0047 says why. Dots in the path
+ * are resolved. A host that ends with a dot, and an old form of an IPv4 address, are unreadable.
+ */
 export function readUrl(text: string): ReadUrl {
-  if (!URL.canParse(text)) return { host: '', address: '' };
-  const { protocol, hostname, port, pathname } = new URL(text);
-  const [scheme, host] = [protocol.slice(0, -1), hostname.toLowerCase().replace(/\.$/, '')];
+  const [, written = '', authority = ''] = STRICT.exec(text) ?? [];
+  const scheme = written.toLowerCase();
+  // Port 1 stands for "none written"; parseAuthority takes no port 0.
+  const target = parseAuthority(authority, PORTS.get(scheme) ?? 1);
+  if (target === undefined || authority.replace(/:\d+$/, '').endsWith('.') || !URL.canParse(text)) return UNREADABLE;
+  const { hostname, port, pathname } = new URL(text);
+  const plain = target.kind === 'ipv6' ? `[${target.host}]` : target.host;
+  const whatwg = parseHost(hostname.toLowerCase());
+  if (whatwg?.host !== target.host) return UNREADABLE;
   const path = canonicalPath(pathname === '' ? '/' : pathname);
-  const isPlain = host !== '' && path.startsWith('/') && !isAmbiguous(path);
-  return { host, address: isPlain ? `${scheme}://${host}:${port === '' ? portOf(scheme) : port}${path}` : '' };
+  const isPlain = path.startsWith('/') && !isAmbiguous(path);
+  return { scheme, host: plain, address: isPlain ? `${scheme}://${plain}:${port === '' ? portOf(scheme) : port}${path}` : '' };
 }
 
 /** Letters that need no escape stand without one, all others with capitals (RFC 3986 §6.2.2). */

@@ -30,6 +30,7 @@ export interface When {
   readonly commands?: readonly string[];
   readonly opaque?: boolean;
   readonly hosts?: readonly string[];
+  readonly schemes?: readonly string[];
   readonly urls?: readonly string[];
   readonly time?: TimeWindow;
   readonly args?: Readonly<Record<string, ArgumentTests>>;
@@ -102,13 +103,30 @@ function compileCall(when: When, reading: Reading): readonly Condition[] {
   const { strict, need, refuse } = reading;
   return [
     ...compilePaths(when, reading),
-    ...(when.hosts === undefined ? [] : [{ over: 'hosts', need, hosts: allOf('hosts', when.hosts, { refuse, add: addHost }) }]),
-    ...(when.urls === undefined ? [] : [{ over: 'urls', need, urls: allOf('urls', when.urls, { refuse, add: addUrl }) }]),
+    ...compileUrls(when, reading),
     ...(when.commands === undefined ? [] : [{ over: 'commands', need, first: compileCommands(when.commands, refuse) }]),
     ...(when.opaque === undefined ? [] : [{ opaque: when.opaque }]),
     ...(when.labels === undefined ? [] : [{ over: 'labels', need, labels: setOf(when.labels) }]),
     ...(when.time === undefined ? [] : [{ need, ...compileTime(when.time, (path, message) => refuse(['time', ...path], message)) }]),
     ...compileArguments(when.args ?? {}, { strict, refuse: (path, message) => refuse(['args', ...path], message) }),
+  ];
+}
+
+/** What an allowed host may be reached by where the rule names no scheme. */
+const WEB_SCHEMES: readonly string[] = ['http', 'https'];
+
+/** A URL must meet hosts and schemes together. A rule that denies or asks is about every scheme unless it names some. */
+function compileUrls({ hosts, schemes, urls }: When, { strict, need, refuse }: Reading): readonly Condition[] {
+  const meant = schemes ?? (strict ? undefined : WEB_SCHEMES);
+  const set = meant === undefined ? {} : { schemes: setOf(meant) };
+  for (const [index, pattern] of (schemes === undefined ? [] : urls ?? []).entries()) {
+    const scheme = pattern.split(':', 1)[0] ?? '';
+    if (schemes?.includes(scheme) === false) refuse(['urls', index], `"${pattern}" can never match: \`schemes\` does not name ${scheme}; add it there, or leave \`schemes\` out, because each URL names its own`);
+  }
+  const any = hosts === undefined && schemes !== undefined ? ['*'] : hosts;
+  return [
+    ...(any === undefined ? [] : [{ over: 'hosts', need, hosts: allOf('hosts', any, { refuse, add: addHost }), ...set }]),
+    ...(urls === undefined ? [] : [{ over: 'urls', need, urls: allOf('urls', urls, { refuse, add: addUrl }) }]),
   ];
 }
 

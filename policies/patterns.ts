@@ -1,4 +1,5 @@
 /** Owns the patterns of YAML rules: compiles each to the cheapest form that wasm matches exactly; refuses patterns that say less or more than they mean. */
+import { parseHost } from '../catalogs/hosts.ts';
 import { canonicalPath, portOf } from '../catalogs/urls.ts';
 
 /** What lib/match.rego matches. A text matches when any of the forms does; absent forms match nothing. */
@@ -54,6 +55,10 @@ export function addHost(forms: Forms, pattern: string): void {
   if (!/^[a-z0-9_-]+(\.[a-z0-9_-]+)*$|^\[[0-9a-f:.]+\]$/.test(bare)) {
     throw new PatternError(`"${pattern}" is no host: write lower case without scheme, port or path, such as api.example.org or *.example.org`);
   }
+  const read = parseHost(bare);
+  const spelling = read === undefined ? undefined : read.kind === 'ipv6' ? `[${read.host}]` : read.host;
+  if (read === undefined || (read.kind !== 'name' && bare !== pattern)) throw new PatternError(`"${pattern}" can match no host: URLs are read with host names, dotted IPv4 addresses and [IPv6 addresses]`);
+  if (spelling !== bare) throw new PatternError(`"${pattern}" can match no host: write it as ${spelling}`);
   if (bare === pattern) (forms.equal ??= nullMap())[bare] = true;
   else (forms.suffix ??= []).push(`.${bare}`);
 }

@@ -28,10 +28,11 @@ export interface PathFact {
   readonly inside: boolean;
 }
 
-/** A URL that a call names; `host` lower case without port, `''` when it does not parse. */
+/** A URL that a call names (catalogs/urls.ts); `scheme` and `host` are `''` when it cannot be read one way only, an absent scheme likewise. */
 export interface UrlFact {
   readonly argument: string;
   readonly url: string;
+  readonly scheme?: string;
   readonly host: string;
   /** `scheme://host:port/path` in one spelling (catalogs/urls.ts); `''` when it may be read in two ways, absent likewise. */
   readonly address?: string;

@@ -26,11 +26,12 @@ export function showsOf(when: When, outcome: Outcome): { readonly shows?: Shows 
  */
 function sayWhen(when: When, outcome: Outcome): string | undefined {
   const [one, all] = outcome === 'allow' ? ['every', 'is under'] : ['a', 'is'];
-  const { paths, insideWorkspace, commands, opaque, hosts, urls, labels, time, args } = when;
+  const { paths, insideWorkspace, commands, opaque, hosts, schemes, urls, labels, time, args } = when;
   const words = [
     ...(paths === undefined ? [] : [`${one} path ${all} ${some(paths)}`]),
     ...(insideWorkspace === undefined ? [] : [`${one} path is ${insideWorkspace ? 'inside' : 'outside'} the workspace`]),
     ...(hosts === undefined ? [] : [`${one} host is ${some(hosts)}`]),
+    ...(schemes === undefined ? [] : [`${one} URL has the scheme ${some(schemes)}`]),
     ...(urls === undefined ? [] : [`${one} URL is ${some(urls)}`]),
     ...(commands === undefined ? [] : [`${one} command begins with ${some(commands)}`]),
     ...(opaque === undefined ? [] : [opaque ? 'the command is not plain words' : 'the command is plain words']),

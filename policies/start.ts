@@ -40,7 +40,7 @@ const WARM_UP_MS = 2_000;
 function warmUp(): readonly Question[] {
   const [nobody, time] = [{ id: '', role: '', groups: [], profiles: [], origin: '' }, '2026-01-01T00:00:00Z'];
   const tool = { server: '', tool: '', verb: 'read' } as const;
-  const effect = { ...tool, paths: [{ argument: 'path', path: 'a', inside: true }], urls: [{ argument: 'url', url: 'https://a/', host: 'a', address: 'https://a:443/' }], command: { text: 'a', opaque: false, words: [['a']] } };
+  const effect = { ...tool, paths: [{ argument: 'path', path: 'a', inside: true }], urls: [{ argument: 'url', url: 'https://a/', scheme: 'https', host: 'a', address: 'https://a:443/' }], command: { text: 'a', opaque: false, words: [['a']] } };
   const inputs = [[ENTRYPOINTS.call, callInputText({ principal: nobody, run: '', effect, argsText: '{}', labels: [], time }, { project: false })], [ENTRYPOINTS.list, listInputText(nobody, [tool])]] as const;
   return inputs.map(([entrypoint, input]) => ({ entrypoint, input, time, deadlineMs: WARM_UP_MS }));
 }

@@ -32,10 +32,11 @@ export class Allowlist {
    */
   admits({ host, port }: Target, address: string): boolean {
     const named = parseHost(address.includes(':') ? `[${address}]` : address);
-    if (named !== undefined && this.#denies({ host: named.host, port })) return false;
+    // An address that stands for another in an unclear way could be a denied one.
+    if (named === undefined || this.#denies({ host: named.host, port })) return false;
     if (isPublic(address)) return true;
     if (host === 'localhost' && LOOPBACK.includes(address)) return true;
-    return named !== undefined && this.#entries.some((entry) => !entry.below && entry.host === named.host && opensPort(entry, port));
+    return this.#entries.some((entry) => !entry.below && entry.host === named.host && opensPort(entry, port));
   }
 
   /** Whether the host's own loopback is among the targets: then a server's loopback addresses mean that one. */

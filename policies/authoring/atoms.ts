@@ -82,10 +82,11 @@ function urlAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   if (urls.length === 0) return [];
   const at = (url: string, text: string): Atom => ({ fact: 'url', from: urls.map(({ url: one }) => one).join(', '), to: url, text, apply: withUrl(url) });
   const other = (field: readonly string[] | undefined, what: string): readonly Atom[] => (field === undefined ? [] : [at(`https://${OTHER}.invalid/`, `the ${what} did not match ${some(field)}`)]);
-  if (!hold) return [...other(when.hosts, 'host'), ...other(when.urls, 'URL')];
-  const hosts = (when.hosts ?? []).map((pattern) => ({ pattern, host: pattern === '*' ? `${OTHER}.invalid` : pattern.replace('*', OTHER) }));
+  if (!hold) return [...other(when.hosts, 'host'), ...other(when.schemes, 'scheme'), ...other(when.urls, 'URL')];
+  const scheme = when.schemes?.[0] ?? 'https';
+  const hosts = (when.hosts ?? (when.schemes === undefined ? [] : ['*'])).map((pattern) => ({ pattern, host: pattern === '*' ? `${OTHER}.invalid` : pattern.replace('*', OTHER) }));
   return [
-    ...hosts.map(({ pattern, host }) => at(`https://${host}/`, `the host matched ${pattern}`)),
+    ...hosts.map(({ pattern, host }) => at(`${scheme}://${host}/`, `the host matched ${pattern}`)),
     ...(when.urls ?? []).flatMap((pattern) => {
       const url = pattern.replaceAll(/\*+/g, OTHER);
       return URL.canParse(url) ? [at(url, `the URL matched ${pattern}`)] : [];

@@ -3,7 +3,7 @@ import { PRIMITIVE_SEMANTICS } from '../../catalogs/primitives/semantics.ts';
 import type { LocatedRule } from '../rules.ts';
 import type { Finding } from './lint.ts';
 
-const ABOUT = { paths: 'only its `cwd` is a path', insideWorkspace: 'only its `cwd` is a path', hosts: 'no host is known', urls: 'no URL is known' } as const;
+const ABOUT = { paths: 'only its `cwd` is a path', insideWorkspace: 'only its `cwd` is a path', hosts: 'no host is known', schemes: 'no URL is known', urls: 'no URL is known' } as const;
 const COMMANDS = [...PRIMITIVE_SEMANTICS].flatMap(([tool, { command }]) => (command === undefined ? [] : [`workspace.${tool}`]));
 
 /** Rules that deny or ask, are about commands alone, and ask for what commands do not show: `cat .env` names no path. */

@@ -27,10 +27,10 @@ export function withPath(path: string, inside: boolean): Edit {
 
 /** Every URL of the call is this one. */
 export function withUrl(url: string): Edit {
-  const { host, address } = readUrl(url);
+  const read = readUrl(url);
   return (input) => {
     const { urls } = input.effect;
-    const moved = withEffect({ urls: urls.map((fact) => ({ ...fact, url, host, address })) })(input);
+    const moved = withEffect({ urls: urls.map((fact) => ({ ...fact, url, ...read })) })(input);
     return urls.reduce((call, { argument }) => replaceTexts(argument, url)(call), moved);
   };
 }

@@ -60,6 +60,7 @@ const READS: ReadonlyMap<string, (input: CallInput) => readonly Fact[]> = new Ma
   ['owner', ({ principal }) => [{ name: 'principal.owner', value: principal.owner ?? false }]],
   ['paths', ({ effect }) => effect.paths.map(({ path, inside }) => ({ name: inside ? 'path' : 'path outside the workspace', value: path }))],
   ['insideWorkspace', ({ effect }) => effect.paths.map(({ path, inside }) => ({ name: inside ? 'path' : 'path outside the workspace', value: path }))],
+  ['schemes', ({ effect }) => effect.urls.map(({ scheme }) => ({ name: 'scheme', value: scheme }))],
   ['hosts', ({ effect }) => effect.urls.map(({ host }) => ({ name: 'host', value: host }))],
   ['urls', ({ effect }) => effect.urls.map(({ url }) => ({ name: 'url', value: url }))],
   ['commands', ({ effect }) => (effect.command?.opaque === true ? [{ name: 'command', value: 'opaque' }] : (effect.command?.words ?? []).map((words) => ({ name: 'command', value: words.join(' ') })))],

@@ -1,4 +1,5 @@
 /** Owns the way from a written case to what the policy is told; refuses principals and calls that nobody knows, at their place. */
+import { readUrl } from '../../catalogs/urls.ts';
 import { TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
 import type { CallInput, ListTool, Principal } from '../port.ts';
 import type { Problem } from '../problems.ts';
@@ -40,6 +41,6 @@ function effectOf(written: SuiteCase, principal: Principal, draft: Drafting): Re
   const { call, effect } = written;
   if (effect === undefined) return draft.call(principal, { tool: call?.tool ?? '', args: call?.args ?? {} });
   const { args = {}, paths = [], urls = [], ...rest } = effect;
-  const named = { paths: paths.map((fact) => ({ argument: '', ...fact })), urls: urls.map((fact) => ({ argument: '', ...fact })) };
+  const named = { paths: paths.map((fact) => ({ argument: '', ...fact })), urls: urls.map((fact) => ({ argument: '', scheme: readUrl(fact.url).scheme, ...fact })) };
   return { effect: { ...rest, ...named }, argsText: JSON.stringify(args) };
 }

@@ -184,6 +184,7 @@ suits(condition, item) if {
 suits(condition, item) if {
 	condition.over == "hosts"
 	data.tollgate.match.text(condition.hosts, item.host)
+	among(condition, item)
 }
 
 suits(condition, item) if {
@@ -218,6 +219,10 @@ suits(condition, item) if {
 	condition.over == "argument"
 	meets(condition, item)
 }
+
+among(condition, _) if not condition.schemes
+
+among(condition, item) if condition.schemes[item.scheme]
 
 meets(condition, item) if {
 	every test in condition.tests {

@@ -16,7 +16,8 @@ const target = (text: string): NonNullable<ReturnType<typeof parseAuthority>> =>
 describe('a host', () => {
   it.each([
     ['Example.ORG', 'example.org'], ['example.org.', 'example.org'], ['a_b.example.org', 'a_b.example.org'], ['xn--bcher-kva.example', 'xn--bcher-kva.example'],
-    ['127.0.0.1', '127.0.0.1'], ['[::1]', '::1'], ['[2001:DB8:0:0::1]', '2001:db8::1'], ['[::ffff:10.0.0.1]', '::ffff:a00:1'],
+    ['127.0.0.1', '127.0.0.1'], ['[::1]', '::1'], ['[2001:DB8:0:0::1]', '2001:db8::1'], ['[::ffff:10.0.0.1]', '10.0.0.1'], ['[::FFFF:0:a00:1]', '10.0.0.1'], ['[::10.0.0.1]', '10.0.0.1'],
+    ['[64:ff9b::10.0.0.1]', '10.0.0.1'], ['[2002:a00:1::7]', '10.0.0.1'], ['[::]', '::'], ['[64:ff9a::1]', '64:ff9a::1'],
   ])('%s is %s', (text, host) => {
     expect(parseHost(text)?.host).toBe(host);
   });
@@ -24,7 +25,7 @@ describe('a host', () => {
   it.each([
     '', '.', 'a..b', '-a.test', 'a-.test', 'a.test..', ' a.test', 'a.test\t', 'a.test\0', 'a%2etest', 'a.test%00.b', 'user@a.test', 'a/b', 'a\\b', 'a?b', 'a#b', '*.a.test', 'ａ.test', 'а.test', '\u202ea.test',
     'xn--a.test', 'xn--.test', `${'a'.repeat(64)}.test`, `${'a.'.repeat(130)}test`, '0x7f.1', '127.1', '2130706433', '0177.0.0.1', '127.0.0.01', '1.2.3.4.5', '256.1.1.1', '1.2.3.0x4', 'a.0x7f',
-    '::1', '[::1', '[::1%lo]', '[::1%25lo]', '[1.2.3.4]', '[]', '[a]',
+    '::1', '[::1', '[::1%lo]', '[::1%25lo]', '[1.2.3.4]', '[]', '[a]', '[2001::1]', '[2001:0:4136:e378::1]', '[64:ff9b:1::a00:1]', '[2001:db8::5efe:a00:1]',
   ])('%j is none', (text) => {
     expect(parseHost(text)).toBeUndefined();
   });
@@ -62,6 +63,16 @@ describe('denied domains', () => {
     ['open.example.org:8443', 'open.example.org:8443', false], ['open.example.org:8443', 'open.example.org:443', true],
   ])('%s, of all below example.org: %s: %s', (denied, text, expected) => {
     expect(new Allowlist(['*.example.org', '*.example.org:8443'], [], [denied]).allows(target(text))).toBe(expected);
+  });
+
+  it('hold for an address within another, in the request and in the answer of a name server', () => {
+    const list = new Allowlist(['*.example.org', '[::ffff:93.184.216.34]'], [], ['93.184.216.34:443', '10.0.0.5']);
+    expect([list.allows(target('[::ffff:5db8:d822]:443')), list.allows(target('[64:ff9b::5db8:d822]:80'))]).toEqual([false, true]);
+    expect(list.admits(target('a.example.org:443'), '::ffff:93.184.216.34')).toBe(false);
+    expect(new Allowlist(['a.example.org', '10.0.0.5']).admits(target('a.example.org:443'), '::ffff:10.0.0.5')).toBe(true);
+    expect(new Allowlist(['a.example.org']).admits(target('a.example.org:443'), '::ffff:10.0.0.5')).toBe(false);
+    // A form that nobody can read leads nowhere, denied or not.
+    expect(list.admits(target('a.example.org:443'), '2001::5db8:d822')).toBe(false);
   });
 
   it('hold for the address that an allowed name leads to, public or named', () => {

@@ -67,7 +67,7 @@ describe('every field of a rule', () => {
   });
 
   it('covers all fields that the schema knows', () => {
-    const known = ['tools', 'servers', 'verbs', 'trust', 'roles', 'groups', 'principals', 'origins', 'profiles', 'owner', 'labels', 'paths', 'insideWorkspace', 'commands', 'opaque', 'hosts', 'urls', 'time', 'args'];
+    const known = ['tools', 'servers', 'verbs', 'trust', 'roles', 'groups', 'principals', 'origins', 'profiles', 'owner', 'labels', 'paths', 'insideWorkspace', 'commands', 'opaque', 'hosts', 'schemes', 'urls', 'time', 'args'];
     expect(new Set(FIELDS.flatMap(({ when }) => Object.keys(when)))).toEqual(new Set(known));
   });
 });

@@ -72,7 +72,7 @@ export function callOf(call: CallOf = {}): CallInput {
     effect: {
       verb: 'read', server: 'git', tool: 'status', ...effect,
       paths: facts,
-      urls: [...hosts.map((host) => ({ argument: 'url', url: `https://${host}/`, host, address: host === '' ? '' : `https://${host}:443/` })), ...urls.map((url) => ({ argument: 'url', url, ...readUrl(url) }))],
+      urls: [...hosts.map((host) => ({ argument: 'url', url: `https://${host}/`, scheme: host === '' ? '' : 'https', host, address: host === '' ? '' : `https://${host}:443/` })), ...urls.map((url) => ({ argument: 'url', url, ...readUrl(url) }))],
       ...(commands === undefined ? {} : { command }),
     },
     argsText: argsText ?? JSON.stringify(args),
