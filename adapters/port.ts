@@ -32,12 +32,22 @@ export interface Answer extends JsonDoc<ToolResult> {
 /** An answer of a server that runs in this process: a text, and what Tollgate is told beside it. */
 export type Spoken = { readonly text: string } & Pick<Answer, 'labels' | 'hits'>;
 
+/** Whom and what a call serves. */
+export interface CallScope {
+  readonly user: string;
+  readonly space: string;
+  readonly conversation: string;
+  readonly turn: string;
+}
+
 /** Who calls, as the facade knows it: for servers that run in this process. Nothing of it comes from arguments or `_meta`. */
 export interface Identity {
   /** Id, role, profiles and origin, as records have them. */
   readonly principal: { readonly id: string; readonly role: string; readonly profiles: readonly string[]; readonly origin: string };
   readonly run: string;
-  readonly scope: { readonly user: string; readonly space: string; readonly conversation: string; readonly turn: string };
+  readonly scope: CallScope;
+  /** Whom limits per turn count for: the scope of a run that an owner opened; else the session, so that a new name of a run refreshes nothing. */
+  readonly counted: CallScope;
   /** The servers of its profiles, as it may see them. */
   readonly servers: () => readonly SeenServer[];
   /** Hides a server from this session alone, or shows it again. */

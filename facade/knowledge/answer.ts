@@ -32,7 +32,7 @@ interface Item {
 export function createKnowledge({ store, caps, now }: KnowledgeParts): (call: UpstreamCall) => Spoken {
   return ({ tool, args, identity }) => {
     if (identity === undefined) throw new TollgateError('INTERNAL');
-    const { scope } = identity;
+    const { scope, counted } = identity;
     const opened = store();
     const { query = '', limit = DEFAULT_LIMIT, ...facts } = args.value as { readonly query?: string; readonly limit?: number } & FactQuery;
     const ask = (most: number): readonly Item[] => {
@@ -41,7 +41,7 @@ export function createKnowledge({ store, caps, now }: KnowledgeParts): (call: Up
       const words = wordsOf(query);
       return found.map((passage) => passageItem(passage, words));
     };
-    return opened.within({ scope, caps: caps(), now: now() }, (left) => fit(ask(Math.min(left.candidates, MAX_FACTS)), left, caps().bytes));
+    return opened.within({ scope: counted, caps: caps(), now: now() }, (left) => fit(ask(Math.min(left.candidates, MAX_FACTS)), left, caps().bytes));
   };
 }
 

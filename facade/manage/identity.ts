@@ -12,7 +12,7 @@ export type Identify = (caller: Caller, table: Table) => Promise<Identity>;
 /** What identities are made from: those of one configuration. */
 export interface IdentityParts {
   readonly catalog: Catalog;
-  readonly runs: Pick<Runs, 'scopeOf'>;
+  readonly runs: Pick<Runs, 'scopeOf' | 'isOwned'>;
   readonly aside: Aside;
   readonly serversOf: (principal: Caller['principal']) => readonly string[];
   /** A session's list has become another one. */
@@ -34,10 +34,13 @@ export function createIdentify({ catalog, runs, aside, serversOf, onChange }: Id
   };
   return async (caller, table) => {
     const { id, role, profiles, origin } = caller.principal;
+    const scope = runs.scopeOf(caller.principal, caller.run);
+    const { id: session } = caller.session;
     return {
       principal: { id, role, profiles, origin },
       run: caller.run,
-      scope: runs.scopeOf(caller.principal, caller.run),
+      scope,
+      counted: runs.isOwned(caller.principal, caller.run) ? scope : { ...scope, conversation: session, turn: session },
       servers: () => serversOf(caller.principal).map((name) => see(name, caller, table)),
       putAside: (server, isAside) => {
         aside.put(caller.session, server, isAside);

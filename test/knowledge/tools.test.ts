@@ -153,7 +153,7 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     expect((await facade.call(other, 'knowledge_facts_get', { subject: 'harbour' })).code).toBe('');
   });
 
-  it('has caps for each turn, and names the one that is spent', async () => {
+  it('has caps for each turn, and names the one that is spent' + verifies('TR-61'), async () => {
     fill();
     const facade = await start('knowledge: {requests: 3, bytes: 1024, candidates: 2}');
     const session = facade.open('alice');
@@ -163,11 +163,14 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     expect(refused.code).toBe('BUDGET_EXCEEDED');
     expect(refused.text).toContain('its 3 requests to the knowledge server (knowledge.requests)');
     // Another turn, and another user, have caps of their own.
-    expect((await facade.call(session, 'kb_search', { query: 'harbour' }, { meta: { 'tollgate/run': 'next' } })).code).toBe('');
+    const next = await facade.assembled.deps.runs.open({ principal: 'alice', origin: session.principal.origin, owned: true });
+    expect((await facade.call(session, 'kb_search', { query: 'harbour' }, { meta: { 'tollgate/run': next.name } })).code).toBe('');
     const bob = facade.open('bob');
     expect((await ask('harbour', bob)).text).toContain('private harbour note');
     expect((await ask('harbour', bob)).text).toContain('its 2 results from the knowledge server (knowledge.candidates)');
-    expect(facade.records().filter(({ code }) => code === 'BUDGET_EXCEEDED')).toMatchObject([{ type: 'outcome', executed: 'no', whose: { user: 'alice', space: 'team' } }, { executed: 'no', whose: { user: 'bob' } }]);
+    // A name of its own begins no turn.
+    expect((await facade.call(session, 'kb_search', { query: 'harbour' }, { meta: { 'tollgate/run': 'next' } })).code).toBe('BUDGET_EXCEEDED');
+    expect(facade.records().filter(({ code }) => code === 'BUDGET_EXCEEDED').slice(0, 2)).toMatchObject([{ type: 'outcome', executed: 'no', whose: { user: 'alice', space: 'team' } }, { executed: 'no', whose: { user: 'bob' } }]);
   });
 
   it('answers with what the bytes of the turn still hold, and with nothing when that is nothing', async () => {
