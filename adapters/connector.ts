@@ -1,7 +1,8 @@
 /** Owns the one connection that a server may have, with its slot: opening, losing and ending it; refuses a second beside it. */
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { Connection } from './connection.ts';
-import type { ServerInfo } from './port.ts';
+import type { ServerInfo, UpstreamCall } from './port.ts';
+import type { Refused } from './rpc/refused.ts';
 import { UpstreamSession } from './session.ts';
 import type { ServerSettings } from './settings.ts';
 import type { ConnectionSlots, SlotHolder } from './slots.ts';
@@ -15,6 +16,8 @@ export interface ConnectorParts {
   /** It must not be given up although it is idle. */
   readonly isKept: () => boolean;
   readonly onToolsChanged: () => void;
+  /** Requests of the server were refused; `during`: the only call that ran meanwhile. */
+  readonly onRefused: (id: string, refused: Refused, during: UpstreamCall | undefined) => void;
   /** It went by itself, or did not come up. `why` is one public line. */
   readonly onLost: (id: string, loss: Ending & { readonly why: string; readonly wasReady: boolean }) => void;
   /** It was ended by us, in order. */
@@ -127,6 +130,7 @@ export class Connector implements SlotHolder {
     const session: UpstreamSession = new UpstreamSession(settings.name, connect(), {
       onToolsChanged,
       onBad: () => this.badLines++,
+      onRefused: (refused, during) => this.parts.onRefused(session.id, refused, during),
       onClosed: (why, exit, error) => this.lose(session, { why: error?.message ?? `Server "${settings.name}" ${why}.`, ...(exit === undefined ? {} : { exit }), ...(error === undefined ? {} : { error }) }),
     });
     this.session = session;

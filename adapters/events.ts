@@ -34,6 +34,8 @@ export type Happening =
   | { readonly event: 'reconnected'; readonly ms: number }
   | { readonly event: 'reconnect.exhausted'; readonly tries: number }
   | ListNews
+  /** Requests of the server to the client were refused; `call` and `session` where a single call ran meanwhile. */
+  | { readonly event: 'request.refused'; readonly method: string; readonly count: number; readonly call?: string; readonly session?: string }
   | { readonly event: 'tool.completed'; readonly tool: string; readonly ms: number }
   | { readonly event: 'tool.failed'; readonly tool: string; readonly ms: number; readonly code: ErrorCode };
 

@@ -15,7 +15,7 @@ import type { AdapterOptions, Lifetime } from './settings.ts';
 import { tidingsOf } from './tidings.ts';
 
 /** What a keeper is made of, and what it reports. */
-export interface KeeperParts extends Omit<ConnectorParts, 'onLost' | 'onStopped'> {
+export interface KeeperParts extends Omit<ConnectorParts, 'onLost' | 'onStopped' | 'onRefused'> {
   readonly options: AdapterOptions;
   readonly lifetime: () => Lifetime;
   readonly blame: Blame;
@@ -54,6 +54,8 @@ export class Keeper {
         this.restarts.noteStop(performance.now());
         parts.tell({ event: 'stopped' }, id);
       },
+      onRefused: (id, refused, during) =>
+        parts.tell({ event: 'request.refused', ...refused, ...(during?.id !== undefined && { call: during.id }), ...(during !== undefined && { session: during.scope }) }, id),
       onLost: (id, { why, wasReady, ...how }) => {
         // Nothing of it ran: what a person must mend is no loss of the server, and its next use tries again.
         if (how.error !== undefined && MENDABLE.has(how.error.code)) {

@@ -1,5 +1,6 @@
 /** Owns the port through which the facade reaches any server; knows no policy, no principal and no client. */
 import type { CancelSignal } from './rpc/cancel.ts';
+import type { RpcError } from './rpc/message.ts';
 import type { Lifetime } from './settings.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
 import { MENDABLE, TollgateError, type ErrorCode } from '../catalogs/errors.ts';
@@ -170,9 +171,9 @@ export interface ServerAdapter {
 
 /** A server's own JSON-RPC error, which passes to the client as it came. */
 export class UpstreamError extends Error {
-  readonly rpc: { readonly code: number; readonly message: string; readonly data?: unknown };
+  readonly rpc: RpcError;
 
-  constructor(rpc: { readonly code: number; readonly message: string; readonly data?: unknown }) {
+  constructor(rpc: RpcError) {
     super(rpc.message);
     this.name = 'UpstreamError';
     this.rpc = rpc;

@@ -7,6 +7,7 @@ import { UpstreamError } from './port.ts';
 import type { JsonDoc, ServerInfo, UpstreamCall } from './port.ts';
 import { isObject } from './rpc/json.ts';
 import { Peer } from './rpc/peer.ts';
+import { INPUT_REQUIRED, type Refused } from './rpc/refused.ts';
 import { readPromptList, readToolList, type RawPrompt } from './tool-list.ts';
 
 /** What the owner of a session is told. */
@@ -14,6 +15,8 @@ export interface SessionEvents {
   onToolsChanged(): void;
   /** Something that broke the protocol was skipped. */
   onBad(): void;
+  /** Requests of the server were refused; `during`: the only call that ran meanwhile. */
+  onRefused?(refused: Refused, during: UpstreamCall | undefined): void;
   /** The server is gone by itself; calls in flight have got their error. `why` completes "Server x …"; `refusal` as in ConnectionEvents. */
   onClosed(why: string, exit?: number | string, refusal?: TollgateError): void;
 }
@@ -30,6 +33,7 @@ export class UpstreamSession {
   private readonly events: SessionEvents;
   /** Joins the events of this connection. */
   readonly id = randomUUID();
+  private readonly calls = new Set<UpstreamCall>();
   private heardAt = Number.NEGATIVE_INFINITY;
   /** What the server said of itself at its handshake, for people to look at. */
   said: { readonly instructions?: string; readonly offersPrompts: boolean } = { offersPrompts: false };
@@ -38,7 +42,7 @@ export class UpstreamSession {
     this.name = name;
     this.connection = connection;
     this.events = events;
-    this.peer = new Peer(connection, { onToolsChanged: () => events.onToolsChanged(), onDropped: () => events.onBad() });
+    this.peer = new Peer(connection, { onToolsChanged: () => events.onToolsChanged(), onDropped: () => events.onBad(), onRefused: (refused) => events.onRefused?.(refused, this.calls.size === 1 ? [...this.calls][0] : undefined) });
   }
 
   /** Calls without an answer so far. */
@@ -80,9 +84,13 @@ export class UpstreamSession {
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
     const { timeoutMs, hardTimeoutMs, signal, onProgress } = call;
     const request = { method: 'tools/call', params: (id: number) => callParams(call, id), timeoutMs, hardTimeoutMs, signal };
-    const result = await this.peer.request(onProgress === undefined ? request : { ...request, onProgress });
+    this.calls.add(call);
+    const result = await this.peer.request(onProgress === undefined ? request : { ...request, onProgress }).finally(() => this.calls.delete(call));
     // The revision of 2026-07-28 carries requests to the client inside results; they are refused like the others.
-    if (result.value['resultType'] === 'input_required') throw new TollgateError('UPSTREAM_REQUEST_DENIED');
+    if (result.value['resultType'] === 'input_required') {
+      this.peer.noteRefused(INPUT_REQUIRED);
+      throw new TollgateError('UPSTREAM_REQUEST_DENIED');
+    }
     return result as JsonDoc<ToolResult>;
   }
 

@@ -57,6 +57,7 @@ export const ERRORS = {
   WIRE_NOTIFICATION_CALL: rpc(-32600, 'A call came without an id, so it could have no answer.', 'Send calls as requests with an id.'),
   NOT_INITIALIZED: rpc(-32002, 'The session is not initialised.', 'Send initialize first.'),
   UPSTREAM_REQUEST_DENIED: rpc(-32601, 'A server asked the client for something that is not served here.', 'Servers must do without sampling, elicitation and roots.'),
+  URL_ELICITATION_DENIED: result('The server asks that addresses are opened before it serves this call. They were withheld.', 'Tell the user: an owner signs in to this server, or sets it up, outside the call.'),
   HTTP_AUTH: rpc(-32001, 'The bearer token is missing or wrong.', 'Send Authorization: Bearer with the token that `tollgate serve` prints.'),
   HTTP_HOST: rpc(-32001, 'The Host header names another machine.', 'Use the address that `tollgate serve` prints, or list the host under listen.hosts.'),
   HTTP_ORIGIN: rpc(-32001, 'The Origin is not allowed.', 'List the origin under listen.origins.'),

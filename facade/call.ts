@@ -1,6 +1,7 @@
 /** Owns one tools/call: nine stages, one try; refuses by throwing one error type, and answers nothing that is not recorded. */
 import { UpstreamError, type JsonDoc } from '../adapters/port.ts';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
+import { escapeHostile } from '../catalogs/text.ts';
 import type { ToolResult } from '../catalogs/tool.ts';
 import type { Obligations, Policy, Principal } from '../policies/port.ts';
 import type { Approvals } from './approvals.ts';
@@ -18,6 +19,8 @@ import type { RunLabels } from './labels.ts';
 import type { Identify } from './manage/identity.ts';
 import type { Metrics } from './metrics.ts';
 import type { Cap } from './output/cut.ts';
+import { releaseNumbers } from './output/numbers.ts';
+import { ServerProgress } from './output/progress.ts';
 import type { Redactor } from './output/redact.ts';
 import { shape } from './output/shape.ts';
 import type { Spills } from './output/spills.ts';
@@ -64,12 +67,12 @@ export interface Deps {
 
 /** Runs one call through the nine stages of design §2. Never throws. */
 export async function callTool(deps: Deps, session: OpenSession, asked: CallRequest): Promise<Reply> {
-  const request = asked.onProgress === undefined ? asked : { ...asked, ...inTurn(asked.onProgress) };
   const policy = deps.policy();
   const trace: Trace = {
-    id: deps.newId(), principal: session.principal, session: session.id, asked: request.name, argBytes: Buffer.byteLength(request.args.text),
+    id: deps.newId(), principal: session.principal, session: session.id, asked: asked.name, argBytes: Buffer.byteLength(asked.args.text),
     startedAt: deps.now(), revision: policy.revision, executed: 'no',
   };
+  const request = guardProgress(asked, trace, deps.redactor);
   let lease: Lease | undefined;
   let release: (() => void) | undefined;
   let reply: Reply;
@@ -103,9 +106,9 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const faults = outputFaults(raw, exposed.entry?.output, validateOutput);
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
       cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, canRead: table.canRead, ownNotes: exposed.primitive !== undefined,
-      spill: { put: (text) => deps.spills.put(text, owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
+      spill: { put: (text) => deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
       meta: {
-        'tollgate/provenance': provenance(trace, exposed.server.adapter.info()?.version), 'tollgate/labels': labels.length > 0 ? labels : undefined,
+        'tollgate/provenance': provenance(trace, exposed.server.adapter.info()?.version, deps.redactor), 'tollgate/labels': labels.length > 0 ? labels : undefined,
         'tollgate/outputInvalid': faults > 0 ? faults : undefined, 'tollgate/warnings': warningMeta(decision),
       },
       notes: [...bound.notes, ...warningNotes(decision)],
@@ -117,6 +120,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     failure = trace.serverError ? undefined : asTollgateError(thrown);
     reply = refusal(thrown, { id: trace.id, redactor: deps.redactor });
   } finally {
+    trace.progress?.end();
     lease?.settle({ outputBytes: trace.shaped?.sent ?? 0, wallMs: trace.upstreamMs ?? 0 });                          // 8 settle
     release?.();
     trace.target?.held.close();
@@ -138,6 +142,14 @@ function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: Tollgate
   return reply;
 }
 
+/** What waits for a person is told as it is; what the server tells passes a guard. */
+function guardProgress(asked: CallRequest, trace: Trace, redactor: Redactor): CallRequest {
+  if (asked.onProgress === undefined) return asked;
+  const { onWait, onProgress } = inTurn(asked.onProgress);
+  trace.progress = new ServerProgress(onProgress, redactor);
+  return { ...asked, onWait, onProgress: trace.progress.take };
+}
+
 /** A definition that changed behind a name since this client was shown it is not called (rug pull). */
 function checkPin(session: OpenSession, name: string, pin: string): void {
   const listed = session.listed.get(name);
@@ -152,9 +164,10 @@ function outputFaults(raw: JsonDoc<ToolResult>, validator: { check(value: unknow
   return faults;
 }
 
-/** HB-07. */
-function provenance(trace: Trace, version: string | undefined): object {
+/** HB-07. The version is text of the server. */
+function provenance(trace: Trace, told: string | undefined, redactor: Redactor): object {
   const effect = trace.target?.effect;
+  const version = told === undefined ? undefined : escapeHostile(redactor.redact(told).value).text;
   return { server: effect?.server, tool: effect?.tool, version, time: isoTime(trace.startedAt), decision: trace.id };
 }
 

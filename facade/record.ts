@@ -5,6 +5,7 @@ import type { CallDecision, CallInput, Effect, Principal, Reason } from '../poli
 import { HiddenBy } from './absence.ts';
 import type { CallEntry, Unsealed, Written } from './audit/chain.ts';
 import type { AuditObligations, AuditReason, BudgetEntry, CallFacts } from './audit/entry.ts';
+import type { ProgressCounts, ServerProgress } from './output/progress.ts';
 import type { Shaped } from './output/shape.ts';
 import type { Exposed } from './exposure.ts';
 import type { Target } from './target.ts';
@@ -39,6 +40,8 @@ export interface Trace {
   whose?: Identity['scope'] | undefined;
   hits?: number | undefined;
   shaped?: Shaped;
+  /** Absent where the client asked for no progress. */
+  progress?: ServerProgress;
   /** The server answered with a JSON-RPC error of its own. */
   serverError?: boolean;
 }
@@ -105,7 +108,7 @@ function reasonsOf(failure: TollgateError | undefined): readonly AuditReason[] |
   return Array.isArray(reasons) ? reasons.map(place) : undefined;
 }
 
-function outcomeRecord({ shaped, rawBytes, upstreamMs, whose, hits, executed, argBytes, serverError }: Trace, code: TollgateError['code'] | undefined, ms: number): CallEntry {
+function outcomeRecord({ shaped, rawBytes, upstreamMs, whose, hits, executed, argBytes, serverError, progress }: Trace, code: TollgateError['code'] | undefined, ms: number): CallEntry {
   return {
     type: 'outcome',
     code,
@@ -120,7 +123,13 @@ function outcomeRecord({ shaped, rawBytes, upstreamMs, whose, hits, executed, ar
     isError: serverError === true ? true : shaped?.isError,
     redactions: shaped?.redactions,
     escaped: shaped?.escaped,
+    progress: progressOf(progress?.counts),
   };
+}
+
+/** Only what was done is written down. */
+function progressOf(counts: ProgressCounts | undefined): ProgressCounts | undefined {
+  return counts !== undefined && Object.values(counts).some((count) => count > 0) ? counts : undefined;
 }
 
 function budgetFields(data: Readonly<Record<string, unknown>>): Pick<BudgetEntry, 'budget' | 'scope' | 'unit' | 'limit' | 'left'> {

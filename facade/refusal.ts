@@ -4,6 +4,7 @@ import { asTollgateError } from '../catalogs/errors.ts';
 import { escapeHostile } from '../catalogs/text.ts';
 import type { Reply } from './facade.ts';
 import { mapStrings } from './output/clean.ts';
+import { holdNumbers, releaseNumbers } from './output/numbers.ts';
 import type { Redactor } from './output/redact.ts';
 
 /** Bytes of a server's error that pass, and characters of its message when there are more: an error must not carry what the cap keeps out. */
@@ -15,7 +16,8 @@ const NO_LIST = -32011;
 
 /** The reply for anything thrown; `of` is what was asked for. A server's own JSON-RPC error passes as it came, cleaned as a result is. */
 export function refusal(thrown: unknown, call: { id: string; redactor: Redactor; of?: 'list' }): Reply {
-  const clean = <T>(value: T): T => (call.redactor.touches(JSON.stringify(value) ?? '') ? (mapStrings(value, (text) => call.redactor.redact(text).value) as T) : value);
+  // Our own words may quote a server: its version, its revision, a name.
+  const clean = <T>(value: T): T => mapStrings(value, (text) => escapeHostile(call.redactor.redact(text).value).text) as T;
   if (thrown instanceof UpstreamError) return { kind: 'error', error: cleanUpstream(thrown.rpc, call.redactor) };
   const error = asTollgateError(thrown);
   const { row, code, data, retryable } = error;
@@ -30,8 +32,11 @@ export function refusal(thrown: unknown, call: { id: string; redactor: Redactor;
 }
 
 function cleanUpstream(rpc: UpstreamError['rpc'], redactor: Redactor): UpstreamError['rpc'] {
-  const clean = mapStrings(rpc, (text) => escapeHostile(redactor.redact(text).value).text) as UpstreamError['rpc'];
-  if (Buffer.byteLength(JSON.stringify(clean)) <= ERROR_BYTES) return clean;
+  const { dataText, ...rest } = rpc;
+  const exact = dataText === undefined ? rest : { ...rest, data: JSON.parse(holdNumbers(dataText)) as unknown };
+  const clean = mapStrings(exact, (text) => escapeHostile(redactor.redact(text).value).text) as UpstreamError['rpc'];
+  const text = releaseNumbers(JSON.stringify(clean));
+  if (Buffer.byteLength(text) <= ERROR_BYTES) return dataText === undefined ? clean : { ...clean, dataText: releaseNumbers(JSON.stringify(clean.data)) };
   return { code: clean.code, message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here, its data left out]` };
 }
 

@@ -1,6 +1,7 @@
 /** Owns what one call may take and how it goes to its server; refuses to widen what the configuration allows. */
 import { UpstreamError, type Answer } from '../adapters/port.ts';
 import { MENDABLE, TollgateError } from '../catalogs/errors.ts';
+import type { ToolResult } from '../catalogs/tool.ts';
 import type { Obligations } from '../policies/port.ts';
 import type { BudgetKeys, Lease } from './budget.ts';
 import type { Deps } from './call.ts';
@@ -8,6 +9,7 @@ import type { CapsConfig } from './config/config.ts';
 import type { CallRequest } from './facade.ts';
 import type { Table } from './exposure.ts';
 import type { Cap } from './output/cut.ts';
+import { holdNumbers } from './output/numbers.ts';
 import type { Trace } from './record.ts';
 import type { Runs } from './runs.ts';
 import type { Caller, OpenSession } from './session.ts';
@@ -73,9 +75,10 @@ export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call
     trace.rawBytes = Buffer.byteLength(raw.text);
     trace.hits = raw.hits;
     if (raw.labels !== undefined && caller !== undefined) await deps.labels.join(session, caller.run, raw.labels);
-    return raw;
+    // What follows works on parsed values: a number that a double would round stands there as a marked string (see shape).
+    return raw.exact ? raw : held(raw);
   } catch (thrown) {
-    if (thrown instanceof UpstreamError) trace.executed = 'yes';
+    if (thrown instanceof UpstreamError || (thrown instanceof TollgateError && ANSWERED.has(thrown.code))) trace.executed = 'yes';
     if (thrown instanceof TollgateError && NOT_SENT.has(thrown.code)) trace.executed = 'no';
     throw thrown;
   } finally {
@@ -83,8 +86,15 @@ export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call
   }
 }
 
+/** Refusals of what the server answered. */
+const ANSWERED: ReadonlySet<string> = new Set(['UPSTREAM_REQUEST_DENIED', 'URL_ELICITATION_DENIED']);
 /** Refusals of an adapter that say that nothing was sent. */
 const NOT_SENT: ReadonlySet<string> = new Set([...MENDABLE, 'SERVER_UNAVAILABLE', 'SWITCHED_OFF', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL', 'BUDGET_EXCEEDED']);
+
+function held(raw: Answer): Answer {
+  const text = holdNumbers(raw.text);
+  return { ...raw, text, value: JSON.parse(text) as ToolResult };
+}
 
 function withoutOurs(meta: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   return Object.fromEntries(Object.entries(meta).filter(([key]) => !key.startsWith('tollgate/')));

@@ -66,19 +66,27 @@ function readAnswer(parsed: Parsed): WireMessage {
     const detail = hasError ? 'The answer holds a result and an error.' : 'The message holds no method, result or error.';
     throw new TollgateError(side === 'server' ? 'UPSTREAM_INVALID' : 'WIRE_VERSION', { detail });
   }
-  if (hasError) return { kind: 'error', id: isId(id) ? id : null, error: readError(error) };
+  if (hasError) return { kind: 'error', id: isId(id) ? id : null, error: readError(error, parsed) };
   if (!isId(id)) throw new TollgateError('WIRE_ID');
   if (!isObject(result)) throw new TollgateError(side === 'server' ? 'UPSTREAM_INVALID' : 'WIRE_PARAMS', { detail: 'The result is not an object.' });
   return { kind: 'result', id, result: { text: textOf(parsed, 'result'), value: result, exact: parsed.exact } };
 }
 
 /** Servers exist that send a string as code or as the whole error: their words still reach the caller, under the standard's number. */
-function readError(error: unknown): RpcError {
+function readError(error: unknown, parsed: Parsed): RpcError {
   if (!isObject(error)) return { code: -32603, message: typeof error === 'string' ? error : 'The server reported an error without a message.' };
   const { code, message, data } = error;
   const said = typeof message === 'string' ? message : 'The server reported an error without a message.';
-  if (Number.isSafeInteger(code)) return { code: code as number, message: said, ...('data' in error ? { data } : {}) };
-  return { code: -32603, message: said, data: 'data' in error ? data : { code } };
+  if (Number.isSafeInteger(code)) return { code: code as number, message: said, ...('data' in error ? { data, ...exactData(parsed) } : {}) };
+  return { code: -32603, message: said, data: 'data' in error ? data : { code }, ...('data' in error && exactData(parsed)) };
+}
+
+function exactData(parsed: Parsed): Pick<RpcError, 'dataText'> {
+  if (parsed.exact) return {};
+  const error = textOf(parsed, 'error');
+  const span = scanJson(error).members.find((member) => member.key === 'data');
+  const dataText = span === undefined ? undefined : error.slice(span.start, span.end);
+  return dataText === undefined || scanJson(dataText).exact ? {} : { dataText };
 }
 
 function textOf(parsed: Parsed, key: string): string {

@@ -11,6 +11,8 @@ export interface RpcError {
   readonly code: number;
   readonly message: string;
   readonly data?: unknown;
+  /** JSON of `data`, where `data` lost something that the text holds. */
+  readonly dataText?: string;
 }
 
 /** One message; `args` is `params.arguments` with a text of its own. `invalid` carries the id when it could be read. */

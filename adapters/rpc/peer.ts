@@ -2,9 +2,12 @@
 import { ERRORS, TollgateError } from '../../catalogs/errors.ts';
 import { UpstreamError } from '../port.ts';
 import type { JsonDoc } from '../port.ts';
-import type { JsonObject, WireMessage } from './json.ts';
+import type { JsonObject, RpcError, WireMessage } from './json.ts';
+import { carriedByDouble } from './decimal.ts';
 import { PendingCall } from './pending.ts';
 import type { PeerRequest } from './pending.ts';
+import { RefusedRequests, URL_ELICITATION, type Refused } from './refused.ts';
+import { members } from './scan.ts';
 
 /** The way out. */
 export interface Link {
@@ -20,6 +23,8 @@ export interface PeerEvents {
   onToolsChanged(): void;
   /** An answer to nothing, a second answer, or a message that breaks the protocol was dropped. */
   onDropped(): void;
+  /** Requests of the server were refused. The first of a method is told at once, those of the next minute as a count. */
+  onRefused?(refused: Refused): void;
 }
 
 const LIST_CHANGED_MS = 200;
@@ -28,6 +33,8 @@ const MAX_BACKLOG = 64 * 1024 * 1024;
 /** Answers to a server that floods and does not read are dropped much earlier: nobody waits for them. */
 const MAX_ANSWER_BACKLOG = 1024 * 1024;
 const MAX_ABANDONED = 1024;
+/** The client must open addresses (MCP 2025-11-25, elicitation). They would reach it without a decision. */
+const URL_ELICITATION_REQUIRED = -32042;
 
 /**
  * One conversation. Ids count up per hop, so two clients with equal ids cannot meet (CVE-2026-25536); a call's id is its
@@ -42,10 +49,12 @@ export class Peer {
   private lastId = 0;
   private listTimer: NodeJS.Timeout | undefined;
   private ended: TollgateError | undefined;
+  private readonly refused: RefusedRequests;
 
   constructor(link: Link, events: PeerEvents) {
     this.link = link;
     this.events = events;
+    this.refused = new RefusedRequests((refused) => events.onRefused?.(refused));
   }
 
   /** Requests without an answer so far. */
@@ -80,13 +89,13 @@ export class Peer {
       case 'result':
         return this.settle(message.id, (call) => call.resolve(message.result));
       case 'error':
-        return this.settle(message.id, (call) => call.reject(new UpstreamError(message.error)));
+        return this.settle(message.id, (call) => call.reject(this.errorOf(message.error)));
       case 'invalid':
         return this.settle(message.id, (call) => call.reject(message.error));
       case 'request':
         return this.answer(message.id, message.method);
       case 'notification':
-        return this.hear(message.method, message.params?.value);
+        return this.hear(message.method, message.params);
     }
   }
 
@@ -109,6 +118,7 @@ export class Peer {
     if (this.ended !== undefined) return;
     this.ended = error;
     clearTimeout(this.listTimer);
+    this.refused.end();
     for (const id of [...this.pending.keys()]) this.fail(id, error);
   }
 
@@ -138,6 +148,7 @@ export class Peer {
 
   /** Requests of the server end here: there is no client behind this hop that could be asked, and nothing may hang. */
   private answer(id: string | number, method: string): void {
+    if (method !== 'ping') this.refused.note(method);
     if (this.link.backlog() > MAX_ANSWER_BACKLOG) return this.events.onDropped();
     const head = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},`;
     const { rpc, what } = ERRORS.UPSTREAM_REQUEST_DENIED;
@@ -145,8 +156,20 @@ export class Peer {
     void this.link.send(head + (method === 'ping' ? '"result":{}}' : `"error":${JSON.stringify(error)}}`));
   }
 
-  private hear(method: string, params: JsonObject | undefined): void {
-    if (method === 'notifications/progress') return this.hearProgress(params ?? {});
+  /** A request to the client that came as a result was refused by the owner of the call. */
+  noteRefused(method: string): void {
+    this.refused.note(method);
+  }
+
+  private errorOf(error: RpcError): Error {
+    if (error.code !== URL_ELICITATION_REQUIRED) return new UpstreamError(error);
+    this.refused.note(URL_ELICITATION);
+    return new TollgateError('URL_ELICITATION_DENIED');
+  }
+
+  /** Only progress and list_changed have an effect. Other notifications (log messages, resources, tasks, elicitation) end here. */
+  private hear(method: string, params: JsonDoc<JsonObject> | undefined): void {
+    if (method === 'notifications/progress') return params === undefined || !holdsExactly(params) ? this.events.onDropped() : this.hearProgress(params.value);
     if (method !== 'notifications/tools/list_changed' || this.listTimer !== undefined || this.ended !== undefined) return;
     this.listTimer = setTimeout(() => {
       this.listTimer = undefined;
@@ -161,6 +184,12 @@ export class Peer {
     const call = id === undefined ? undefined : this.pending.get(id);
     if (call === undefined || !call.progress(rest)) this.events.onDropped();
   }
+}
+
+/** Whether the numbers of a progress notification are carried as they were written. */
+function holdsExactly({ text, exact }: JsonDoc<JsonObject>): boolean {
+  if (exact) return true;
+  return members(text).every(({ key, start, end }) => (key !== 'progress' && key !== 'total') || carriedByDouble(text.slice(start, end)));
 }
 
 /** Our ids are integers; servers exist that send them back as strings. */

@@ -2,6 +2,7 @@
 import type { ErrorCode } from '../../catalogs/errors.ts';
 import type { Verb } from '../../catalogs/tool.ts';
 import type { ShadowReason } from '../../policies/port.ts';
+import type { ProgressCounts } from '../output/progress.ts';
 import type { RunScope } from '../runs.ts';
 import type { ConsentEntry, ServerConsentEntry, SetupEntry, SwitchEntry, UpgradeEntry } from './consent-entry.ts';
 
@@ -93,6 +94,8 @@ export interface OutcomeEntry extends CallFacts {
   /** Registered secrets that were redacted, and hostile characters that were escaped. */
   readonly redactions?: number;
   readonly escaped?: number;
+  /** Progress notifications of the server, where the client asked for them. */
+  readonly progress?: ProgressCounts;
   /** From identify to the reply, and the server's part of it. */
   readonly ms: number;
   readonly upstreamMs?: number;
@@ -146,6 +149,10 @@ export interface ServerEntry extends ServerNumbers {
   readonly port?: number;
   readonly reason?: string;
   readonly count?: number;
+  /** Of `request.refused`: the method, one of a fixed list or `other`; the decision id of the call and the session, where a single call ran. */
+  readonly method?: string;
+  readonly call?: string;
+  readonly session?: string;
   /** Of what an owner did to the knowledge: whose it is; `count` says how many entries. */
   readonly whose?: Partial<RunScope>;
   readonly ms?: number;

@@ -6,6 +6,7 @@ import { cleanResult, type Cleaning } from './clean.ts';
 import { cutContent, nextCall, type Notice } from './content.ts';
 import type { Cap } from './cut.ts';
 import { serialise, withMeta } from './meta.ts';
+import { releaseNumbers } from './numbers.ts';
 import type { Redactor } from './redact.ts';
 import { shrink } from './shrink.ts';
 
@@ -46,7 +47,8 @@ export interface Shaped extends Cleaning {
 }
 
 /**
- * Shapes one result. The same bytes leave when nothing was cleaned, cut or noted, `_meta` excepted (design §3).
+ * Shapes one result. The same bytes leave when nothing was cleaned, cut or noted, `_meta` excepted (design §3). Where `doc` is not
+ * exact, its numbers are held (see numbers.ts): they leave, and are spilled, as they were written.
  * Throws UPSTREAM_INVALID when the content is no list of objects, STATE_FAILED when the rest cannot be kept.
  */
 export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
@@ -58,7 +60,8 @@ export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
   const small = surelyFits(doc.text, request.cap);
   const cutting = small ? undefined : cutResult(result, request);
   const meta = metaOf(request.meta, done, cutting);
-  const text = same && result === cleaned && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
+  const made = same && result === cleaned && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
+  const text = doc.exact ? made : releaseNumbers(made);
   return { text, sent: Buffer.byteLength(text), cut: cutting !== undefined, spilled: cutting?.spilled ?? 0, isError: result.isError === true, redactions: done.redactions, escaped: done.escaped, links: done.links };
 }
 

@@ -8,8 +8,8 @@ const FAULTS: ReadonlySet<ServerEvent['event']> = new Set(['start.failed', 'cras
 export function recordOf(event: ServerEvent): ServerEntry | undefined {
   if (event.event === 'tool.completed' || event.event === 'tool.failed') return undefined;
   const { event: word, server, id, ...facts } = event;
-  const outcome: AuditOutcome = word === 'killed' ? 'deny' : FAULTS.has(word) ? 'error' : 'allow';
-  return { type: 'server', server, event: word, ...(id === '' ? {} : { id }), outcome, ...counted(facts) };
+  const outcome: AuditOutcome = word === 'killed' || word === 'request.refused' ? 'deny' : FAULTS.has(word) ? 'error' : 'allow';
+  return { type: 'server', server, event: word, ...(id === '' ? {} : { id }), outcome, ...(word === 'request.refused' && { code: 'UPSTREAM_REQUEST_DENIED' as const }), ...counted(facts) };
 }
 
 /** The facts of an event without names of tools that servers made up: lists become their lengths. */

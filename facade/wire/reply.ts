@@ -17,7 +17,9 @@ export function resultText(id: ReplyId, result: string): string {
 
 /** A response with an error object. */
 function errorText(id: ReplyId, error: RpcError): string {
-  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"error":${JSON.stringify(error)}}`;
+  const { dataText, ...rest } = error;
+  const text = dataText === undefined ? JSON.stringify(rest) : `{"code":${rest.code},"message":${JSON.stringify(rest.message)},"data":${dataText}}`;
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"error":${text}}`;
 }
 
 /** A response for what the facade answered. */

@@ -60,7 +60,7 @@ class Unending implements Connection {
 
 it('a server that is ended because nobody uses it, and cannot be ended in order, is told to whoever waits, and to nobody else', async () => {
   const slots = new ConnectionSlots(1);
-  const connector = new Connector({ settings: SETTINGS, slots, connect: () => new Unending(), isKept: () => false, onToolsChanged: () => undefined, onLost: () => undefined, onStopped: () => undefined });
+  const connector = new Connector({ settings: SETTINGS, slots, connect: () => new Unending(), isKept: () => false, onToolsChanged: () => undefined, onLost: () => undefined, onStopped: () => undefined, onRefused: () => undefined });
   const open = (): Promise<unknown> => connector.open(() => undefined, () => Promise.resolve(undefined));
   await open();
   connector.endIfIdle();

@@ -77,8 +77,8 @@ describe('Peer', () => {
   it('passes a server\'s own error on as it came', async () => {
     const bench = new Bench();
     const call = bench.request();
-    bench.receive({ id: 1, error: { code: -32042, message: 'own', data: { a: 1 } } });
-    await expect(call).rejects.toMatchObject({ name: 'UpstreamError', rpc: { code: -32042, message: 'own', data: { a: 1 } } } satisfies Partial<UpstreamError>);
+    bench.receive({ id: 1, error: { code: -32043, message: 'own', data: { a: 1 } } });
+    await expect(call).rejects.toMatchObject({ name: 'UpstreamError', rpc: { code: -32043, message: 'own', data: { a: 1 } } } satisfies Partial<UpstreamError>);
   });
 
   it('fails the call at once when its answer is not valid', async () => {

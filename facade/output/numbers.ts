@@ -1,0 +1,50 @@
+/** Carries numbers that a double cannot hold through work on parsed JSON: as marked strings, which become the same digits again at the end. */
+import { randomBytes } from 'node:crypto';
+import { carriedByDouble } from '../../adapters/rpc/decimal.ts';
+
+/** Random for each process, so that no server can write such a string. */
+const MARK = `number-${randomBytes(16).toString('hex')}:`;
+const MARKED = new RegExp(`"${MARK}(?:(-?[0-9][0-9.eE+-]*)")?`, 'g');
+const QUOTE = 34;
+const BACKSLASH = 92;
+
+/** Returns a JSON text with each number that a double cannot hold as a marked string. Linear; the text must be valid JSON. */
+export function holdNumbers(text: string): string {
+  const parts: string[] = [];
+  let from = 0;
+  for (let at = 0; at < text.length; at++) {
+    const unit = text.charCodeAt(at);
+    if (unit === QUOTE) at = closingQuote(text, at);
+    if (unit !== 45 && (unit < 48 || unit > 57)) continue;
+    const end = numberEnd(text, at);
+    const written = text.slice(at, end);
+    if (!carriedByDouble(written)) {
+      parts.push(text.slice(from, at), `"${MARK}${written}"`);
+      from = end;
+    }
+    at = end - 1;
+  }
+  parts.push(text.slice(from));
+  return parts.join('');
+}
+
+/** Returns a text of `holdNumbers` with its numbers as they were written. A marked string that was changed since, by a redaction, stays a string. */
+export function releaseNumbers(text: string): string {
+  return text.replace(MARKED, (_all, written: string | undefined) => written ?? '"');
+}
+
+function numberEnd(text: string, start: number): number {
+  let end = start + 1;
+  while (end < text.length && /[0-9.eE+-]/.test(text.charAt(end))) end++;
+  return end;
+}
+
+/** Each run of backslashes is counted once, before the quote that follows it. */
+function closingQuote(text: string, open: number): number {
+  for (let close = text.indexOf('"', open + 1); close !== -1; close = text.indexOf('"', close + 1)) {
+    let first = close;
+    while (text.charCodeAt(first - 1) === BACKSLASH) first--;
+    if ((close - first) % 2 === 0) return close;
+  }
+  return text.length;
+}
