@@ -2,25 +2,29 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../catalogs/errors.ts';
 import { WIRE_LIMIT } from './connection.ts';
+import { EventStreamReader } from './rpc/event-stream.ts';
+import { readMessage, type WireMessage } from './rpc/json.ts';
+import { scanJson } from './rpc/scan.ts';
 
 /** How the requests are sent, and what they report. */
 export interface FetchEvents {
   /** What sends them; default: the global one. */
   readonly send?: (url: string | URL, init: RequestInit) => Promise<Response>;
+  /** Takes each message of the server, read from the bytes of its body. */
+  onMessage(message: WireMessage): void;
   /** The answer to this request cannot come any more. */
   onFailed(id: number, error: TollgateError): void;
 }
 
 /** Between two openings of the listening stream: a server may ask for a retry delay of 0 and hang up at once. */
 const LISTEN_PAUSE_MS = 250;
-/** The SDK reads the last events of a stream some turns after its end. */
-const STREAM_END_MS = 200;
 const NEWLINE = 10;
 
 /**
  * A fetch for the SDK's client transports. They serialise the messages that they are given, which would round numbers, so
  * they get stand-ins, and the text goes out in their place. They do not notice that a stream without event ids ended before
- * the answer, and they read bodies of any size: both end the request here.
+ * the answer, and they read bodies of any size: both end the request here. They round the numbers of what comes in: messages
+ * are read here, from the bytes, and what the SDK makes of them is not used.
  */
 export class RemoteFetch {
   private readonly events: FetchEvents;
@@ -55,9 +59,20 @@ export class RemoteFetch {
     if (listens && this.stopped) return new Response(null, { status: 405 });
     const response = await (this.events.send ?? fetch)(url, sent === undefined ? init : { ...init, body: sent.text });
     if (response.body === null) return response;
-    const streaming = response.headers.get('content-type')?.startsWith('text/event-stream') === true;
-    return replaceBody(response, guard(response.body, { streaming, onEnd: (end) => this.noteEnd(sent?.id, streaming, end) }));
+    const kind = response.headers.get('content-type')?.split(';', 1)[0]?.trim().toLowerCase();
+    const streaming = kind === 'text/event-stream';
+    // Bodies that the SDK does not read as messages are none: of failures, and of answers to what asks nothing.
+    const carries = response.ok && (streaming || kind === 'application/json') && (listens ? streaming : sent !== undefined);
+    return replaceBody(response, guard(response.body, { streaming, ...(carries && { onMessage: (text) => this.deliver(text, streaming ? undefined : sent?.id) }), onEnd: (end) => this.noteEnd(sent?.id, streaming, end) }));
   };
+
+  /** A body that is one message answers one request, also where its id cannot be read. */
+  private deliver(text: Buffer, id: number | undefined): void {
+    for (const message of readBody(text)) {
+      this.events.onMessage(message);
+      if (message.kind === 'invalid' && message.id === null && id !== undefined) this.events.onFailed(id, message.error);
+    }
+  }
 
   private async pauseBeforeListening(): Promise<void> {
     const wait = this.listenedAt + LISTEN_PAUSE_MS - performance.now();
@@ -71,7 +86,7 @@ export class RemoteFetch {
     // A stream with event ids is taken up again by the SDK, and the answer may still come.
     if (!streaming || end.resumable) return;
     const error = new TollgateError('TOOL_CRASHED', { detail: 'The server ended its answer stream without an answer.' });
-    setTimeout(() => this.events.onFailed(id, error), STREAM_END_MS).unref();
+    this.events.onFailed(id, error);
   }
 }
 
@@ -83,12 +98,15 @@ interface StreamEnd {
 
 interface Guarding {
   readonly streaming: boolean;
+  /** Absent where the body carries no messages. */
+  readonly onMessage?: (text: Buffer) => void;
   readonly onEnd: (end: StreamEnd) => void;
 }
 
 /** Passes a body on and ends it at the wire limit: per line of an event stream, over all of another body. */
-function guard(body: ReadableStream<Uint8Array>, { streaming, onEnd }: Guarding): ReadableStream<Uint8Array> {
+function guard(body: ReadableStream<Uint8Array>, { streaming, onMessage, onEnd }: Guarding): ReadableStream<Uint8Array> {
   const reader = body.getReader();
+  const collect = collector(streaming, onMessage);
   let held = 0;
   let resumable = false;
   return new ReadableStream<Uint8Array>({
@@ -96,6 +114,7 @@ function guard(body: ReadableStream<Uint8Array>, { streaming, onEnd }: Guarding)
       try {
         const { done, value } = await reader.read();
         if (done) {
+          collect?.end();
           controller.close();
           onEnd({ tooLarge: false, resumable });
           return;
@@ -104,7 +123,7 @@ function guard(body: ReadableStream<Uint8Array>, { streaming, onEnd }: Guarding)
         const newline = streaming ? chunk.lastIndexOf(NEWLINE) : -1;
         held = newline < 0 ? held + chunk.length : chunk.length - newline;
         resumable ||= streaming && (chunk.includes('\nid:') || chunk.indexOf('id:') === 0);
-        if (held <= WIRE_LIMIT) return controller.enqueue(value);
+        if (held <= WIRE_LIMIT && collect?.push(chunk) !== false) return controller.enqueue(value);
         onEnd({ tooLarge: true, resumable });
         controller.error(new Error('larger than the wire limit'));
         await reader.cancel();
@@ -115,6 +134,34 @@ function guard(body: ReadableStream<Uint8Array>, { streaming, onEnd }: Guarding)
     },
     cancel: (reason) => reader.cancel(reason),
   });
+}
+
+/** Where the bytes of a body go besides the SDK. `push` says whether the body is within the wire limit. */
+interface Collector {
+  push(chunk: Buffer): boolean;
+  end(): void;
+}
+
+function collector(streaming: boolean, onMessage: ((text: Buffer) => void) | undefined): Collector | undefined {
+  if (onMessage === undefined) return undefined;
+  if (streaming) {
+    const events = new EventStreamReader({ maxBytes: WIRE_LIMIT, onMessage });
+    // An event without its blank line is not complete (HTML Living Standard, server-sent events).
+    return { push: (chunk) => events.push(chunk), end: () => undefined };
+  }
+  const chunks: Buffer[] = [];
+  return { push: (chunk) => chunks.push(chunk) > 0, end: () => onMessage(Buffer.concat(chunks)) };
+}
+
+/** The revision of 2025-03-26 allows an array of answers. It has no text of its own for each, so its numbers must be carried by doubles. */
+function readBody(body: Buffer): readonly WireMessage[] {
+  const text = body.toString('utf8');
+  if (!text.trimStart().startsWith('[') || !scanJson(text).exact) return [readMessage(body, 'server')];
+  try {
+    return (JSON.parse(text) as readonly unknown[]).map((item) => readMessage(Buffer.from(JSON.stringify(item)), 'server'));
+  } catch {
+    return [readMessage(body, 'server')];
+  }
 }
 
 /** `url` and `redirected` do not survive the constructor, and the SDK judges redirects by them. */

@@ -8,7 +8,7 @@ import { AuthorizedFetch } from './oauth/authorized-fetch.ts';
 import { Bearer } from './oauth/bearer.ts';
 import { judgeFailure, type Failure } from './remote-failure.ts';
 import { RemoteFetch } from './remote-fetch.ts';
-import { readMessage } from './rpc/json.ts';
+import type { WireMessage } from './rpc/json.ts';
 import { fillSecrets } from './secrets.ts';
 import type { ServerSettings } from './settings.ts';
 
@@ -23,7 +23,6 @@ interface Transport {
   setProtocolVersion(version: string): void;
   /** Streamable HTTP only. */
   terminateSession?(): Promise<void>;
-  onmessage?: (message: JSONRPCMessage) => void;
   onerror?: (error: Error) => void;
   onclose?: () => void;
 }
@@ -33,8 +32,8 @@ const TERMINATE_MS = 2000;
 const LISTEN_RETRIES = { maxRetries: 5, maxReconnectionDelay: 30_000, reconnectionDelayGrowFactor: 2 };
 
 /**
- * A remote server (MCP 2025-11-25, Streamable HTTP; 2024-11-05, HTTP with SSE). The SDK parses what comes in, so the text of
- * a result is its serialisation, not the bytes of the wire; requests go out as their text stands (see RemoteFetch).
+ * A remote server (MCP 2025-11-25, Streamable HTTP; 2024-11-05, HTTP with SSE). The SDK moves the messages; their texts go out and
+ * come in as they stand (see RemoteFetch).
  */
 export class RemoteConnection implements Connection {
   private readonly settings: ServerSettings;
@@ -57,10 +56,9 @@ export class RemoteConnection implements Connection {
     const { url = '' } = this.settings;
     if (!URL.canParse(url)) throw new TollgateError('INIT_FAILED', { detail: `Server "${this.settings.name}" has no valid url.` });
     this.authorized = authorize(this.settings, this.host);
-    this.requests = new RemoteFetch({ onFailed: (id, error) => events.onFailed(id, error), ...(this.authorized !== undefined && { send: this.authorized.send }) });
+    this.requests = new RemoteFetch({ onMessage: (message) => this.hear(message), onFailed: (id, error) => events.onFailed(id, error), ...(this.authorized !== undefined && { send: this.authorized.send }) });
     const transport = await this.makeTransport(this.requests, new URL(url));
     this.transport = transport;
-    transport.onmessage = (message) => events.onMessage(readMessage(Buffer.from(JSON.stringify(message)), 'server'));
     transport.onerror = (error) => this.hearError(error);
     transport.onclose = () => this.lose('closed the connection');
     try {
@@ -139,10 +137,15 @@ export class RemoteConnection implements Connection {
     }
   }
 
+  private hear(message: WireMessage): void {
+    if (!this.closed) this.events?.onMessage(message);
+  }
+
   /** The SDK reports here what has no request: frames it refuses, and streams that break. */
   private hearError(error: Error): void {
     if (this.closed) return;
-    if (error.name === 'ZodError' || error.name === 'SyntaxError') return this.events?.onBad();
+    // Messages are read, and judged, before the SDK sees them.
+    if (error.name === 'ZodError' || error.name === 'SyntaxError') return;
     // An event source connects again by itself, to a session that knows nothing of our handshake.
     if (this.settings.transport === 'sse' && 'event' in error) this.lose('closed its event stream');
   }
