@@ -36,7 +36,7 @@ function cleanUpstream(rpc: UpstreamError['rpc'], redactor: Redactor): UpstreamE
   const exact = dataText === undefined ? rest : { ...rest, data: JSON.parse(holdNumbers(dataText)) as unknown };
   const clean = mapStrings(exact, (text) => escapeHostile(redactor.redact(text).value).text) as UpstreamError['rpc'];
   const text = releaseNumbers(JSON.stringify(clean));
-  if (Buffer.byteLength(text) <= ERROR_BYTES) return dataText === undefined ? clean : { ...clean, dataText: releaseNumbers(JSON.stringify(clean.data)) };
+  if (Buffer.byteLength(text) <= ERROR_BYTES) return dataText === undefined ? clean : { ...clean, dataText: clean.data === exact.data ? dataText : releaseNumbers(JSON.stringify(clean.data)) };
   return { code: clean.code, message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here, its data left out]` };
 }
 

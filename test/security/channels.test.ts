@@ -1,4 +1,7 @@
 /** Attacks besides results: what a server can say in progress, notifications, requests and errors. */
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text as readText } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseDoc } from '../../adapters/rpc/json.ts';
 import type { Reply, Session } from '../../facade/facade.ts';
@@ -6,6 +9,7 @@ import { openDispatch } from '../../facade/wire/dispatch.ts';
 import { readMessage } from '../../adapters/rpc/json.ts';
 import { ServerProgress } from '../../facade/output/progress.ts';
 import { Redactor } from '../../facade/output/redact.ts';
+import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { ACT, allow, startRaw, tool, type Act, type RawFacade } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
@@ -160,5 +164,78 @@ describe('attack, numbers that a double cannot hold' + verifies('TR-84'), () => 
     expect(spill).not.toBe('');
     expect(text).not.toContain('9007199254740992');
     expect(text).not.toContain('null');
+  });
+});
+
+/** A real HTTP server whose answers to calls are given as text; `$N` stands for the numbers. */
+describe.each([['JSON answers', 'application/json', 'http'], ['event streams', 'text/event-stream', 'http'], ['event streams with CR', 'text/event-stream; charset=utf-8', 'cr'], ['SSE', 'text/event-stream', 'sse']])('numbers of a remote server with %s' + verifies('TR-84'), (_name, kind, way) => {
+  const NUMBERS = '[9007199254740993,1e400,0.1000000000000000055,-0,1E2]';
+  const TYPED = { name: 'typed', inputSchema: { type: 'object' }, outputSchema: { type: 'object', properties: { n: { type: 'integer', maximum: 9007199254740992 } } } };
+  const ANSWERS: Readonly<Record<string, string>> = {
+    numbers: `"result":{"content":[{"type":"x","n":${NUMBERS}}],"structuredContent":{"n":${NUMBERS}},"_meta":{"n":${NUMBERS}}}`,
+    error: `"error":{"code":-32055,"message":"no","data":{"n":${NUMBERS}}}`,
+    twice: '"result":{"content":[],"content":[{"type":"text","text":"evil"}]}',
+    typed: '"result":{"content":[],"structuredContent":{"n":9007199254740993}}',
+  };
+  const sending = (text: string): string => {
+    if (kind === 'application/json') return text;
+    return way === 'cr' ? `: hello\rid: 1\rdata: ${text}\r\r` : `event: other\ndata: {}\n\nevent: message\r\ndata: ${text.slice(0, 1)}\ndata: ${text.slice(1)}\n\n`;
+  };
+  let server: Server;
+  let far: TestFacade;
+  let own: Session;
+
+  beforeAll(async () => {
+    let stream: { write(text: string): void } | undefined;
+    server = createServer((request, response) => {
+      void (async () => {
+        if (request.method === 'GET' && way !== 'sse') return response.writeHead(405).end();
+        if (request.method === 'GET') {
+          response.writeHead(200, { 'content-type': kind }).write('event: endpoint\ndata: /mcp\n\n');
+          stream = response;
+          return;
+        }
+        const { id, method, params } = JSON.parse(await readText(request)) as { id?: number; method: string; params: { name: string; protocolVersion: string } };
+        if (id === undefined) return response.writeHead(202).end();
+        const init = `"result":{"protocolVersion":"${params?.protocolVersion}","capabilities":{"tools":{}},"serverInfo":{"name":"far","version":"1\\u202e"}}`;
+        const list = `"result":{"tools":${JSON.stringify([...['numbers', 'error', 'twice'].map((name) => tool(name)), TYPED])}}`;
+        const body = `{"jsonrpc":"2.0","id":${id},${method === 'initialize' ? init : method === 'tools/list' ? list : ANSWERS[params.name]}}`;
+        if (way !== 'sse') return response.writeHead(200, { 'content-type': kind }).end(sending(body));
+        response.writeHead(202).end();
+        // In two writes, cut within the message.
+        const text = sending(body);
+        stream?.write(text.slice(0, 40));
+        setTimeout(() => stream?.write(text.slice(40)), 5);
+      })();
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`;
+    far = await startFacade(JSON.stringify({
+      version: 1, workspace: './workspace', state: './state', servers: { far: { url, transport: way === 'sse' ? 'sse' : 'http' } }, caps: { validateOutput: 'strict' },
+      principals: [{ id: 'me', profiles: ['all'], stdio: true }], profiles: { all: { servers: ['far'], expose: { primitives: {}, tools: ['far.*'] } } }, bash: { isolation: 'direct' }, rules: [allow('far')],
+    }));
+    own = far.open('me');
+    await far.list(own);
+  });
+  afterAll(async () => {
+    await far.close();
+    server.closeAllConnections();
+    server.close();
+  });
+  const ask = (name: string): Promise<Reply> => far.assembled.gateway.callTool(own, { name: `far_${name}`, args: parseDoc('{}'), signal: new AbortController().signal });
+
+  it('stay as they are written in content, structuredContent, _meta and error.data', async () => {
+    const result = await ask('numbers');
+    expect((result as { text: string }).text.split(NUMBERS)).toHaveLength(4);
+    expect(await ask('error')).toMatchObject({ error: { code: -32055, dataText: `{"n":${NUMBERS}}` } });
+  });
+
+  it('a key that stands twice is refused, and output validation does not judge a rounded number', async () => {
+    expect(JSON.stringify(await ask('twice'))).toContain('UPSTREAM_INVALID');
+    expect(JSON.stringify(await ask('typed'))).toContain('OUTPUT_INVALID');
+  });
+
+  it('the version of a server, which stands in the provenance, is escaped', async () => {
+    expect((await ask('numbers') as { text: string }).text).toContain('"version":"1\\\\u{202E}"');
   });
 });
