@@ -82,10 +82,10 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const { table, exposed } = await deps.exposures.resolve(caller.principal, request.name, session);                         // 2 resolve
     trace.exposed = exposed;
     checkPin(session, exposed.name, exposed.pin);
-    const bound = bindArgs(request.args, exposed.args);                                                             // 3 validate
+    const given = bindArgs(request.args, exposed.args);                                                             // 3 validate
     const owner = { principal: caller.principal.id, run: caller.run };
     const place = { files: deps.files, spills: deps.spills, owner };
-    const { target, standing, input, decision } = await decide(deps, { policy, trace, caller, exposed, bound, place, request }); // 4 decide
+    const { target, standing, input, decision, bound } = await decide(deps, { policy, trace, caller, exposed, bound: given, place, request }); // 4 decide
     const caps = deps.capsOf(caller.principal);
     const limits = limitsOf(caps, target, decision.obligations);
     const deadline = deps.now() + limits.timeoutMs;

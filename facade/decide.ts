@@ -5,7 +5,7 @@ import { TollgateError } from '../catalogs/errors.ts';
 import type { CallDecision, Policy, ShadowReason } from '../policies/port.ts';
 import { explain, publicReasons, type AskedCall } from './approvals.ts';
 import { isoTime } from './audit/chain.ts';
-import type { Bound } from './args.ts';
+import { bindArgs, type Bound } from './args.ts';
 import type { Deps } from './call.ts';
 import type { Exposed } from './exposure.ts';
 import type { CallRequest } from './facade.ts';
@@ -31,6 +31,8 @@ export interface Judged {
   readonly standing: Standing;
   readonly input: NonNullable<Trace['input']>;
   readonly decision: CallDecision;
+  /** The arguments as they will be sent, with what rules have pinned. */
+  readonly bound: Bound;
 }
 
 /**
@@ -38,7 +40,8 @@ export interface Judged {
  * anew from its effect on: links, labels, grants and the hour may be others by then (TOCTOU). Throws DENIED, POLICY_FAILED for a pin
  * that the call does not carry, and what the target, the grants and the approvals throw.
  */
-export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 'approvals' | 'now'>, { policy, trace, caller, exposed, bound, place, request }: Judging): Promise<Judged> {
+export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 'approvals' | 'now'>, { policy, trace, caller, exposed, bound: first, place, request }: Judging): Promise<Judged> {
+  let bound = first;
   const { principal, run, session } = caller;
   for (let at = trace.startedAt; ; at = deps.now()) {
     trace.target?.held.close();
@@ -48,22 +51,43 @@ export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 
     trace.budgets = standing.budgets.map(({ id }) => id);
     const input = (trace.input = { effect, argsText, principal, run, labels: deps.labels.of(session, run), time: isoTime(at), plan: await deps.plans.of(principal, run) });
     const decision = (trace.decision = await policy.call(input));
-    refuse(decision, args);
+    refuse(decision);
+    const pinned = pin({ bound, decision, args, exposed, request, isAgain: bound !== first });
+    if (pinned !== undefined) {
+      bound = pinned;
+      continue;
+    }
     if (decision.outcome === 'ask') trace.consent = standing.grant ?? (await deps.approvals.obtain({ caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision, pin: exposed.pin, stands: () => deps.standing.judge({ caller, effect, args }), ...waiting(request) }));
-    if (decision.outcome === 'allow' || trace.consent !== undefined) return { target, standing, input, decision };
+    if (decision.outcome === 'allow' || trace.consent !== undefined) return { target, standing, input, decision, bound };
   }
 }
 
-function refuse(decision: CallDecision, args: Readonly<Record<string, unknown>>): void {
+function refuse(decision: CallDecision): void {
   // Anything but the two words that can go on is a deny.
   if (decision.outcome !== 'allow' && decision.outcome !== 'ask') {
     const remediation = decision.reasons.find((reason) => reason.remediation !== undefined)?.remediation;
     throw new TollgateError('DENIED', { detail: `Refused by ${explain(decision.reasons)}`, ...(remediation === undefined ? {} : { next: remediation }), data: { reasons: publicReasons(decision.reasons) } });
   }
-  for (const [name, value] of Object.entries(decision.obligations.pins)) {
-    if (isDeepStrictEqual(Object.getOwnPropertyDescriptor(args, name)?.value, value)) continue;
-    throw new TollgateError('POLICY_FAILED', { detail: `The policy pins argument ${name} to a value that the call does not carry.` });
-  }
+}
+
+interface Pinning extends Pick<Judging, 'bound' | 'exposed' | 'request'> {
+  readonly decision: CallDecision;
+  /** Of the tool that is really called. */
+  readonly args: Readonly<Record<string, unknown>>;
+  /** Pins of rules were put in before. */
+  readonly isAgain: boolean;
+}
+
+/**
+ * The arguments with what rules have pinned, to be judged again; undefined if the call carries all pins. They are put in once: rules
+ * that pin other arguments then, and a backend whose arguments have other names, refuse the call. Throws POLICY_FAILED, ARGS_INVALID.
+ */
+function pin({ decision, args, exposed, request, isAgain }: Pinning): Bound | undefined {
+  const { pins } = decision.obligations;
+  const missing = Object.keys(pins).find((name) => !isDeepStrictEqual(Object.getOwnPropertyDescriptor(args, name)?.value, pins[name]));
+  if (missing === undefined) return undefined;
+  if (isAgain) throw new TollgateError('POLICY_FAILED', { detail: `The policy pins argument ${missing} to a value that the call does not carry.` });
+  return bindArgs(request.args, { ...exposed.args, pins: { ...exposed.args.pins, ...pins } });
 }
 
 /** What a wait for a person needs of the request. */

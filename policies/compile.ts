@@ -20,7 +20,7 @@ export type { RegoSource } from './stage.ts';
 export type CompiledRego = Bundle & { readonly facts: RegoFacts };
 
 /** Changes when the same sources would be built to something else by another version of this folder's code. */
-const FORM = '6';
+const FORM = '7';
 
 /**
  * Builds all sources into one module with the library, or takes it from `cache` when nothing changed. Throws POLICY_INVALID

@@ -1,6 +1,7 @@
 /** Owns the reading of what wasm answered; refuses every answer that is not exactly a decision: only a literal `allow` allows. */
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Bound } from '../catalogs/projection/bounds.ts';
+import { checkMembers } from './members.ts';
 import { APPROVAL_SCOPES, type BudgetObligation, type CallDecision, type Exposure, type ListDecision, type Obligations, type Reason, type ShadowReason } from './port.ts';
 
 type Record_ = Readonly<Record<string, unknown>>;
@@ -15,6 +16,7 @@ const LIMITS = ['window', 'calls', 'argBytes', 'outputBytes', 'wallMs', 'concurr
 /** Reads a result of `tollgate/call/decision`. Throws POLICY_FAILED. */
 export function readCallDecision(value: Record_): CallDecision {
   requireThat(value['version'] === 1, 'version');
+  checkMembers(list(value['extended'], 'extended'));
   const outcome = oneOf(OUTCOMES, value['outcome'], 'outcome');
   const reasons = list(value['reasons'], 'reasons').map(readReason);
   requireThat(reasons.length > 0, 'reasons');

@@ -61,7 +61,7 @@ export function judgeFor(server: string, tools: readonly OfferedTool[]): (locate
     });
     const named = new Set(patterns.flatMap(({ meant }) => meant));
     const aimed = [...offered].flatMap(([name, tool]) => (named.has(name) ? [tool] : []));
-    return missing.length > 0 || aimed.length === 0 ? missing : [...findVerbs(located, aimed), ...findFacts(located, aimed), ...findArguments(located, aimed)];
+    return missing.length > 0 || aimed.length === 0 ? missing : [...findVerbs(located, aimed), ...findFacts(located, aimed), ...findArguments(located, aimed), ...findPinned(located, aimed)];
   };
 }
 
@@ -101,6 +101,15 @@ function findArguments({ rule, at }: LocatedRule, tools: readonly OfferedTool[])
     if (found.length > 0) return findValues({ argument: dotted, tests, found }).map(({ path, message }) => ({ ...at(['when', 'args', dotted, ...path]), message }));
     const known = [...new Set(tools.flatMap(({ inputSchema }) => argumentNames(inputSchema)))];
     return [{ ...at(['when', 'args', dotted], 'key'), message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${dotted}".${suggest(dotted, known) || inWords('Known are', known)}` }];
+  });
+}
+
+/** A pin on an argument that no tool has would leave the call as its caller wrote it. */
+function findPinned({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly Problem[] {
+  return Object.keys(rule.obligations?.pins ?? {}).flatMap((name): readonly Problem[] => {
+    if (tools.some(({ inputSchema }) => schemasAt(inputSchema, [name], { root: inputSchema, depth: 0 }).length > 0)) return [];
+    const known = [...new Set(tools.flatMap(({ inputSchema }) => argumentNames(inputSchema)))];
+    return [{ ...at(['obligations', 'pins', name], 'key'), message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${name}".${suggest(name, known) || inWords('Known are', known)}` }];
   });
 }
 

@@ -1,6 +1,7 @@
 /** Owns what user Rego must look like before it is built: folded sets in packages of their own; refuses names of the library, sets that are none, and ids that are none. */
 import { createHash } from 'node:crypto';
 import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation, type Module, type Rule } from './ast.ts';
+import { findMemberFaults } from './members.ts';
 import type { Problem } from './problems.ts';
 import { RESERVED } from './rules.ts';
 import { findIdFaults, findSharedIds, ID, ID_WORDS, writtenIds } from './rego-ids.ts';
@@ -80,7 +81,7 @@ export function inspectRego(files: readonly ParsedFile[]): Inspected {
   const { packages, rules, problems } = inspector;
   const sets = Object.fromEntries(SETS.map((set) => [set, rules.some(({ facts }) => facts.set === set)])) as RegoFacts['sets'];
   const places = Object.fromEntries(rules.flatMap(({ rule, facts: { file, line } }) => writtenIds(rule).map((id) => [id, { file, line }])));
-  problems.push(...findIdFaults(rules), ...findSharedIds(rules));
+  problems.push(...findIdFaults(rules), ...findSharedIds(rules), ...findMemberFaults(rules));
   return { facts: { packages, sets, places, rules: rules.map(({ facts }) => facts), others: digestOthers(files, rules) }, rules, problems };
 }
 

@@ -5,7 +5,7 @@ import type { ErrorObject, ValidateFunction } from 'ajv';
 import { surelyFits } from '../catalogs/schema-code.ts';
 import { suggest } from './problems.ts';
 import type { Outcome, When } from './conditions.ts';
-import type { ApprovalScope, MODE_NAMES } from './port.ts';
+import type { ApprovalScope, BudgetObligation, MODE_NAMES } from './port.ts';
 
 const require = createRequire(import.meta.url);
 
@@ -17,7 +17,7 @@ export interface YamlRule {
   readonly mode?: keyof typeof MODE_NAMES;
   readonly approval?: ApprovalScope;
   readonly when: When;
-  readonly obligations?: { readonly caps?: { readonly bytes?: number; readonly lines?: number }; readonly timeoutMs?: number; readonly labels?: readonly string[] };
+  readonly obligations?: { readonly caps?: { readonly bytes?: number; readonly lines?: number }; readonly timeoutMs?: number; readonly labels?: readonly string[]; readonly pins?: Readonly<Record<string, unknown>>; readonly budgets?: readonly BudgetObligation[] };
 }
 
 /** A fault by its place in the value. `part` tells whether the key or the value is wrong. */
@@ -35,6 +35,12 @@ export function findSchemaFaults(value: unknown): readonly SchemaFault[] {
   if (surelyFits(SCHEMA, value)) return [];
   compiled ??= compileSchema();
   return compiled(value) ? [] : (compiled.errors ?? []).map(toFault);
+}
+
+/** Faults of obligations that Rego gives: judged by the very schema of those in YAML. */
+export function findObligationFaults(obligations: unknown): readonly SchemaFault[] {
+  const rule = { id: 'member', outcome: 'ask', when: {}, obligations };
+  return findSchemaFaults({ rules: [rule] }).map((fault) => ({ ...fault, path: fault.path.slice(3) }));
 }
 
 /** Dear, so only where something is wrong. */

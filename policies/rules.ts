@@ -62,7 +62,7 @@ export interface CompiledRules {
 }
 
 /** Reasons of the library itself; a rule of the same id would make refusals ambiguous. */
-export const RESERVED = new Set(['default-deny', 'profile', 'server-tools', 'pin', 'plan-mode', 'second-gate', 'spill', 'policy-shape', 'rego', 'unknown-name']);
+export const RESERVED = new Set(['default-deny', 'profile', 'server-tools', 'pin', 'plan-mode', 'second-gate', 'spill', 'policy-shape', 'rego', 'unknown-name', 'obligations']);
 
 /** Compiles all documents together: ids are unique across them. `workspace` is absolute, symlinks resolved. */
 export function compileRules(documents: readonly RuleDocument[], workspace: string): CompiledRules {

@@ -19,6 +19,7 @@ decision := {
 	"reasons": reasons[outcome],
 	"obligations": obligations,
 	"shadow": array.concat(rules.shadow, user.shadow),
+	"extended": user.extended,
 	"constant": constant,
 } if {
 	input.version == 1
@@ -66,11 +67,17 @@ spill := [{"id": "spill", "message": "Reads on in the result of an allowed call.
 # What the configuration itself refuses.
 own := array.concat(
 	array.concat([reason | reason := data.tollgate.servers.refusal(rules.target)], array.concat([reason | reason := plan.refusal], [reason | reason := gate.refusal])),
-	[{"id": "pin", "message": "An argument that is pinned has another value."} | exposure.unpinned],
+	array.concat([{"id": "pin", "message": "An argument that is pinned has another value."} | exposure.unpinned], contradictions),
+)
+
+# Of obligations that cannot both be met none is: the call is refused.
+contradictions := array.concat(
+	[{"id": "obligations", "message": sprintf("Rules set the argument %s to different values.", [name])} | some name, values in pinned; count(values) > 1],
+	[{"id": "obligations", "message": sprintf("Rules give the budget %s different limits.", [id])} | some id, limits in limited; count(limits) > 1],
 )
 
 obligations := object.union_n([
-	{"caps": caps, "pins": exposure.pins, "budgets": budgets, "labels": sort(labels)},
+	{"caps": caps, "pins": pins, "budgets": budgets, "labels": sort(labels)},
 	timeout,
 	validation,
 ])
@@ -80,13 +87,13 @@ caps := {name: min(values) |
 	some name in ["bytes", "lines"]
 	values := array.concat(
 		[principal.caps[name] | principal.caps[name]],
-		[value | some duty in rules.obligations; value := duty.caps[name]],
+		[value | some duty in duties; value := duty.caps[name]],
 	)
 	count(values) > 0
 }
 
 timeout := {"timeoutMs": milliseconds |
-	values := [duty.timeoutMs | some duty in rules.obligations]
+	values := [duty.timeoutMs | some duty in duties]
 	milliseconds := min(values)
 }
 
@@ -95,11 +102,11 @@ validation := {"validateOutput": data.tollgate.servers.validation(input.effect.s
 default validation := {}
 
 labels := data.tollgate.servers.labels(input.effect.server) | {label |
-	some duty in rules.obligations
+	some duty in duties
 	some label in duty.labels
 }
 
-budgets := [budget.limit |
+configured := {budget.limit |
 	some budget in principal.budgets
 	every condition in budget.principal {
 		principal.holds(condition)
@@ -107,4 +114,25 @@ budgets := [budget.limit |
 	every condition in budget.target {
 		data.tollgate.match.aims(condition, rules.target)
 	}
-]
+}
+
+# What every rule that lets the call pass demands.
+duties := array.concat(rules.obligations, user.obligations)
+
+pinned[name] contains value if some name, value in exposure.pins
+
+pinned[name] contains value if {
+	some duty in duties
+	some name, value in duty.pins
+}
+
+pins := {name: value | some name, values in pinned; count(values) == 1; some value in values}
+
+limited[limit.id] contains limit if some limit in configured
+
+limited[limit.id] contains limit if {
+	some duty in duties
+	some limit in duty.budgets
+}
+
+budgets := [limit | some id in sort(object.keys(limited)); some limit in limited[id]]

@@ -7,6 +7,29 @@ package tollgate.user
 
 import data.tollgate.sources
 
+# Obligations of the members that let a call pass; lib/call.rego joins them with those of YAML.
+obligations := [owed(pair[1]) |
+	some set in sources.found
+	set.outcome in {"allow", "ask"}
+	mode(set.name) == "enforce"
+	some pair in set.members
+]
+
+# Functions: what members are is not known when a package is checked.
+owed(member) := member.obligations
+
+keys_of(member) := object.keys(member) if is_object(member)
+
+# Members with more than a reason. Their keys and obligations are judged by the schema of rules (policies/members.ts), and one
+# that does not fit refuses the call: a misspelled key must not make the rule do less than its author wrote.
+extended := sort({entry |
+	some set in sources.found
+	mode(set.name) == "enforce"
+	some pair in set.members
+	count(keys_of(pair[1]) - {"id", "message", "approval"}) > 0
+	entry := {"place": known(pair), "package": set.name, "set": set.outcome, "member": pair[1]}
+})
+
 enforced(outcome) := sort(spoken(sources.found, outcome))
 
 shadow := sort({object.union(reason, {"would": set.outcome, "mode": beside}) |
@@ -45,8 +68,18 @@ told(sets) := {
 		mode(set.name) == "enforce"
 		some pair in set.open
 		some outcome in pair[1]
+	} | {"deny" |
+		some set in sets
+		mode(set.name) == "enforce"
+		some pair in set.members
+		count(keys_of(pair[1]) - known_keys(set.outcome)) > 0
 	},
 }
+
+# A member with another key refuses each call that it is part of.
+known_keys("deny") := {"id", "message"}
+
+known_keys(outcome) := {"id", "message", "approval", "obligations"} if outcome != "deny"
 
 mode(name) := data.tollgate.modes.of(object.get(data.config.modes, name, data.config.mode))
 

@@ -11,6 +11,9 @@ import { cli, dataOf } from '../cli/terminal.ts';
 import { atHome } from '../clients/home.ts';
 import { Project } from '../config/project.ts';
 import { allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { callOf, documentOf, parts, regoSource, scratch, settings } from '../policy/given.ts';
+import { loadPolicy } from '../../policies/engine.ts';
+import type { CallDecision } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 
 let facade: RawFacade | undefined;
@@ -207,5 +210,61 @@ budgets:
     } finally {
       project.remove();
     }
+  });
+});
+
+describe('obligations of Rego', () => {
+  const NOW = `package policy.team
+
+allow contains "all" if input.run
+
+`;
+  async function decide(rego: string, rules: readonly unknown[] = [], budgets: readonly object[] = []): Promise<CallDecision> {
+    const folder = scratch({ 'team.rego': `${NOW}${rego}\n` });
+    const policy = await loadPolicy(parts({ folder, rules: [documentOf(rules)], sources: [regoSource(folder)], settings: settings({ budgets: budgets as never }) }));
+    try {
+      return await policy.call(callOf({ args: { owner: 'x' } }));
+    } finally {
+      policy.close();
+    }
+  }
+  const member = (more: string, set = 'allow'): string => `${set} contains {"id": "one", "message": "One.", ${more}} if input.run`;
+  const yaml = (obligations: object): readonly unknown[] => [{ id: 'two', outcome: 'allow', when: {}, obligations }];
+
+  it('set caps, time-outs, labels, budgets and pins, joined with those of YAML by the stricter' + verifies('TR-73'), async () => {
+    const budget = (id: string, calls: number): object => ({ id, scope: 'run', calls });
+    const { outcome, obligations } = await decide(
+      member('"obligations": {"caps": {"bytes": 500, "lines": 9}, "timeoutMs": 400, "labels": ["secret"], "pins": {"owner": "me"}, "budgets": [{"id": "b", "scope": "run", "calls": 2}]}'),
+      yaml({ caps: { bytes: 700, lines: 3 }, timeoutMs: 900, labels: ['internal'], pins: { owner: 'me', also: 1 }, budgets: [budget('a', 1), budget('b', 2)] }),
+    );
+    expect([outcome, obligations]).toEqual(['allow', { caps: { bytes: 500, lines: 3 }, timeoutMs: 400, labels: ['internal', 'secret'], pins: { owner: 'me', also: 1 }, budgets: [budget('a', 1), budget('b', 2)] }]);
+  });
+
+  it.each([
+    ['pins', 'Rules set the argument owner to different values.', '"pins": {"owner": "me"}', { pins: { owner: 'you' } }],
+    ['budgets', 'Rules give the budget b different limits.', '"budgets": [{"id": "b", "scope": "run", "calls": 2}]', { budgets: [{ id: 'b', scope: 'run', calls: 3 }] }],
+  ])('refuse the call where %s contradict those of YAML' + verifies('TR-73'), async (_name, message, rego, obligations) => {
+    expect(await decide(member(`"obligations": {${rego}}`), yaml(obligations))).toMatchObject({ outcome: 'deny', reasons: [{ id: 'obligations', message }] });
+  });
+
+  it.each([
+    ['a key of a member', member('"obligation": {"timeoutMs": 5}'), 'team.rego:5: a member of `allow` cannot be used: unknown key "obligation". Did you mean "obligations"?'],
+    ['a key of the obligations', member('"obligations": {"timeoutMS": 5}', 'ask'), 'team.rego:5: a member of `ask` cannot be used: obligations.timeoutMS: unknown key "timeoutMS". Did you mean "timeoutMs"?'],
+    ['a value', member('"obligations": {"caps": {"bytes": "many"}}'), 'obligations.caps.bytes: "many" is not of type integer'],
+    ['obligations of a deny', member('"obligations": {"timeoutMs": 5}', 'deny'), 'a rule that denies leaves nothing to obey'],
+  ])('that are misspelled in %s refuse the load where they are written out, and the call where they are not' + verifies('TR-74'), async (_name, rego, message) => {
+    const at = message.replace('team.rego:5: ', '');
+    await expect(decide(rego)).rejects.toMatchObject({ code: 'POLICY_INVALID', message: expect.stringContaining(at) as string });
+    const made = rego.replace(/contains (\{.*\}) if input.run/, 'contains member if {\n\tinput.run\n\tmember := $1\n}');
+    await expect(decide(made)).rejects.toMatchObject({ code: 'POLICY_FAILED', message: expect.stringContaining(message) as string });
+  });
+
+  it('a pin of a rule is put into the call and told, whatever the caller wrote' + verifies('TR-73', 'TR-75'), async () => {
+    const rules = [allow('one'), { id: 'mine', outcome: 'allow', when: { tools: ['one.post'], args: { text: { equals: 'x' } } }, obligations: { pins: { owner: 'me' } } }];
+    facade = await startRaw({ one: { tools: [tool('post', { inputSchema: NOTE })] } }, { rules });
+    const session = facade.open('me');
+    const [pinned, free] = [await facade.call(session, 'one_post', { owner: 'you', text: 'x' }), await facade.call(session, 'one_post', { owner: 'you', text: 'y' })];
+    expect(facade.calls('one').map(({ args }) => JSON.parse(args) as unknown)).toEqual([{ text: 'x', owner: 'me' }, { owner: 'you', text: 'y' }]);
+    expect([pinned.text.includes('note: the owner has set argument owner'), free.text.includes('note:')]).toEqual([true, false]);
   });
 });
