@@ -5,6 +5,7 @@ import path from 'node:path';
 import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { NO_CONFINEMENT } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
+import { searchFolders } from '../catalogs/programs.ts';
 import type { CredentialStore } from './oauth/credentials.ts';
 import { signalGroup } from './process-group.ts';
 import { withoutForeign } from './sandbox/descriptors.ts';
@@ -116,7 +117,7 @@ async function launchDirect(settings: ServerSettings, env: Readonly<Record<strin
   // What is written as a path is no other file for being no program: the system says why it does not start.
   const program = findProgram(command, from) ?? (command.includes('/') ? path.resolve(from, command) : undefined);
   if (program === undefined) throw new TollgateError('INIT_FAILED', { detail: `Server "${settings.name}" did not start: its command or its folder was not found.` });
-  const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(program, [...args], { cwd, env: { ...inherited(INHERITED), PATH: absoluteFolders(), ...env }, detached: true, shell: false, stdio }));
+  const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(program, [...args], { cwd, env: { ...inherited(INHERITED), PATH: searchFolders().join(':'), ...env }, detached: true, shell: false, stdio }));
   await started(child, settings.name);
   return { child: child as ChildProcessWithoutNullStreams, signal: (signal) => signalGroup(child, signal), kill: () => void signalGroup(child, 'SIGKILL'), release: () => Promise.resolve() };
 }
@@ -172,11 +173,6 @@ function started(child: ChildProcess, name: string): Promise<void> {
       reject(new TollgateError('INIT_FAILED', { detail: `Server "${name}" did not start: ${why}.`, cause }));
     });
   });
-}
-
-/** In a relative folder of the PATH, a program of the folder that it starts in would stand for that of the system. */
-function absoluteFolders(): string {
-  return (process.env['PATH'] ?? '').split(':').filter((folder) => folder.startsWith('/')).join(':');
 }
 
 function realPath(folder: string): string {

@@ -6,6 +6,7 @@ import type { Policy } from '../policies/port.ts';
 import type { Assemble, Assembled } from './assembled.ts';
 import { Backends, type BackendMakers } from './backends.ts';
 import type { Config, Problem } from './config/config.ts';
+import { useProgramsOf } from './config/programs.ts';
 import { Gateway } from './gateway.ts';
 import { Generation } from './generation.ts';
 import { findUnbound } from './unbound.ts';
@@ -95,6 +96,7 @@ class Assembly {
   async #generate(config: Config, event: 'loaded' | 'reloaded', before?: Generation): Promise<Generation> {
     let policy: Policy | undefined;
     try {
+      useProgramsOf(config);
       policy = await this.#make.loadPolicy(config, { ...this.#options, busy: before !== undefined });
       const loaded = policy;
       const primitives = await this.#backends!.primitives(config);
@@ -105,6 +107,7 @@ class Assembly {
       return new Generation(this.#shared, { config, policy, serve: () => this.#backends!.serve(config, (server) => loaded.confinement(server)), unbound, primitives, onChange: () => this.#gateway?.noteChange(), ...(before === undefined ? {} : { before }) });
     } catch (thrown) {
       policy?.close();
+      if (before !== undefined) useProgramsOf(before.config);
       this.#recordRefusal(thrown);
       throw thrown;
     }
@@ -128,6 +131,7 @@ function refuseMoved(before: Config, after: Config, listening: boolean): void {
   // The log lies in the state folder unless another is named: one change, one problem.
   if (problems.length === 0) compare(['audit'], ({ audit }) => audit);
   compare(['limits'], ({ limits }) => limits);
+  compare(['programs'], ({ programs }) => programs);
   if (listening) compare(['listen'], ({ listen }) => listen);
   if (problems.length > 0) throw new TollgateError('CONFIG_INVALID', { detail: `${path.basename(after.file)} changes what is fixed at the start.`, data: { problems } });
 }

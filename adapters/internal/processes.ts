@@ -1,11 +1,12 @@
 /** Owns the start and the certain end of a command with all its children; refuses to leave a process of its group behind. */
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
-import { accessSync, constants, existsSync, readFileSync, readdirSync } from 'node:fs';
-import path from 'node:path';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
+import { findHelper } from '../../catalogs/programs.ts';
 import { withoutForeign } from '../sandbox/descriptors.ts';
+import { GIT } from './git.ts';
 import { killMarked, MARK, newMark } from '../strays.ts';
 
 const TERM_MS = 2000;
@@ -50,8 +51,8 @@ export type StartCommand = (command: Command) => Promise<Running>;
 /** The shell, its arguments and its environment: clean, so that no secret of the facade's gets in. */
 export function shellOf(command: string, home: string, limited: boolean): { readonly shell: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> } {
   const search = process.env['PATH'] ?? '/usr/bin:/bin';
-  const shell = shellIn(search);
-  const env = { PATH: search, HOME: home, LANG: process.env['LANG'] ?? 'C.UTF-8', TERM: 'dumb', NO_COLOR: '1', PAGER: 'cat', GIT_PAGER: 'cat' };
+  const shell = findHelper('bash') ?? '/bin/sh';
+  const env = { PATH: search, HOME: home, LANG: process.env['LANG'] ?? 'C.UTF-8', TERM: 'dumb', NO_COLOR: '1', PAGER: 'cat', ...GIT };
   return { shell, args: ['-c', limited ? LIMIT + WRAP : WRAP, shell, command], env };
 }
 
@@ -77,20 +78,6 @@ export function directShell(owner: string): StartCommand {
       },
     };
   };
-}
-
-function shellIn(search: string): string {
-  const bash = search.split(':').map((folder) => path.join(folder, 'bash')).find(isExecutable);
-  return bash ?? '/bin/sh';
-}
-
-function isExecutable(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 /** True while a process of the group runs. One that ended but was not collected by its parent does not count. */

@@ -1,7 +1,10 @@
-/** Owns one run of ripgrep: its arguments, its lines, its end; refuses configuration and rules from outside the workspace. */
-import { spawn } from 'node:child_process';
+/** Owns one run of ripgrep in a sandbox: its arguments, its lines, its end; refuses configuration and rules from outside the workspace. */
 import type { ChildProcess } from 'node:child_process';
 import { createInterface } from 'node:readline';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { findHelper } from '../../catalogs/programs.ts';
+import { signalGroup } from '../process-group.ts';
+import { READY, startReader } from '../sandbox/reader.ts';
 import { compileGlob } from './globs.ts';
 import type { Hit, Hits, Query } from './hits.ts';
 import type { Ground } from './search.ts';
@@ -21,18 +24,19 @@ interface Encoded {
   readonly bytes?: string;
 }
 
-/** Searches with `rg` from PATH; false when there is none. The child gets an open folder or file, so no swapped link misleads it. */
+/** Searches with ripgrep; false when there is none, or no sandbox for it. It sees the very folder or file that is open here. */
 export async function ripgrep(ground: Ground, query: Query, hits: Hits): Promise<boolean> {
+  const program = findHelper('rg');
+  if (program === undefined) return false;
   const file = ground.name === undefined ? undefined : await ground.folder.openFile(ground.name);
   try {
-    const child = spawn('rg', argumentsOf(query, file !== undefined), {
-      cwd: ground.folder.forChild(),
-      env: { PATH: process.env['PATH'], LC_ALL: 'C.UTF-8' },
-      stdio: [file === undefined ? 'ignore' : file.fd, 'pipe', 'pipe'],
-    });
+    const child = startReader({ program, args: argumentsOf(query, file !== undefined), workspace: ground.root, fd: file?.fd ?? ground.folder.fd, isFolder: file === undefined });
     // rg's own --glob would bring ignored files back, so hits are chosen here.
     const glob = query.glob === undefined || file !== undefined ? undefined : compileGlob(query.glob);
     return await follow(child, ground, (hit) => glob?.(hit.path.slice(ground.prefix.length)) === false || hits.add(hit));
+  } catch (thrown) {
+    if (thrown instanceof TollgateError && thrown.code === 'SANDBOX_UNAVAILABLE') return false;
+    throw thrown;
   } finally {
     await file?.close();
   }
@@ -53,25 +57,31 @@ function argumentsOf(query: Query, fromStdin: boolean): readonly string[] {
 }
 
 async function follow(child: ChildProcess, ground: Ground, take: (hit: Hit) => boolean): Promise<boolean> {
-  const stop = (): boolean => child.kill('SIGKILL');
+  const stop = (): boolean => signalGroup(child, 'SIGKILL');
   ground.signal.addEventListener('abort', stop, { once: true });
   if (ground.signal.aborted) stop();
   let complaint = '';
-  let enough = false;
+  let [isReady, enough] = [false, false];
   child.stderr?.setEncoding('utf8').on('data', (text: string) => (complaint = headOf(complaint + text, 2000)));
-  const ended = new Promise<number | 'absent' | null>((resolve, reject) => {
-    child.once('error', (error: NodeJS.ErrnoException) => (error.code === 'ENOENT' ? resolve('absent') : reject(error)));
+  const ended = new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject);
     child.once('close', (code) => resolve(code));
   });
   try {
     const lines = child.stdout === null ? [] : createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY });
     for await (const line of lines) {
       if (enough || ground.signal.aborted) continue; // The last line of a killed rg is cut.
+      if (!isReady) {
+        // Anything else is said by the shell of a sandbox that was not set up.
+        isReady = line === READY;
+        enough = !isReady && stop();
+        continue;
+      }
       const hit = hitOf(line, ground);
       if (hit !== undefined && !take(hit)) enough = stop();
     }
     const code = await ended;
-    if (code === 'absent') return false;
+    if (!isReady && !ground.signal.aborted) return false;
     if (code === 2 && complaint !== '' && !ground.signal.aborted) throw complained(complaint);
     return true;
   } finally {

@@ -1,4 +1,4 @@
-/** Owns the action search of read: ripgrep where it is, our own scan where it is not; refuses searches without bounds. */
+/** Owns the action search of read: ripgrep where it and a sandbox for it are, our own scan elsewhere; refuses searches without bounds. */
 import path from 'node:path';
 import type { Held } from '../../catalogs/held.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
@@ -20,6 +20,8 @@ const SEARCH_MS = 20_000;
 /** Where an engine searches: beneath an open folder, or in the one file `name` in it. */
 export interface Ground {
   readonly folder: Folder;
+  /** The workspace, real. */
+  readonly root: string;
   readonly name: string | undefined;
   /** Stands before the path of every hit. */
   readonly prefix: string;
@@ -38,7 +40,7 @@ export async function search(desk: Desk, held: Held, args: ReadArgs): Promise<To
   const ignored = query.hidden || !isFolder ? [] : await rulesAbove(desk, relative);
   const time = AbortSignal.timeout(SEARCH_MS);
   const prefix = isFolder ? prefixOf(relative) : relative;
-  const ground = { folder, name: isFolder ? undefined : path.basename(absolute), prefix, ignored, signal: AbortSignal.any([desk.signal, time]) };
+  const ground = { folder, root: desk.root, name: isFolder ? undefined : path.basename(absolute), prefix, ignored, signal: AbortSignal.any([desk.signal, time]) };
   try {
     if (!(await ripgrep(ground, query, hits))) await scan(ground, query, hits);
   } catch (error) {

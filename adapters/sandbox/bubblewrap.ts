@@ -1,5 +1,6 @@
 /** Owns the arguments of bubblewrap for a jail; refuses to put anything of the jail's environment where a process list shows it. */
 import { existsSync, lstatSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import { searchFolders } from '../../catalogs/programs.ts';
 import { isWithin } from './closed.ts';
 import { asJudged } from './given.ts';
 import { HOME } from './jail.ts';
@@ -82,13 +83,17 @@ export function optionsOf(jail: Jail, plan: Plan, identity: Identity): readonly 
   ];
 }
 
-function systemOptions(): readonly string[] {
-  const system = SYSTEM.filter((folder) => existsSync(folder)).flatMap((folder) =>
+/** The folders of the system's programs, read-only. */
+export function systemFolders(): readonly string[] {
+  return SYSTEM.filter((folder) => existsSync(folder)).flatMap((folder) =>
     lstatSync(folder).isSymbolicLink() ? ['--symlink', readlinkSync(folder), folder] : ['--ro-bind', folder, folder]);
+}
+
+function systemOptions(): readonly string[] {
   const etc = ETC.map((name) => `/etc/${name}`).filter((file) => existsSync(file)).flatMap((file) => ['--ro-bind', realpathSync(file), file]);
   const made = [['passwd', FDS.passwd], ['group', FDS.group], ['hosts', FDS.hosts], ['nsswitch.conf', FDS.names]] as const;
   const proc = PROC.map((name) => `/proc/${name}`).filter((file) => existsSync(file)).flatMap((file) => ['--ro-bind', '/dev/null', file]);
-  return [...system, ...etc, ...made.flatMap(([name, fd]) => ['--perms', '0444', '--file', `${fd}`, `/etc/${name}`]), '--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys', ...proc, '--dev', '/dev', ...ZERO];
+  return [...systemFolders(), ...etc, ...made.flatMap(([name, fd]) => ['--perms', '0444', '--file', `${fd}`, `/etc/${name}`]), '--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys', ...proc, '--dev', '/dev', ...ZERO];
 }
 
 /** Every place that takes files without a folder of the host behind it, with an end to it. */
@@ -102,7 +107,7 @@ function maskOptions(file: string): readonly string[] {
 
 /** Only what a program needs to run, and what its settings name. */
 function environmentOf(jail: Jail, { mounts }: Plan): Readonly<Record<string, string>> {
-  const search = (process.env['PATH'] ?? '').split(':').filter((folder) => isOfSystem(folder) || mounts.some(({ to }) => isWithin(folder, to)));
+  const search = searchFolders().filter((folder) => isOfSystem(folder) || mounts.some(({ to }) => isWithin(folder, to)));
   return { PATH: search.length > 0 ? search.join(':') : '/usr/bin:/bin', HOME, TMPDIR: '/tmp', USER: 'user', LOGNAME: 'user', ...jail.env, ...jail.egress?.env };
 }
 

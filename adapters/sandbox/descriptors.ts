@@ -35,7 +35,7 @@ function isClosedAtStart(fd: number): boolean {
 }
 
 /** Starts a child whose foreign descriptors all lead to /dev/null. `stdio` is what it shall have, from 0 on. */
-export function withoutForeign<T>(stdio: readonly ('pipe' | 'ignore')[], start: (stdio: StdioOptions) => T): T {
+export function withoutForeign<T>(stdio: readonly ('pipe' | 'ignore' | number)[], start: (stdio: StdioOptions) => T): T {
   const fds = foreignDescriptors().filter((fd) => fd >= stdio.length);
   if (fds.length === 0) return start([...stdio]);
   const nothing = openSync('/dev/null', 'r+');

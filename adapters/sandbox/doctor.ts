@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { asTollgateError } from '../../catalogs/errors.ts';
+import { HELPER_PATH, HELPERS, lookAtNamed, lookForHelper } from '../../catalogs/programs.ts';
 import { askEngines } from './engine.ts';
 import { ownGroups } from './group.ts';
 import { chooseIdentity } from './identity.ts';
@@ -18,7 +19,7 @@ const NOBODY = 65_534;
 
 /** As `Finding` in facade/cli/doctor/findings.ts. */
 interface Finding {
-  readonly id: 'bwrap' | 'prlimit' | 'socat' | 'rg' | 'opa' | 'sandbox-user' | 'user-namespaces' | 'sandbox-memory' | 'sandbox-proof' | 'no-sandbox' | 'container-client' | 'program-missing' | 'script-missing';
+  readonly id: 'bwrap' | 'prlimit' | 'socat' | 'rg' | 'opa' | 'helpers' | 'sandbox-user' | 'user-namespaces' | 'sandbox-memory' | 'sandbox-proof' | 'no-sandbox' | 'container-client' | 'program-missing' | 'script-missing';
   readonly name: string;
   readonly state: 'ok' | 'weak' | 'missing';
   readonly seen: string;
@@ -41,8 +42,9 @@ export async function examine(needs: Needs): Promise<readonly Finding[]> {
   return [
     ...needs.programs.flatMap(lackingOf),
     ...sandbox,
-    await program('rg', { needed: false, without: 'read searches with a slower search of its own', fix: 'sudo apt-get install ripgrep' }),
-    await program('opa', { needed: needs.rego, without: 'only Rego of your own needs it', fix: 'Put the program opa 0.70 on PATH, or name it with --opa.', file: process.env['TOLLGATE_OPA'], ask: 'version' }),
+    await searcher(sandbox),
+    others(),
+    await program('opa', { needed: needs.rego, without: 'only Rego of your own needs it', fix: 'Install opa 0.70 or later in /usr/local/bin, or name it: programs.opa in tollgate.yaml, TOLLGATE_OPA or --opa.', file: process.env['TOLLGATE_OPA'], ask: 'version' }),
     await containerClient(needs.container),
   ];
 }
@@ -77,10 +79,27 @@ interface Wanted {
   readonly ask?: string;
 }
 
+/** ripgrep reads files of agents, so it runs in a sandbox or not at all. */
+async function searcher(sandbox: readonly Finding[]): Promise<Finding> {
+  const found = await program('rg', { needed: false, without: 'read searches with a slower search of its own', fix: 'sudo apt-get install ripgrep' });
+  const lack = sandbox.find(({ id, state }) => state === 'missing' && ['bwrap', 'prlimit', 'sandbox-user', 'sandbox-proof', 'no-sandbox'].includes(id));
+  if (found.state !== 'ok' || lack === undefined) return found;
+  return { ...found, state: 'weak', seen: `${found.seen}, not run: there is no sandbox for it, so read searches with a slower search of its own`, ...(lack.fix !== undefined && { fix: lack.fix }) };
+}
+
+/** Helpers that no other finding is about. */
+function others(): Finding {
+  const looks = HELPERS.filter((name) => !['bwrap', 'prlimit', 'socat', 'rg', 'opa'].includes(name)).map((name) => ({ name, ...lookForHelper(name) }));
+  const refused = looks.filter((look) => look.refused !== undefined);
+  const seen = looks.map(({ name, file, refused: why }) => file ?? (why === undefined ? `${name} not installed` : `${name} not run: ${why}`)).join('; ');
+  return { id: 'helpers', name: 'other helpers', state: refused.length === 0 ? 'ok' : 'weak', seen, ...(refused.length > 0 && { fix: `Install ${refused.map(({ name }) => name).join(', ')} for the whole system, or correct programs in tollgate.yaml.` }) };
+}
+
 async function program(name: 'bwrap' | 'prlimit' | 'socat' | 'rg' | 'opa', { needed, without, fix, file, ask = '--version' }: Wanted): Promise<Finding> {
-  const found = findProgram(file ?? name, '/');
+  const { file: found, refused } = file === undefined ? lookForHelper(name) : lookAtNamed(path.resolve(file));
+  if (refused !== undefined) return { id: name, name, state: needed ? 'missing' : 'weak', seen: `not run: ${refused}`, fix: `Install it for the whole system, or name one under programs in tollgate.yaml: ${fix}` };
   if (found === undefined) return { id: name, name, state: needed ? 'missing' : 'weak', seen: needed ? 'not installed' : `not installed: ${without}`, fix };
-  const version = await run(found, [ask], { timeout: ANSWER_MS }).then(({ stdout }) => /\d+(?:\.\d+)+/.exec(stdout)?.[0] ?? '', () => '');
+  const version = await run(found, [ask], { timeout: ANSWER_MS, env: { PATH: HELPER_PATH } }).then(({ stdout }) => /\d+(?:\.\d+)+/.exec(stdout)?.[0] ?? '', () => '');
   return { id: name, name, state: 'ok', seen: `${found} ${version}`.trim() };
 }
 

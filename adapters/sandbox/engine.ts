@@ -4,9 +4,9 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { findHelper, HELPER_PATH } from '../../catalogs/programs.ts';
 import { pidNamespace } from '../../catalogs/pid-namespace.ts';
 import { lastLine } from './start.ts';
-import { findProgram } from './programs.ts';
 import { isGone } from './tree.ts';
 
 const run = promisify(execFile);
@@ -14,7 +14,7 @@ const ANSWER_MS = 20_000;
 /** In the order of their choice. */
 const CLIENTS = ['docker', 'podman'] as const;
 /** What the client itself needs: where its daemon is and who it is there. */
-const INHERITED = /^(?:PATH|HOME|USER|LOGNAME|LANG|TMPDIR|XDG_.*|DOCKER_.*|CONTAINERS?_.*)$/;
+const INHERITED = /^(?:HOME|USER|LOGNAME|LANG|TMPDIR|XDG_.*|DOCKER_.*|CONTAINERS?_.*)$/;
 
 /** An engine that answers. */
 export interface Engine {
@@ -28,7 +28,7 @@ export interface Engine {
   readonly isRemote: boolean;
 }
 
-/** What a client on the PATH said: the engine, or what it lacks and the command that mends it. */
+/** What a client said: the engine, or what it lacks and the command that mends it. */
 export type EngineAnswer = { readonly client: string; readonly engine: Engine } | { readonly client: string; readonly lack: string; readonly fix: string };
 
 /** The engines that were chosen, by the clients to choose from: one process asks once. */
@@ -51,7 +51,7 @@ export function forgetEngines(): void {
   chosen.clear();
 }
 
-/** Asks every client on the PATH, docker first. Never throws. */
+/** Asks every client that is here, docker first. Never throws. */
 export function askEngines(): Promise<readonly EngineAnswer[]> {
   return Promise.all(clientsHere().map((client) => examine(client)));
 }
@@ -63,11 +63,12 @@ export function placeLabel(): string {
 
 /** What a client needs of our environment, and nothing else of it. */
 export function clientEnvironment(): Record<string, string> {
-  return Object.fromEntries(Object.entries(process.env).flatMap(([key, value]) => (value !== undefined && INHERITED.test(key) ? [[key, value]] : [])));
+  const own = Object.fromEntries(Object.entries(process.env).flatMap(([key, value]) => (value !== undefined && INHERITED.test(key) ? [[key, value]] : [])));
+  return { ...own, PATH: HELPER_PATH };
 }
 
 function clientsHere(): readonly string[] {
-  return CLIENTS.map((name) => findProgram(name, '/')).filter((file) => file !== undefined);
+  return CLIENTS.map((name) => findHelper(name)).filter((file) => file !== undefined);
 }
 
 async function choose(): Promise<Engine> {

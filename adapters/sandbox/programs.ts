@@ -1,6 +1,7 @@
 /** Owns which files a program needs to run at all: itself, its package, its interpreter; refuses to give whole homes for it. */
 import { accessSync, constants, existsSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { searchFolders } from '../../catalogs/programs.ts';
 import { isTooBroad } from './given.ts';
 
 /** Folders of the system that every sandbox sees, read-only. */
@@ -15,9 +16,9 @@ export function isScript(argument: string): boolean {
   return SCRIPT.test(argument);
 }
 
-/** The program's file, as the PATH of this process finds it; undefined when there is none. */
+/** The program's file, as the PATH of this process finds it in folders that agents may not write; undefined when there is none. */
 export function findProgram(command: string, from: string): string | undefined {
-  const candidates = command.includes('/') ? [path.resolve(from, command)] : (process.env['PATH'] ?? '').split(':').filter((folder) => folder.startsWith('/')).map((folder) => path.join(folder, command));
+  const candidates = command.includes('/') ? [path.resolve(from, command)] : searchFolders().map((folder) => path.join(folder, command));
   return candidates.find(isProgram);
 }
 

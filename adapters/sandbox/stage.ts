@@ -1,10 +1,10 @@
 /** Owns the way to folders that the program's user may not walk to, when we are root; refuses nothing, for root was asked to give them. */
 import { statSync } from 'node:fs';
 import path from 'node:path';
+import { findHelper } from '../../catalogs/programs.ts';
 import type { Plan } from './bubblewrap.ts';
 import { isWithin } from './closed.ts';
 import type { Identity } from './jail.ts';
-import { findProgram } from './programs.ts';
 
 /** A folder of every Linux, covered by memory in the view of one start only. */
 const STAGE = '/dev/shm';
@@ -28,7 +28,7 @@ export interface Staged {
  */
 export function stagePlan(plan: Plan, identity: Identity): Staged | undefined {
   if (!identity.drop || plan.mounts.every(({ from }) => isReachable(from, identity))) return undefined;
-  const [unshare, setpriv] = [findProgram('unshare', '/'), findProgram('setpriv', '/')];
+  const [unshare, setpriv] = [findHelper('unshare'), findHelper('setpriv')];
   if (unshare === undefined || setpriv === undefined) return undefined;
   const become = [setpriv, `--reuid=${identity.uid}`, `--regid=${identity.gid}`, '--clear-groups', '--'];
   // What lies in another comes with it.

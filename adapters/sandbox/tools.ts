@@ -1,8 +1,7 @@
 /** Owns the programs of the system that a sandbox is made with; refuses to go on without one, and says how it is installed. */
-import { existsSync, readFileSync, realpathSync } from 'node:fs';
-import path from 'node:path';
+import { existsSync, readFileSync } from 'node:fs';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { findProgram } from './programs.ts';
+import { findHelper, lookForHelper } from '../../catalogs/programs.ts';
 
 /** Absolute paths. `socat` is needed by sandboxes with a way out only. */
 export interface Tools {
@@ -24,7 +23,7 @@ const NAMESPACES: readonly (readonly [file: string, forbidden: string, fix: stri
 /** Finds what a sandbox needs. Throws SANDBOX_UNAVAILABLE that names the missing program and its command of installation. */
 export function findTools(bridged: boolean): Tools {
   if (process.platform !== 'linux') throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `There is no sandbox for ${process.platform}.`, next: elsewhere() });
-  const socat = fileOf('socat');
+  const socat = findHelper('socat');
   const tools = { bwrap: need('bwrap'), prlimit: need('prlimit') };
   if (bridged && socat === undefined) throw missing('socat');
   return socat === undefined ? tools : { ...tools, socat };
@@ -36,20 +35,14 @@ export function namespaceFix(): string | undefined {
 }
 
 function need(name: keyof Tools): string {
-  const found = fileOf(name);
+  const found = findHelper(name);
   if (found === undefined) throw missing(name);
   return found;
 }
 
-/** Behind links: their folder may be closed to whom the sandbox runs as. A program that does as it is named keeps its name. */
-function fileOf(name: keyof Tools): string | undefined {
-  const found = findProgram(name, '/');
-  if (found === undefined) return undefined;
-  const real = realpathSync(found);
-  return path.basename(real) === name ? real : found;
-}
-
 function missing(name: keyof Tools): TollgateError {
+  const { refused } = lookForHelper(name);
+  if (refused !== undefined) return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `The program ${name} is not run: ${refused}.`, next: `Install it for the whole system (${INSTALL[name]}), or name it under programs in tollgate.yaml.` });
   return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `The program ${name} is not installed.`, next: `Install it: ${INSTALL[name]}` });
 }
 

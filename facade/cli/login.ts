@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import type { Inspect, SignedIn, SignIns, SignInParts } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { findHelper } from '../../catalogs/programs.ts';
 import { createDigest, readAuditKey } from '../audit/key.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean } from '../config/problems.ts';
@@ -84,6 +85,7 @@ function lineOf(server: string, { scopes, expiresAt, renewable }: SignedIn): str
 /** No shell reads the address (CVE-2025-6514), and it is https or of this machine. Where no program opens it, it stands on the screen. */
 function openBrowser(address: URL, { env }: Io): void {
   const { TOLLGATE_VAULT_PASSPHRASE: _passphrase, ...given } = env;
-  const program = process.platform === 'darwin' ? 'open' : 'xdg-open';
+  const program = process.platform === 'darwin' ? '/usr/bin/open' : findHelper('xdg-open');
+  if (program === undefined) return;
   spawn(program, [address.href], { env: given, shell: false, detached: true, stdio: 'ignore' }).on('error', () => undefined).unref();
 }

@@ -6,6 +6,7 @@ import type { Assemble, Assembled } from '../assembled.ts';
 import type { Config } from '../config/config.ts';
 import { principalForStdio } from '../config/identity.ts';
 import { loadConfig } from '../config/load.ts';
+import { useProgramsOf } from '../config/programs.ts';
 import { listNames, quote } from '../config/problems.ts';
 import type { Reloader } from '../reload.ts';
 import { asPrincipal } from '../wire/auth.ts';
@@ -29,9 +30,11 @@ export interface Opening {
   readonly assemble: Assemble;
 }
 
-/** Throws CONFIG_INVALID. */
+/** Reads the configuration, which then decides which helpers this process runs. Throws CONFIG_INVALID. */
 export function readConfig(options: Pick<CommonOptions, 'config'>, io: Io): Config {
-  return loadConfig(path.resolve(io.cwd, options.config), { env: io.env, home: io.home });
+  const config = loadConfig(path.resolve(io.cwd, options.config), { env: io.env, home: io.home });
+  useProgramsOf(config);
+  return config;
 }
 
 /** Who `--as` names, or the user who started the command. Throws IDENTITY. */

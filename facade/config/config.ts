@@ -1,4 +1,5 @@
 /** Owns the shape of a loaded configuration: complete, frozen, every default filled in. */
+import type { HelperSettings } from '../../catalogs/programs.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
@@ -174,6 +175,8 @@ export interface Config {
   readonly state: string;
   readonly servers: ReadonlyMap<string, ServerConfig>;
   readonly bash: BashConfig;
+  /** Where the owner says that helpers are; absolute. The others are looked for in folders of the system. */
+  readonly programs: HelperSettings['programs'];
   readonly principals: readonly PrincipalConfig[];
   readonly profiles: ReadonlyMap<string, ProfileConfig>;
   readonly policies: readonly PolicySource[];

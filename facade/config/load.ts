@@ -18,6 +18,7 @@ import { quote, Report } from './problems.ts';
 import type { Path } from './problems.ts';
 import { KNOWLEDGE_DEFAULTS } from './knowledge.ts';
 import { buildBudget, buildProfiles } from './profiles.ts';
+import { checkPrograms, writableFolders } from './programs.ts';
 import { buildRecording } from './recording.ts';
 import { checkHostProfiles } from './host-profiles.ts';
 import { checkReferences } from './references.ts';
@@ -105,6 +106,9 @@ class Loader {
     const profileKeys = Object.fromEntries(this.#keysOf('profiles').map((name) => [name, true]));
     checkHostProfiles(written, this.#report);
     checkReferences(written, { report: this.#report, serverNames, included, principals, profileKeys });
+    const bash = bashOf(written.bash, base);
+    const programs = written.programs ?? {};
+    if (workspace !== undefined) checkPrograms(programs, writableFolders({ workspace, bash, servers }), this.#report);
     const listen = this.#listen(written);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     if (workspace === undefined || this.#report.problems.length > 0) throw refusal(this.#yaml.file, this.#report.problems);
@@ -115,7 +119,8 @@ class Loader {
       workspace,
       state: places.state,
       servers: new FrozenMap([...servers].map(([name, server]) => [name, withSources(server, secretSources)] as const)),
-      bash: bashOf(written.bash, base),
+      bash,
+      programs,
       secretSources: new FrozenMap(secretSources),
       principals,
       profiles: new FrozenMap(buildProfiles(written)),

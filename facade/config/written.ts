@@ -1,4 +1,5 @@
 /** Owns the shape of tollgate.yaml as people write it, after its variables are filled in; what is absent here gets its default in the loader. */
+import type { HelperSettings } from '../../catalogs/programs.ts';
 import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
@@ -12,6 +13,7 @@ export interface Written {
   readonly state?: string;
   readonly servers?: Readonly<Record<string, WrittenServer>>;
   readonly bash?: WrittenBash;
+  readonly programs?: HelperSettings['programs'];
   readonly include?: readonly string[];
   readonly secrets?: Readonly<Record<string, WrittenSecret>>;
   readonly principals?: readonly WrittenPrincipal[];

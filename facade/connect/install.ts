@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { findHelper, HELPER_PATH, isHelperNamed } from '../../catalogs/programs.ts';
 import { removeIfEmpty } from '../config/replace.ts';
 import type { KnownPackage } from '../../catalogs/servers/known-server.ts';
 
@@ -24,7 +25,7 @@ export interface InstallWorld {
 }
 
 /** What npm needs of our environment; a credential that a person keeps in a variable is none of its business. */
-const PASSED = /^(PATH|HOME|USER|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|https?_proxy|no_proxy|all_proxy|npm_config_(?!.*(?:_auth|token|password)).*)$/i;
+const PASSED = /^(HOME|USER|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|https?_proxy|no_proxy|all_proxy|npm_config_(?!.*(?:_auth|token|password)).*)$/i;
 const TICK_MS = 5000;
 
 /** Folder of one version of one server's package. */
@@ -99,6 +100,12 @@ function isAlive(name: string): boolean {
   }
 }
 
+/** Named by the owner, or installed with the Node.js that runs us: whoever can change that one has us already. */
+function npmProgram(): string {
+  const beside = path.join(path.dirname(process.execPath), 'npm');
+  return (!isHelperNamed('npm') && existsSync(beside) ? beside : findHelper('npm')) ?? '/nonexistent/npm';
+}
+
 function runNpm(cwd: string, { package: { name, version }, asOf }: Installation, { env, say, signal }: InstallWorld): Promise<void> {
   const before = /^\d{4}-\d\d-\d\d$/.test(asOf) ? [`--before=${asOf}T23:59:59Z`] : [];
   const args = ['install', '--ignore-scripts', '--save-exact', '--no-fund', '--no-audit', '--no-update-notifier', '--prefer-offline', '--loglevel=error', ...before];
@@ -106,7 +113,7 @@ function runNpm(cwd: string, { package: { name, version }, asOf }: Installation,
   const began = Date.now();
   return new Promise((resolve, reject) => {
     const ticker = setInterval(() => say(`Installing ${name} ${version}: ${Math.round((Date.now() - began) / 1000)} s …`), TICK_MS);
-    const child = spawn('npm', args, { cwd, env: own, stdio: ['ignore', 'ignore', 'pipe'], ...(signal !== undefined && { signal }) });
+    const child = spawn(npmProgram(), args, { cwd, env: { ...own, PATH: `${path.dirname(process.execPath)}:${HELPER_PATH}` }, stdio: ['ignore', 'ignore', 'pipe'], ...(signal !== undefined && { signal }) });
     let words = '';
     child.stderr.on('data', (chunk: Buffer) => (words = (words + chunk.toString('utf8')).slice(-2000)));
     const fail = (why: string, next: string): void => reject(new TollgateError('INSTALL_FAILED', { detail: `${name} ${version} was not installed: ${why}.`, next }));
@@ -114,7 +121,7 @@ function runNpm(cwd: string, { package: { name, version }, asOf }: Installation,
       // Its end is waited for: until then it still writes.
       if (signal?.aborted === true) return;
       clearInterval(ticker);
-      if (thrown.code === 'ENOENT') fail('there is no npm on the PATH', 'Install npm, which comes with Node.js, and connect again.');
+      if (thrown.code === 'ENOENT') fail('there is no npm beside Node.js or in the folders of the system', 'Install npm, which comes with Node.js, or name it (programs.npm in tollgate.yaml), and connect again.');
       else fail(`npm could not be started (${thrown.code ?? 'unknown'})`, 'Connect again; what is done already is kept.');
     });
     child.once('exit', (_code, killed) => {

@@ -1,6 +1,7 @@
 /** Owns where a program that prints a secret may lie: nowhere that an agent writes; refuses one of which any word leads into the workspace. */
 import { accessSync, constants, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { liesWhereAgentsWrite } from '../../catalogs/programs.ts';
 import { pathOf, piecesOf } from '../../catalogs/words.ts';
 
 /** It starts here: in the folder of whoever calls, names among its words (`python3 -m NAME`) would lead to files of an agent. */
@@ -12,10 +13,10 @@ export function wordInside(command: readonly string[], workspace: string): numbe
   return command.findIndex((word) => piecesOf(word).flatMap((piece) => pathsOf(piece)).some((file) => roots.some((root) => isWithin(file, root) || isWithin(realOf(file), root))));
 }
 
-/** The file of a program, by an absolute path or a name in an absolute folder of `search` (a PATH). Undefined: there is none. */
+/** The file of a program, by an absolute path or a name in an absolute folder of `search` (a PATH) that agents may not write. Undefined: there is none. */
 export function programFile(program: string, search = ''): string | undefined {
   if (program.includes('/')) return path.resolve(PROGRAM_FOLDER, program);
-  return search.split(':').filter((folder) => folder.startsWith('/')).map((folder) => path.join(folder, program)).find(isProgram);
+  return search.split(':').filter((folder) => folder.startsWith('/') && !liesWhereAgentsWrite(folder)).map((folder) => path.join(folder, program)).find(isProgram);
 }
 
 function pathsOf(piece: string): readonly string[] {

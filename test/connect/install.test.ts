@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpath
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { useHelpers } from '../../catalogs/programs.ts';
 import { loadKnown } from '../../catalogs/servers/known-server.ts';
 import { installPackage, packageFolder } from '../../facade/connect/install.ts';
 import { verifies } from '../verifies.ts';
@@ -88,7 +89,8 @@ describe('an installation' + verifies('PF-13'), () => {
   });
 
   it('without npm says so', async () => {
-    await expect(install({ PATH: place.bin })).rejects.toMatchObject({ code: 'INSTALL_FAILED', message: expect.stringContaining('there is no npm on the PATH') as string });
+    useHelpers({ programs: { npm: path.join(place.bin, 'no-npm') }, writable: [] });
+    await expect(install({ PATH: place.bin })).rejects.toMatchObject({ code: 'INSTALL_FAILED', message: expect.stringContaining('there is no npm beside Node.js') as string });
   });
 
   it('cleans up after one that was killed, and leaves one that runs alone', async () => {

@@ -1,6 +1,7 @@
 /** Owns what tests of connecting share: projects whose programs can be isolated, a stand-in for npm that packs what it is told, and looking for a value in every file. */
 import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { useHelpers } from '../../catalogs/programs.ts';
 import { Project } from '../config/project.ts';
 import { giveAway } from '../servers/system.ts';
 import { cli, type Answer } from '../cli/terminal.ts';
@@ -16,7 +17,7 @@ export class Place {
   constructor() {
     mkdirSync(path.join(this.project.folder, 'work'));
     mkdirSync(this.bin);
-    this.project.write('tollgate.yaml', '# kept as it is\nversion: 1\nworkspace: work\nstate: ../../state\nrules:\n  - {id: reads, outcome: allow, when: {verbs: [read]}}\n  - {id: writes, outcome: ask, when: {verbs: [write, destructive]}}\n');
+    this.project.write('tollgate.yaml', `# kept as it is\nversion: 1\nworkspace: work\nstate: ../../state\nprograms: {npm: ${path.join(this.bin, 'npm')}}\nrules:\n  - {id: reads, outcome: allow, when: {verbs: [read]}}\n  - {id: writes, outcome: ask, when: {verbs: [write, destructive]}}\n`);
     giveAway(path.join(this.project.folder, 'work'));
     // What the sandbox shall see lies beneath folders that others may pass.
     chmodSync(this.project.root, 0o755);
@@ -39,6 +40,7 @@ export class Place {
 
   npm(script: string): void {
     const file = path.join(this.bin, 'npm');
+    useHelpers({ programs: { npm: file }, writable: [] });
     writeFileSync(file, `#!/bin/sh\n{ pwd; echo "$@"; env; } >> '${this.calls}'\n${script}\n`);
     chmodSync(file, 0o755);
   }

@@ -5,6 +5,8 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { readBundle, unpack } from '../../policies/bundle.ts';
 import { findOpa, INSTALL_LINES, packageRoot, runOpa } from '../../policies/opa.ts';
+import { useHelpers } from '../../catalogs/programs.ts';
+import { verifies } from '../verifies.ts';
 import { scratch } from './given.ts';
 
 /** A folder with an `opa` that says this version. */
@@ -17,11 +19,17 @@ function fakeOpa(version: string): string {
 describe('opa is found', () => {
   const [one, two, three] = [fakeOpa('1.1.0'), fakeOpa('1.2.0'), fakeOpa('0.71.0-rc1')];
 
-  it('by the option, then TOLLGATE_OPA, then PATH, then the npm package', async () => {
+  it('by the option, then TOLLGATE_OPA, then programs.opa, then the npm package; PATH counts for nothing' + verifies('TR-20'), async () => {
     const env = { TOLLGATE_OPA: path.join(two, 'opa'), PATH: `relative:${scratch()}:${three}:/usr/bin:/bin` };
     expect(await findOpa(path.join(one, 'opa'), env)).toEqual({ program: path.join(one, 'opa'), version: '1.1.0', flags: [] });
     expect(await findOpa(undefined, env)).toMatchObject({ version: '1.2.0', flags: [] });
+    useHelpers({ programs: { opa: path.join(three, 'opa') }, writable: [] });
     expect(await findOpa(undefined, { ...env, TOLLGATE_OPA: '' })).toMatchObject({ version: '0.71.0-rc1', flags: ['--v1-compatible'] });
+    useHelpers({ programs: {}, writable: [] });
+    expect(await findOpa(undefined, { ...env, TOLLGATE_OPA: '' })).toMatchObject({ version: '0.70.0' });
+    useHelpers({ programs: {}, writable: [two] });
+    await expect(findOpa(undefined, env)).rejects.toMatchObject({ code: 'OPA_MISSING', message: expect.stringContaining('lies where agents may write') as string });
+    useHelpers({ programs: {}, writable: [] });
     expect(await findOpa(undefined, { PATH: '' })).toMatchObject({ program: expect.stringContaining(path.join(packageRoot(), 'test/servers')) as string, version: '0.70.0', flags: ['--v1-compatible'] });
   });
 

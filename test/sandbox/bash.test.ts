@@ -2,6 +2,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { useHelpers } from '../../catalogs/programs.ts';
 import { openEgress } from '../../adapters/egress/open.ts';
 import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import type { ShellSettings } from '../../adapters/internal/jailed-shell.ts';
@@ -112,12 +113,11 @@ describe('a command of the agent', () => {
   });
 
   it('is refused when it cannot be isolated, and does not run: the refusal says what to install', async () => {
-    const before = process.env['PATH'];
-    process.env['PATH'] = outside;
+    useHelpers({ programs: { bwrap: path.join(outside, 'bwrap') }, writable: [] });
     try {
       await expect(bash(`touch ${root}/ran`)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringMatching(/sudo apt-get install bubblewrap/) as string });
     } finally {
-      process.env['PATH'] = before;
+      useHelpers({ programs: {}, writable: [] });
     }
     expect(readdirSync(root)).not.toContain('ran');
   });

@@ -15,7 +15,6 @@ import { openWorkspace } from './plants.ts';
 const SECRET = 'value-of-the-token';
 let folder: string;
 let workspace: string;
-const PATH = process.env['PATH'];
 
 beforeEach(() => {
   folder = mkdtempSync(path.join(tmpdir(), 'tollgate-container-'));
@@ -25,7 +24,6 @@ beforeEach(() => {
 });
 
 afterEach(() => {
-  process.env['PATH'] = PATH;
   for (const one of [folder, workspace]) rmSync(one, { recursive: true, force: true });
 });
 
@@ -140,11 +138,10 @@ case $1 in info) echo '${INFO}';; ps) /bin/cat '${folder}/listed';; run) ${run};
   return () => readFileSync(log, 'utf8').split('\n').filter((line) => line !== '').map((line) => line.split('\x1f')).map(([token = '', ...args]) => ({ token, args: args.slice(0, -1) }));
 }
 
-/** A client of that name, with those lines of a shell; nothing else is on the PATH. */
+/** A client of that name, with those lines of a shell; there is no other. */
 function write(name: string, script: string): void {
   writeFileSync(path.join(folder, name), `#!/bin/sh\n${script}`);
   chmodSync(path.join(folder, name), 0o755);
-  process.env['PATH'] = folder;
 }
 
 type Launch = typeof import('../../adapters/launch.ts').launch;
@@ -156,6 +153,7 @@ async function start(more: Partial<ServerSettings> = {}): ReturnType<Launch> {
 }
 
 async function startAgain(more: Partial<ServerSettings> = {}): ReturnType<Launch> {
+  (await import('../../catalogs/programs.ts')).useHelpers({ programs: { docker: path.join(folder, 'docker'), podman: path.join(folder, 'podman') }, writable: [] });
   const { launch } = await import('../../adapters/launch.ts');
   const host: LaunchHost = { workspace, hidden: [], secrets: () => Promise.resolve(SECRET) };
   const { sandbox } = contained();

@@ -1,6 +1,5 @@
 /** Tests `tollgate doctor`: what it sees on this machine, what it says of one without the tools, and its exit code. */
-import { chmodSync, lchownSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { lchownSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Finding } from '../../facade/cli/doctor/findings.ts';
@@ -14,8 +13,6 @@ interface Report {
   readonly findings: readonly Finding[];
 }
 
-const PATH = process.env['PATH'];
-
 let project: Project;
 
 beforeEach(() => {
@@ -23,7 +20,6 @@ beforeEach(() => {
 });
 
 afterEach(() => {
-  process.env['PATH'] = PATH;
   project.remove();
 });
 
@@ -34,15 +30,13 @@ async function examine(): Promise<Report & { readonly code: number }> {
 
 const states = ({ findings }: Report): Readonly<Record<string, string>> => Object.fromEntries(findings.map(({ name, state }) => [name, state]));
 
-/** The same programs, without some. */
-function pathWithout(folder: string, names: readonly string[]): void {
-  chmodSync(folder, 0o755);
-  for (const name of ['bwrap', 'prlimit', 'socat', 'rg'].filter((one) => !names.includes(one))) symlinkSync(`/usr/bin/${name}`, path.join(folder, name));
-  process.env['PATH'] = folder;
+/** As if the machine did not have these programs: each is named in a place where it is not. */
+function without(...names: readonly string[]): string {
+  return `programs: {${names.map((name) => `${name}: ${path.join(project.folder, 'elsewhere', name)}`).join(', ')}}\n`;
 }
 
 function write(yaml: string): void {
-  mkdirSync(path.join(project.folder, 'work'));
+  mkdirSync(path.join(project.folder, 'work'), { recursive: true });
   own(path.join(project.folder, 'work'));
   project.write('tollgate.yaml', `version: 1\nworkspace: work\n${yaml}`);
 }
@@ -62,38 +56,44 @@ describe('tollgate doctor', () => {
   });
 
   it('names what is missing with the command that installs it, and ends with 1', async () => {
-    write('servers: {a: {command: x, sandbox: {network: {allowedDomains: [a.example]}}}, b: {command: y, isolation: container, sandbox: {image: z}}}\nprofiles: {default: {servers: [a, b]}}\n');
-    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
-    pathWithout(folder, ['bwrap', 'socat', 'rg']);
+    write(`${without('bwrap', 'socat', 'rg', 'docker', 'podman')}servers: {a: {command: x, sandbox: {network: {allowedDomains: [a.example]}}}, b: {command: y, isolation: container, sandbox: {image: z}}}\nprofiles: {default: {servers: [a, b]}}\n`);
     const report = await examine();
     expect([report.ok, report.code]).toEqual([false, 1]);
     expect(states(report)).toMatchObject({ bwrap: 'missing', socat: 'missing', rg: 'weak', opa: 'weak', 'container client': 'missing', prlimit: 'ok', 'server a': 'missing' });
     const { out } = await cli(project, ['doctor']);
     for (const fix of ['sudo apt-get install bubblewrap', 'sudo apt-get install socat', 'sudo apt-get install ripgrep', 'sudo apt-get install podman']) expect(out).toContain(fix);
-    rmSync(folder, { recursive: true });
   });
 
   it('names both engines, and which of them answers', async () => {
-    write('');
-    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
-    pathWithout(folder, []);
+    const folder = path.join(project.folder, 'elsewhere');
+    mkdirSync(folder);
+    write(without('docker', 'podman'));
     const put = (name: string, script: string): void => writeFileSync(path.join(folder, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
     const found = async (): Promise<Finding | undefined> => (await examine()).findings.find(({ id }) => id === 'container-client');
     put('docker', 'echo no daemon >&2; exit 1');
     expect(await found()).toMatchObject({ state: 'weak', seen: expect.stringContaining('/docker does not answer ("no daemon")') as string, fix: 'sudo systemctl start docker' });
     put('podman', `echo '{"host":{"cgroupControllers":["memory","pids"],"security":{"rootless":false}}}'`);
     expect(await found()).toMatchObject({ state: 'ok', seen: expect.stringMatching(/podman answers; .*docker does not answer/) as string });
-    rmSync(folder, { recursive: true });
+  });
+
+  it('shows where each helper is, and why one is not run' + verifies('TR-23'), async () => {
+    write(without('rg', 'setpriv'));
+    const { findings } = await examine();
+    const seen = (id: string): Finding | undefined => findings.find((finding) => finding.id === id);
+    expect(seen('bwrap')?.seen).toContain('/usr/bin/bwrap');
+    expect(seen('helpers')).toMatchObject({ state: 'weak', seen: expect.stringMatching(/\/usr\/bin\/bash; .*setpriv not run: \S+\/elsewhere\/setpriv is not a program/) as string });
+    expect(seen('rg')).toMatchObject({ state: 'weak', seen: expect.stringContaining('/elsewhere/rg is not a program') as string });
+    write('bash: {isolation: direct}\n');
+    lchownSync(path.join(project.folder, 'work'), 0, 0);
+    const rg = (await examine()).findings.find(({ id }) => id === 'rg');
+    expect(rg).toMatchObject(process.getuid?.() === 0 ? { state: 'weak', seen: expect.stringContaining('there is no sandbox for it') as string } : { state: 'ok' });
   });
 
   it('asks for nothing that is not configured', async () => {
-    write('bash: {isolation: direct}\n');
-    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
-    pathWithout(folder, ['bwrap', 'prlimit', 'socat', 'rg']);
+    write(`${without('bwrap', 'prlimit', 'socat', 'rg')}bash: {isolation: direct}\n`);
     const report = await examine();
     expect(states(report)).toMatchObject({ bwrap: 'weak', prlimit: 'weak', socat: 'weak' });
     expect(report.code).toBe(0);
-    rmSync(folder, { recursive: true });
   });
 
   it('prints the line that gives a workspace of root to somebody, and the one that closes the state folder', async () => {

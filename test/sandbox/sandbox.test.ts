@@ -4,6 +4,7 @@ import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, openSync, 
 import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { useHelpers } from '../../catalogs/programs.ts';
 import { openEgress } from '../../adapters/egress/open.ts';
 import { launch } from '../../adapters/launch.ts';
 import type { Launched, LaunchHost } from '../../adapters/launch.ts';
@@ -12,7 +13,6 @@ import { verifies } from '../verifies.ts';
 import { openWorkspace, own, OWNER } from './plants.ts';
 
 const DIST = path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'launch.js');
-const PATH = process.env['PATH'];
 let workspace: string;
 const started: Launched[] = [];
 const remove: string[] = [];
@@ -23,7 +23,7 @@ beforeEach(() => {
 });
 
 afterEach(() => {
-  process.env['PATH'] = PATH;
+  useHelpers({ programs: {}, writable: [] });
   for (const one of started.splice(0)) one.kill();
   for (const one of remove.splice(0)) rmSync(one, { recursive: true, force: true });
 });
@@ -260,8 +260,7 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
     remove.push(folder);
     chmodSync(folder, 0o755);
-    for (const name of ['bwrap', 'prlimit', 'true'].filter((one) => one !== missing)) symlinkSync(`/usr/bin/${name}`, path.join(folder, name));
-    process.env['PATH'] = folder;
+    useHelpers({ programs: { [missing]: path.join(folder, missing) }, writable: [] });
     await expect(begin(settings(['true']))).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining(missing) as string, next: expect.stringMatching(/sudo apt-get install (?:bubblewrap|util-linux)/) as string });
   });
 
@@ -269,10 +268,10 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
     remove.push(folder);
     for (const name of ['bwrap', 'prlimit']) copyFileSync(`/usr/bin/${name}`, path.join(folder, name));
-    process.env['PATH'] = `${folder}:${PATH ?? ''}`;
+    useHelpers({ programs: { bwrap: path.join(folder, 'bwrap'), prlimit: path.join(folder, 'prlimit') }, writable: [] });
     chmodSync(folder, 0o755);
     expect((await outcome(await begin(settings(['echo', 'in'])))).out).toBe('in\n');
-    rmSync(path.join(folder, 'prlimit'));
+    useHelpers({ programs: { bwrap: path.join(folder, 'bwrap') }, writable: [] });
     chmodSync(folder, 0o700);
     if (process.getuid?.() === 0) await expect(begin(settings(['echo', 'in']))).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringMatching(/cannot be reached by user/) as string });
   });
@@ -290,7 +289,7 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     for (const [words, wanted] of [['bwrap: setting up uid map: Permission denied', /namespaces/], ["bwrap: Can't find source path /home/me/secret: Permission denied", /cannot be reached by user/],
       ["bwrap: Can't mkdir /home/me/node_modules: Read-only file system", /bubblewrap did not set the sandbox up: "bwrap: Can't mkdir \(a path\): Read-only file system"/], ["bwrap: Can't mount proc on /newroot/proc: Device busy", /on \/newroot\/proc: Device busy/]] as const) {
       writeFileSync(path.join(folder, 'bwrap'), `#!/bin/sh\necho "${words}" >&2; exit 1\n`, { mode: 0o755 });
-      process.env['PATH'] = `${folder}:${PATH ?? ''}`;
+      useHelpers({ programs: { bwrap: path.join(folder, 'bwrap') }, writable: [] });
       const refusal = await begin(settings(['true'])).then(() => undefined, (thrown: unknown) => thrown as Error & { next: string });
       expect(refusal).toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringMatching(wanted) as string });
       expect(`${refusal?.message} ${refusal?.next}`).not.toContain('/home/me');
@@ -305,8 +304,8 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     writeFileSync(path.join(folder, 'bwrap'), '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; echo "{ \\"child-pid\\": $$ }" >&6; exec "$@"\n', { mode: 0o755 });
     // Without namespaces, what other tests run as this user would count against its limit of processes.
     writeFileSync(path.join(folder, 'prlimit'), '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', { mode: 0o755 });
-    process.env['PATH'] = `${folder}:${PATH ?? ''}`;
     vi.resetModules();
+    (await import('../../catalogs/programs.ts')).useHelpers({ programs: { bwrap: path.join(folder, 'bwrap'), prlimit: path.join(folder, 'prlimit') }, writable: [] });
     const fresh = await import('../../adapters/launch.ts');
     const refusal = await fresh.launch(settings(['true']), host()).then(() => undefined, (thrown: unknown) => thrown as Error);
     expect(refusal).toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });

@@ -4,6 +4,7 @@ import { mkdirSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
+import { useHelpers } from '../../catalogs/programs.ts';
 import { OutputLog } from '../../adapters/internal/output.ts';
 import { endGroup, groupLives } from '../../adapters/internal/processes.ts';
 import { verifies } from '../verifies.ts';
@@ -71,9 +72,11 @@ describe('bash run', () => {
 
   it('works with sh where there is no bash', async () => {
     process.env['PATH'] = '/nonexistent';
+    useHelpers({ programs: { bash: '/nonexistent/bash' }, writable: [] });
     expect(await makeBench().text('bash', { command: 'echo ok; echo $PATH' })).toBe('ok\n/nonexistent');
     delete process.env['PATH'];
     expect(await makeBench().text('bash', { command: 'echo $PATH' })).toBe('/usr/bin:/bin');
+    useHelpers({ programs: {}, writable: [] });
   });
 
   it('strips colours and keeps the last state of a progress line', async () => {

@@ -1,11 +1,12 @@
 /** Owns workspaces in fresh folders for tests, and calls to them as the facade makes them; refuses to leave folders or processes behind. */
-import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach } from 'vitest';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import type { PrimitiveBackend } from '../../adapters/port.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
+import { own } from '../sandbox/plants.ts';
 
 /** What a call may set beside its arguments. */
 export interface CallOptions {
@@ -54,6 +55,14 @@ export function makeBench(files: Readonly<Record<string, string | Buffer>> = {},
   open.push({ server, folder });
   const bench = benchOf(root, outside, server);
   for (const [file, content] of Object.entries(files)) bench.put(file, content);
+  return bench;
+}
+
+/** As `makeBench`, for a workspace that belongs to a user whose programs can be isolated: not to root. */
+export function makeOwnedBench(files: Readonly<Record<string, string | Buffer>> = {}): Bench {
+  const bench = makeBench(files);
+  chmodSync(path.dirname(bench.root), 0o755);
+  own(bench.root);
   return bench;
 }
 

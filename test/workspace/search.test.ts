@@ -2,29 +2,27 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
+import { findHelper, useHelpers, type HelperSettings } from '../../catalogs/programs.ts';
 import { Hits } from '../../adapters/internal/hits.ts';
 import { verifies } from '../verifies.ts';
-import { makeBench } from './harness.ts';
+import { makeOwnedBench } from './harness.ts';
 import type { Bench } from './harness.ts';
 
-const OWN_PATH = process.env['PATH'] ?? '';
-const FROM_SERVERS = path.resolve('test/servers/node_modules/@vscode', `ripgrep-${process.platform}-${process.arch}`, 'bin');
+const FROM_SERVERS = path.resolve('test/servers/node_modules/@vscode', `ripgrep-${process.platform}-${process.arch}`, 'bin', 'rg');
 
-/** A PATH with ripgrep: the system's, else the one that a test server brings along. */
-function pathWithRipgrep(): string {
-  const folder = [...OWN_PATH.split(':'), FROM_SERVERS].find((candidate) => existsSync(path.join(candidate, 'rg')));
-  if (folder === undefined) throw new Error('these tests need ripgrep: apt-get install ripgrep');
-  return `${folder}:${OWN_PATH}`;
+/** ripgrep of the system, else the one that a test server brings along. */
+function ripgrepHere(): HelperSettings['programs'] {
+  if (findHelper('rg') !== undefined) return {};
+  if (!existsSync(FROM_SERVERS)) throw new Error('these tests need ripgrep: apt-get install ripgrep');
+  return { rg: FROM_SERVERS };
 }
 
-const ENGINES: readonly (readonly [string, () => string])[] = [
-  ['ripgrep', pathWithRipgrep],
-  ['our own scan', () => '/nonexistent'],
+const ENGINES: readonly (readonly [string, () => HelperSettings['programs']])[] = [
+  ['ripgrep', ripgrepHere],
+  ['our own scan', () => ({ rg: '/nonexistent/rg' })],
 ];
 
-afterEach(() => {
-  process.env['PATH'] = OWN_PATH;
-});
+afterEach(() => useHelpers({ programs: {}, writable: [] }));
 
 const FILES = {
   'a.txt': 'Needle one\nhay\nneedle two\r\n',
@@ -42,10 +40,10 @@ async function found(bench: Bench, args: Readonly<Record<string, unknown>>): Pro
   return (await bench.text('read', { action: 'search', path: '.', ...args })).split('\n');
 }
 
-describe.each(ENGINES)('search with %s', (_, searchPath) => {
+describe.each(ENGINES)('search with %s', (engine, programs) => {
   const bench = (files: Readonly<Record<string, string | Buffer>> = FILES): Bench => {
-    process.env['PATH'] = searchPath();
-    return makeBench(files);
+    useHelpers({ programs: programs(), writable: [] });
+    return makeOwnedBench(files);
   };
 
   it('gives path:line:text, leaving out hidden, ignored and binary files' + verifies('CY-05'), async () => {

@@ -21,6 +21,7 @@ export const FINDINGS = {
   socat: 'by hand',
   rg: 'by hand',
   opa: 'by hand',
+  helpers: 'by hand',
   'sandbox-user': 'by hand',
   'user-namespaces': 'by hand',
   'sandbox-memory': 'by hand',

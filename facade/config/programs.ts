@@ -1,0 +1,27 @@
+/** Reads where the owner says that Tollgate's helper programs are, and which folders agents may write. */
+import { HELPERS, isWithinAny, useHelpers, type HelperSettings } from '../../catalogs/programs.ts';
+import type { Config } from './config.ts';
+import { realPath } from './files.ts';
+import { quote, type Report } from './problems.ts';
+
+/** Folders that agents may write: with the primitives, with commands, or through a server. */
+export function writableFolders({ workspace, bash, servers }: Pick<Config, 'workspace' | 'bash' | 'servers'>): readonly string[] {
+  const given = [bash.sandbox, ...[...servers.values()].map(({ sandbox }) => sandbox)].flatMap((sandbox) => sandbox?.filesystem.allowWrite ?? []);
+  return [...new Set([workspace, ...given])];
+}
+
+/** Reports paths that could come to be a program of an agent. */
+export function checkPrograms(programs: HelperSettings['programs'], writable: readonly string[], report: Report): void {
+  const folders = writable.flatMap((folder) => [folder, realPath(folder)]);
+  for (const name of HELPERS) {
+    const file = programs[name];
+    if (file === undefined) continue;
+    if (!file.startsWith('/')) report.refuse(['programs', name], `the path of ${name} is relative, so the folder that Tollgate starts in would choose the program; write a path from /`);
+    else if (isWithinAny(file, folders)) report.refuse(['programs', name], `the program ${quote(file)} lies where agents may write, so an agent could replace it and run with the rights of Tollgate; install it elsewhere, such as under /opt, and write that path`);
+  }
+}
+
+/** Makes a configuration decide which helpers this process runs. */
+export function useProgramsOf(config: Config): void {
+  useHelpers({ programs: config.programs, writable: writableFolders(config) });
+}

@@ -1,0 +1,205 @@
+/** Attacks on the programs that Tollgate runs for itself, and through what a repository or a server's script makes others run. */
+import { execFileSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
+import { createWorkspace } from '../../adapters/internal/workspace.ts';
+import { findProgram } from '../../adapters/sandbox/programs.ts';
+import { HELPERS, lookForHelper, useHelpers } from '../../catalogs/programs.ts';
+import { formatProblems } from '../../facade/config/problems.ts';
+import { runOpa } from '../../policies/opa.ts';
+import { withProject } from '../config/project.ts';
+import { own } from '../sandbox/plants.ts';
+import { verifies } from '../verifies.ts';
+import { makeOwnedBench } from '../workspace/harness.ts';
+
+const PATH = process.env['PATH'];
+let folder: string;
+
+beforeEach(() => {
+  folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-programs-')));
+  chmodSync(folder, 0o755);
+});
+
+afterEach(() => {
+  process.env['PATH'] = PATH;
+  useHelpers({ programs: {}, writable: [] });
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** A program that leaves a mark where it runs. */
+function plant(file: string, mark: string): string {
+  mkdirSync(path.dirname(file), { recursive: true });
+  writeFileSync(file, `#!/bin/sh\necho ran >> '${mark}'\nexit 0\n`, { mode: 0o755 });
+  return file;
+}
+
+describe('C: a program of the agent early in PATH', () => {
+  it('is never a helper of Tollgate, whatever its name' + verifies('TR-20'), async () => {
+    const bench = makeOwnedBench({ 'a.txt': 'needle\n' });
+    const [bin, mark] = [path.join(bench.root, 'node_modules', '.bin'), path.join(folder, 'mark')];
+    for (const name of [...HELPERS, 'git', 'systemd-run', 'sh', 'mount']) plant(path.join(bin, name), mark);
+    process.env['PATH'] = `${bin}:${PATH ?? ''}`;
+    expect(await bench.text('read', { action: 'search', path: '.', pattern: 'needle' })).toBe('a.txt:1:needle');
+    expect(await bench.text('bash', { command: 'echo "$0"' })).toBe('/usr/bin/bash');
+    for (const name of HELPERS) expect(lookForHelper(name).file ?? '/usr/bin/none', name).toMatch(/^\/usr\//);
+    expect(existsSync(mark)).toBe(false);
+  });
+
+  it('nor what a helper itself looks for in PATH: helpers get a clean environment' + verifies('TR-20'), async () => {
+    const program = path.join(folder, 'opa');
+    writeFileSync(program, '#!/bin/sh\nenv\n', { mode: 0o755 });
+    Object.assign(process.env, { PATH: `${folder}:${PATH}`, LD_PRELOAD_TEST: 'x', NODE_OPTIONS: process.env['NODE_OPTIONS'] ?? '' });
+    delete process.env['LD_PRELOAD_TEST'];
+    const { stdout } = await runOpa({ program }, [], folder);
+    expect(stdout.split('\n').map((line) => line.split('=')[0]).sort().join(' ').trim()).toBe('GOGC HOME PATH PWD');
+    expect(stdout).not.toContain(`PATH=${folder}`);
+  });
+
+  it('is not the command of a server either, unless its owner wrote the path' + verifies('TR-25'), () => {
+    const bin = path.join(folder, 'workspace', 'node_modules', '.bin');
+    plant(path.join(bin, 'sh'), path.join(folder, 'mark'));
+    process.env['PATH'] = `${bin}:/usr/bin:/bin`;
+    expect(findProgram('sh', '/')).toBe(path.join(bin, 'sh'));
+    useHelpers({ programs: {}, writable: [path.join(folder, 'workspace')] });
+    expect(findProgram('sh', '/')).toMatch(/^\/(?:usr\/)?bin\/sh$/);
+    symlinkSync(bin, path.join(folder, 'link'));
+    process.env['PATH'] = `${path.join(folder, 'link')}:/usr/bin:/bin`;
+    expect(findProgram('sh', '/')).toMatch(/^\/(?:usr\/)?bin\/sh$/);
+  });
+
+  it('is refused when the owner named it in a place that agents may write, or that leads there' + verifies('TR-20'), () => {
+    const inside = plant(path.join(folder, 'workspace', 'rg'), path.join(folder, 'mark'));
+    symlinkSync(inside, path.join(folder, 'rg'));
+    for (const file of [inside, path.join(folder, 'rg')]) {
+      useHelpers({ programs: { rg: file }, writable: [path.join(folder, 'workspace')] });
+      expect(lookForHelper('rg')).toEqual({ refused: `${file} lies where agents may write` });
+    }
+    useHelpers({ programs: { rg: path.join(folder, 'nothing') }, writable: [] });
+    expect(lookForHelper('rg')).toEqual({ refused: `${path.join(folder, 'nothing')} is not a program` });
+  });
+});
+
+describe('programs in tollgate.yaml', () => {
+  it.each([
+    ['work/bin/rg', /tollgate\.yaml:3:16: the path of rg is relative/],
+    ['WORK/bin/rg', /tollgate\.yaml:3:16: the program "[^"]+" lies where agents may write/],
+    ['CACHE/rg', /tollgate\.yaml:3:16: the program "[^"]+" lies where agents may write/],
+    ['SHARED/rg', /tollgate\.yaml:3:16: the program "[^"]+" lies where agents may write/],
+    ['LINK', /tollgate\.yaml:3:16: the program "[^"]+" lies where agents may write/],
+  ])('refuses %s with its place' + verifies('TR-21'), (written, expected) => withProject((project) => {
+    const at = (name: string): string => path.join(project.folder, name);
+    for (const name of ['work', 'cache', 'shared']) mkdirSync(at(name));
+    symlinkSync(path.join(at('work'), 'rg'), at('link'));
+    const file = written.replace('WORK', at('work')).replace('CACHE', at('cache')).replace('SHARED', at('shared')).replace('LINK', at('link'));
+    const { problems = [] } = project.load(`version: 1
+workspace: work
+programs: {rg: ${file}}
+bash: {filesystem: {allowWrite: ['.', ../cache]}}
+servers: {a: {command: node, sandbox: {filesystem: {allowWrite: [../shared]}}}}
+`);
+    expect(formatProblems(problems)).toMatch(expected);
+  }));
+});
+
+/** Stands for ripgrep: tells what it sees, as matches. */
+const PROBE = `#!/bin/sh
+say() { printf '{"type":"match","data":{"path":{"text":"./seen"},"line_number":1,"lines":{"text":"%s"}}}\\n' "$1"; }
+say "root $(ls / | tr '\\n' ' ')"
+say "here $(ls . | tr '\\n' ' ')"
+say "user $(id -u)"
+say "write $( (echo x > ./made) 2>/dev/null && echo yes || echo no)"
+say "env $(env | cut -d= -f1 | sort | tr '\\n' ' ')"
+say "net $(cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' \\n')"
+say "fds $(ls -l /proc/1/fd /proc/self/fd 2>/dev/null | grep -c '${'/'}secrets')"
+say "above $(ls /proc/self/fd/4/.. 2>/dev/null | wc -l)"
+`;
+
+describe('ripgrep reads files of agents', () => {
+  it('in a sandbox: one folder, read-only, no network, no descriptor that leads out' + verifies('TR-22'), async () => {
+    const program = path.join(folder, 'rg');
+    writeFileSync(program, PROBE, { mode: 0o755 });
+    useHelpers({ programs: { rg: program }, writable: [] });
+    const bench = makeOwnedBench({ 'src/a.txt': 'x\n', 'secrets/b.txt': 'y\n' });
+    const seen = await bench.text('read', { action: 'search', path: 'src', pattern: 'x' });
+    const of = (name: string): string | undefined => new RegExp(`seen:1:${name} (.*)`).exec(seen)?.[1]?.trim();
+    expect(of('here')).toBe('a.txt');
+    expect(of('root')?.split(' ').filter((name) => !['bin', 'lib', 'lib32', 'lib64', 'libx32', 'sbin', 'usr'].includes(name))).toEqual(['etc', 'proc', 'tmp', 'view']);
+    expect(of('user')).not.toBe('0');
+    expect(of('write')).toBe('no');
+    expect(of('env')).toBe('LC_ALL PATH PWD');
+    expect(of('net')).toBe('lo');
+    expect(of('fds')).toBe('0');
+    expect(of('above')).toBe('0');
+  });
+
+  it('and never outside of one: without a sandbox the built-in scan searches' + verifies('TR-22'), async () => {
+    const [program, mark] = [path.join(folder, 'rg'), path.join(folder, 'mark')];
+    plant(program, mark);
+    const bench = makeOwnedBench({ 'a.txt': 'needle\n' });
+    for (const bwrap of ['/nonexistent/bwrap', '/usr/bin/false']) {
+      useHelpers({ programs: { rg: program, bwrap }, writable: [] });
+      expect(await bench.text('read', { action: 'search', path: '.', pattern: 'needle' })).toBe('a.txt:1:needle');
+      expect(await bench.text('read', { action: 'search', path: 'a.txt', pattern: 'needle' })).toBe('a.txt:1:needle');
+    }
+    expect(existsSync(mark)).toBe(false);
+  });
+});
+
+describe('L: settings of a repository', () => {
+  const repository = path.join('work', 'repo');
+  const SETTINGS = ['fsmonitor', 'pager', 'editor', 'sshCommand', 'askPass', 'hooksPath', 'alternateRefsCommand'] as const;
+  const attackIn = (root: string, mark: string): void => {
+    const [repo, program] = [path.join(root, repository), plant(path.join(root, 'evil'), mark)];
+    mkdirSync(repo, { recursive: true });
+    execFileSync('git', ['init', '-q', repo]);
+    // What a plain write can do.
+    const config = ['[core]', '\trepositoryformatversion = 0', ...SETTINGS.map((key) => `\t${key} = ${key === 'hooksPath' ? root : program}`), '[credential]', `\thelper = ${program}`, '[gpg]', `\tprogram = ${program}`, '[commit]', '\tgpgSign = true', '[sequence]', `\teditor = ${program}`, '[protocol "ext"]', '\tallow = always', ''];
+    writeFileSync(path.join(repo, '.git', 'config'), config.join('\n'));
+    for (const hook of ['pre-commit', 'post-checkout', 'post-index-change', 'reference-transaction']) plant(path.join(repo, '.git', 'hooks', hook), mark);
+    for (const hook of ['pre-commit', 'post-checkout', 'post-index-change', 'reference-transaction']) plant(path.join(root, hook), mark);
+    writeFileSync(path.join(repo, 'a.txt'), 'one\n');
+    const bare = path.join(root, 'work', 'bare');
+    mkdirSync(bare);
+    execFileSync('git', ['init', '-q', '--bare', bare]);
+    writeFileSync(path.join(bare, 'config'), `[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = ${bare}\n\tfsmonitor = ${program}\n`);
+  };
+  const COMMANDS = [
+    'git status', 'git add .', 'git -c user.name=a -c user.email=a@b commit -m one', 'echo two > a.txt; git diff', 'git log -p', 'git commit -a --amend -C HEAD', 'git checkout -q -b other', 'git tag -a -m x v1', 'git rebase -i --root',
+    'git clone ext::../../evil x', 'git ls-remote git@127.0.0.1:x', 'git stash', 'git config --list',
+  ];
+
+  it.each(['direct', 'sandbox'] as const)('run no program: %s shell' + verifies('TR-24'), async (isolation) => {
+    const root = path.join(folder, 'w');
+    mkdirSync(root);
+    // In the sandbox only the workspace can be written.
+    const mark = path.join(root, 'mark');
+    attackIn(root, mark);
+    execFileSync('chmod', ['-R', 'a+rwX', root]);
+    own(root);
+    if (process.getuid?.() === 0) execFileSync('chown', ['-R', `${statSync(root).uid}`, root]);
+    const limits = { memoryMb: 1024, processes: 64, fileMb: 64 };
+    const shell = isolation === 'direct' ? {} : { shell: jailedShell(() => ({ workspace: root, sandbox: { filesystem: { allowRead: [], allowWrite: [root], denyRead: [] }, network: { allowedDomains: [] }, limits }, hidden: [], fixed: [] })) };
+    const server = createWorkspace({ root, ...shell });
+    const bash = async (command: string): Promise<string> => {
+      const { value } = await server.call({ tool: 'bash', args: { text: '{}', value: { command }, exact: true }, scope: 'a', timeoutMs: 20_000, hardTimeoutMs: 60_000, signal: new AbortController().signal });
+      return JSON.stringify(value);
+    };
+    try {
+      const trust = isolation === 'direct' ? 'chown -R $(id -u) .; ' : '';
+      const said: string[] = [];
+      for (const command of COMMANDS) said.push(await bash(`${trust}cd ${repository} && ${command}`));
+      expect(said[0]).toContain('a.txt');
+      expect(said[3]).toContain('+two');
+      expect(await bash(`${trust}cd work/bare && git status`)).toContain('safe.bareRepository');
+      expect(existsSync(mark)).toBe(false);
+      // The settings are an attack: without the environment they run the program.
+      await bash(`${trust}cd ${repository} && env -u GIT_CONFIG_COUNT git status`);
+      expect(existsSync(mark)).toBe(true);
+    } finally {
+      await server.stop();
+    }
+  });
+});
