@@ -1,18 +1,12 @@
 /** Owns the facts of a shell command: the literal words of its simple commands; whatever is not plainly literal is opaque. */
 import { parse, type Command, type CommandNode, type PipelineNode, type AndOr, type Redirection, type Statement, type Word, type WordPart } from 'unbash';
+import { isLiteralCommand } from '../catalogs/literal-programs.ts';
 import type { CommandFact } from '../policies/port.ts';
 
 /** Longer commands are opaque: the time of a parse stays under that of a call. */
 const MAX_CHARS = 16 * 1024;
-/** Commands that run their arguments, a file or standard input as code: their own words say nothing about what happens. */
-const INDIRECT = new Set([
-  'eval', 'exec', 'source', '.', 'command', 'builtin', 'env', 'xargs', 'sh', 'bash', 'dash', 'zsh', 'ksh', 'fish', 'alias', 'trap', 'sudo', 'doas', 'nohup', 'nice', 'ionice', 'timeout', 'setsid', 'stdbuf',
-  'busybox', 'toybox', 'parallel', 'watch', 'flock', 'script', 'chroot', 'unshare', 'nsenter', 'taskset', 'chrt', 'prlimit', 'time',
-]);
-/** Builtins that change what later names mean, or evaluate subscripts such as `a[$(id)]` inside of quoted words. */
-const REBINDING = new Set(['hash', 'enable', 'export', 'declare', 'typeset', 'local', 'readonly', 'unset', 'read', 'mapfile', 'readarray', 'getopts', 'let', 'set', 'shopt', 'bind', 'complete', 'compgen', 'compopt', 'fc', 'jobs', 'wait']);
-/** Options of otherwise plain builtins that do the same. */
-const REBINDING_OPTIONS: Readonly<Record<string, RegExp>> = { printf: /^-v/, test: /^-[vR]$/, '[': /^-[vR]$/, find: /^-(exec|execdir|ok|okdir)$/ };
+/** Builtins that evaluate subscripts such as `a[$(id)]` inside of quoted words with these options. */
+const REBINDING_OPTIONS: Readonly<Record<string, RegExp>> = { printf: /^-v/, test: /^-[vR]$/, '[': /^-[vR]$/ };
 /** Outside quotes only ASCII that no shell reads as something else; control characters nowhere but blanks and line ends. */
 const STRANGE = /[\0-\x08\x0b-\x1f\x7f]/;
 const FOREIGN = /[^\x20-\x7e\t\n]/;
@@ -20,7 +14,7 @@ const FOREIGN = /[^\x20-\x7e\t\n]/;
 /**
  * The literal words of every simple command in a text of Bash, in order; lists, pipelines, groups, subshells, `if` and
  * `while` are looked into. Anything that a word's value depends on (expansions, globs, assignments, functions), output to
- * files, and commands that run code of their own make all of it opaque: a guess would let `$CMD` pass a rule about `rm`.
+ * files, and programs that start others or may (catalogs/literal-programs.ts) make all of it opaque: a guess would let `$CMD` pass a rule about `rm`.
  * The parser is `unbash`; what it can read only with an error is opaque too.
  */
 export function commandFact(text: string): CommandFact {
@@ -83,10 +77,11 @@ function readCommand({ name, prefix, suffix }: Command): string[] {
   return words;
 }
 
-function isIndirect([first = '', ...rest]: readonly string[]): boolean {
-  const name = first.slice(first.lastIndexOf('/') + 1);
-  if (first === '' || first.includes('=') || INDIRECT.has(name) || REBINDING.has(name)) return true;
-  const options = Object.hasOwn(REBINDING_OPTIONS, name) ? REBINDING_OPTIONS[name] : undefined;
+/** True unless the program is known to start no other one. */
+function isIndirect(words: readonly string[]): boolean {
+  const [first = '', ...rest] = words;
+  if (!isLiteralCommand(words)) return true;
+  const options = Object.hasOwn(REBINDING_OPTIONS, first) ? REBINDING_OPTIONS[first] : undefined;
   return options !== undefined && rest.some((word) => options.test(word));
 }
 

@@ -179,7 +179,7 @@ export class Peer {
 
   private hearProgress(params: JsonObject): void {
     const { progressToken, ...rest } = params;
-    const id = ownId(progressToken as string | number | null);
+    const id = ownId(progressToken);
     if (id !== undefined && this.abandoned.has(id)) return;
     const call = id === undefined ? undefined : this.pending.get(id);
     if (call === undefined || !call.progress(rest)) this.events.onDropped();
@@ -192,14 +192,13 @@ function holdsExactly({ text, exact }: JsonDoc<JsonObject>): boolean {
   return members(text).every(({ key, start, end }) => (key !== 'progress' && key !== 'total') || carriedByDouble(text.slice(start, end)));
 }
 
-/** Our ids are integers; servers exist that send them back as strings. */
+/** Our ids are integers. JSON-RPC 2.0 wants them back with the same type: `"1"` answers nothing that we sent. */
 function ownId(id: unknown): number | undefined {
-  if (typeof id === 'number') return id;
-  return typeof id === 'string' && /^\d{1,15}$/.test(id) ? Number(id) : undefined;
+  return typeof id === 'number' ? id : undefined;
 }
 
 /** Implementations write the id near the beginning of an answer or at its very end. */
 function idInEdges(edges: string): number | undefined {
-  const found = /^\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*"?(\d{1,15})/.exec(edges) ?? /"id":\s*"?(\d{1,15})"?(?:,\s*"jsonrpc":\s*"2\.0")?\s*\}\s*$/.exec(edges);
+  const found = /^\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*(\d{1,15})(?!\d)/.exec(edges) ?? /"id":\s*(\d{1,15})(?:,\s*"jsonrpc":\s*"2\.0")?\s*\}\s*$/.exec(edges);
   return found === null ? undefined : Number(found[1]);
 }

@@ -55,7 +55,7 @@ describe('commandFact', () => {
   };
 
   it('names every command that a real shell runs, as it runs it', () => {
-    const word = fc.constantFrom('rm', 'a', 'b1', "'x y'", '"q r"', "''", '-n', './p', 'r\\m', "r''m", '$x', '*', '{a,b}', 'x=1', '\u00e9', "'\u00e9'", '~', 'a:~', '[ab]', '!', '{', '}', 'if', 'then', 'fi', 'do', 'done', 'while', '#', 'in', '((', '[[');
+    const word = fc.constantFrom('rm', 'cat', 'ls', 'touch', 'cp', 'wc', 'mv', 'head', 'a', 'b1', "'x y'", '"q r"', "''", '-n', './p', 'r\\m', "r''m", '$x', '*', '{a,b}', 'x=1', '\u00e9', "'\u00e9'", '~', 'a:~', '[ab]', '!', '{', '}', 'if', 'then', 'fi', 'do', 'done', 'while', '#', 'in', '((', '[[');
     const joint = fc.constantFrom(' ', ' ', ' ', ' ', ' ', '|', '&&', '||', ';', '\n', ' & ', '$', '\\', '"', "'", '>', '<', '2>&1', '>/dev/null', '(', ')', '`', '\t', '\\\n', ' ( ', ' ) ', ' { ', '; }', '; then ', '; fi', '<<', '&>', '|&', '=');
     let witnessed = 0;
     fc.assert(fc.property(fc.array(fc.tuple(word, joint), { minLength: 1, maxLength: 7 }), (pieces) => {

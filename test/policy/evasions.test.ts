@@ -104,7 +104,7 @@ describe('a call that a rule refuses', () => {
 
   it('is another call where only the words sound alike', async () => {
     const others = [
-      ['bash', { command: 'git commit -m push' }], ['bash', { command: 'git -C . pull' }], ['bash', { command: 'ls rm' }], ['read', { path: 'src/.env.example' }],
+      ['bash', { command: 'git commit -m push' }], ['bash', { command: 'git pull' }], ['bash', { command: 'ls rm' }], ['read', { path: 'src/.env.example' }],
       ['web.fetch', { url: 'https://notevil.example/' }], ['web.fetch', { url: 'https://a.example/?u=https://evil.example/' }],
     ] as const;
     project.write('others_suite.yaml', JSON.stringify({ as: 'dev', cases: others.map(([tool, args]) => ({ name: JSON.stringify(args), call: { tool, args }, expect: 'allow' })) }));

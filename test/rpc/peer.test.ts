@@ -62,10 +62,20 @@ describe('Peer', () => {
       const calls = Array.from({ length: 50 }, (_, i) => bench.request({ params: () => `{"n":${i}}` }));
       const ids = bench.sent.map((message) => message.id);
       expect(new Set(ids).size).toBe(50);
-      for (const i of order) bench.receive({ id: i % 3 === 0 ? String(ids[i]) : ids[i], result: { n: bench.sent[i]?.params?.['n'] } });
+      for (const i of order) bench.receive({ id: ids[i], result: { n: bench.sent[i]?.params?.['n'] } });
       expect(await Promise.all(calls)).toEqual(Array.from({ length: 50 }, (_, n) => ({ n })));
       expect([bench.dropped, bench.peer.inFlight]).toEqual([0, 0]);
     }), { numRuns: 20 });
+  });
+
+  it('takes no id or progress token of another type for its own, and counts each' + verifies('TR-54'), async () => {
+    const bench = new Bench();
+    const seen: unknown[] = [];
+    const call = bench.request({ onProgress: (params) => seen.push(params) });
+    bench.receive(progressOf('1', 1), { id: '1', result: { forged: true } }, { id: '1', error: { code: 1, message: 'forged' } }, { id: '01', result: {} }, { id: 2, result: {} });
+    expect([bench.dropped, bench.peer.inFlight, seen]).toEqual([5, 1, []]);
+    bench.receive({ id: 1, result: { own: true } });
+    expect(await call).toEqual({ own: true });
   });
 
   it('splices the text of the params as it stands', () => {
@@ -123,7 +133,7 @@ describe('Peer', () => {
     const bench = new Bench();
     const seen: string[] = [];
     const call = bench.request({ onProgress: (params) => seen.push(JSON.stringify(params)) }).then(() => seen.push('result'));
-    bench.receive(progressOf(1, 1), progressOf('1', 2), { id: 1, result: {} }, progressOf(1, 3));
+    bench.receive(progressOf(1, 1), progressOf(1, 2), { id: 1, result: {} }, progressOf(1, 3));
     await call;
     expect(seen).toEqual(['{"progress":1}', '{"progress":2}', 'result']);
   });
@@ -202,7 +212,7 @@ describe('Peer', () => {
 
   it.each([
     ['at the head', '{"jsonrpc":"2.0","id":2,"result":{"x":"', 'UPSTREAM_TOO_LARGE'],
-    ['at the head alone', '{"id":"2","result":', 'UPSTREAM_TOO_LARGE'],
+    ['at the head alone', '{"id":2,"result":', 'UPSTREAM_TOO_LARGE'],
     ['at the tail', 'xxx"}]},"jsonrpc":"2.0","id":2}', 'UPSTREAM_TOO_LARGE'],
     ['before the version at the tail', 'xxx"},"id": 2,"jsonrpc":"2.0"} ', 'UPSTREAM_TOO_LARGE'],
     ['nowhere', 'xxxx', 'TOOL_TIMEOUT'],
