@@ -1,7 +1,10 @@
 /** Owns the unit in which a long text is cut and read on: a line, or a piece of a line that is too long to be one. */
 
-/** Longest piece, in UTF-16 units. A line of JSON without newlines is read on in such pieces. */
-export const SEGMENT_CHARS = 2000;
+/**
+ * Longest piece, in UTF-16 units. A line of JSON without newlines is read on in such pieces. With four bytes for each unit and the
+ * footer of a page, one piece fits into the smallest `caps.bytes` (1,024), so every page of a spill makes progress.
+ */
+export const SEGMENT_CHARS = 200;
 
 /**
  * End offsets of the segments of `text`; segment n (from 1) is `text.slice(ends[n - 2] ?? 0, ends[n - 1])`. Pieces joined

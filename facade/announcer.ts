@@ -1,7 +1,7 @@
 /** Owns telling clients that their list has changed: many changes once, and what people decided in other processes too; refuses to bother a session whose list is the same. */
 import type { Session } from './facade.ts';
 import type { Generation } from './generation.ts';
-import { LIST_WAIT_MS } from './list.ts';
+import { LIST_WAIT_MS, listText } from './list.ts';
 import type { OpenSession, Shown } from './session.ts';
 
 /** Milliseconds in which several changes of lists become one notification. */
@@ -58,7 +58,7 @@ export class Announcer {
   /** All that a list which is made now stands on, beside the words of servers. Throws STATE_FAILED. */
   basisOf(session: OpenSession, consented = this.#parts.consented()): string {
     const { number, deps } = this.#parts.generation();
-    return `${number}\n${consented}\n${deps.standing.view(session.principal, session).revision}`;
+    return `${number}\n${consented}\n${session.reads ?? ''}\n${deps.standing.view(session.principal, session).revision}`;
   }
 
   close(): void {
@@ -95,7 +95,7 @@ export class Announcer {
     for (const session of sessions) {
       if (session.shown === undefined || session.closed.aborted) continue;
       this.#seen.set(session, { shown: session.shown, basis: this.basisOf(session) });
-      const text = await this.#parts.generation().within(({ exposures }) => exposures.tableFor(session.principal, session, LIST_WAIT_MS)).then((table) => table.text, () => undefined);
+      const text = await this.#parts.generation().within(({ exposures }) => exposures.tableFor(session.principal, session, LIST_WAIT_MS)).then((table) => listText(table, session), () => undefined);
       if (text !== session.shown.text) this.#listener?.(session);
     }
   }

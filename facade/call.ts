@@ -12,7 +12,7 @@ import type { AuditLog } from './audit/log.ts';
 import type { Budgets, Gate, Lease } from './budget.ts';
 import type { CapsConfig } from './config/config.ts';
 import { decide, warningMeta, warningNotes } from './decide.ts';
-import type { Exposures } from './exposure.ts';
+import type { Exposures, Table } from './exposure.ts';
 import type { CallRequest, Reply } from './facade.ts';
 import type { Grants } from './grants/grants.ts';
 import type { RunLabels } from './labels.ts';
@@ -22,7 +22,8 @@ import type { Cap } from './output/cut.ts';
 import { releaseNumbers } from './output/numbers.ts';
 import { ServerProgress } from './output/progress.ts';
 import type { Redactor } from './output/redact.ts';
-import { shape } from './output/shape.ts';
+import { shape, type Shaped } from './output/shape.ts';
+import { READ_SPILL } from './output/spill-tool.ts';
 import type { Spills } from './output/spills.ts';
 import type { Plans } from './plan.ts';
 import { endRecord, factsOf, intentRecord, type Trace } from './record.ts';
@@ -105,7 +106,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
     const faults = outputFaults(raw, exposed.entry?.output, validateOutput);
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
-      cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, canRead: table.canRead, ownNotes: exposed.primitive !== undefined,
+      cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: exposed.primitive !== undefined,
       spill: { put: (text) => deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
       meta: {
         'tollgate/provenance': provenance(trace, exposed.server.adapter.info()?.version, deps.redactor), 'tollgate/labels': labels.length > 0 ? labels : undefined,
@@ -114,13 +115,12 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
       notes: [...bound.notes, ...warningNotes(decision)],
       ...(exposed.entry?.output === undefined ? {} : { validOutput: (value: unknown) => exposed.entry?.output?.check(value).length === 0 }),
     }));
-    reply = { kind: 'result', text: shaped.text };
+    reply = resultOf(shaped, table, session);
   } catch (thrown) {
     trace.serverError = thrown instanceof UpstreamError;
     failure = trace.serverError ? undefined : asTollgateError(thrown);
     reply = refusal(thrown, { id: trace.id, redactor: deps.redactor });
   } finally {
-    trace.progress?.end();
     lease?.settle({ outputBytes: trace.shaped?.sent ?? 0, wallMs: trace.upstreamMs ?? 0 });                          // 8 settle
     release?.();
     trace.target?.held.close();
@@ -128,9 +128,16 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
   return record(deps, trace, { reply, failure });                                                                   // 9 record
 }
 
+/** After a cut, the list of this session shows the tool that reads on, where it is not `read`; the announcer tells the client. */
+function resultOf(shaped: Shaped, { reader }: Table, session: OpenSession): Reply {
+  if (shaped.spilled > 0 && reader === READ_SPILL) session.reads = READ_SPILL;
+  return { kind: 'result', text: shaped.text };
+}
+
 /** What cannot be recorded is not returned. */
 function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: TollgateError | undefined }): Reply {
   let { reply, failure } = end;
+  trace.progress?.end();
   try {
     deps.audit.appendCall(endRecord(trace, { failure, now: deps.now() }), factsOf(trace, deps.digest));
   } catch (cause) {

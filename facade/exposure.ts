@@ -15,6 +15,7 @@ import { Catalog, type Served } from './catalog.ts';
 import { pendingRefusal } from './consent/refusals.ts';
 import { describe } from './describe.ts';
 import { prospectOf } from './effect.ts';
+import { READ_SPILL, SPILL_TOOL } from './output/spill-tool.ts';
 import type { From, Standings, View } from './standing.ts';
 import type { ToolEntry } from './tool-entry.ts';
 
@@ -39,15 +40,18 @@ export interface Table {
   /** Those that a list shows. */
   readonly listed: readonly Exposed[];
   readonly text: string;
-  readonly canRead: boolean;
+  /** The exposed tool that reads spills: `read`, or where there is none `read_spill`. Absent: none can. */
+  readonly reader: string | undefined;
   /** Names that two tools claim, and are therefore not shown. */
   readonly collisions: readonly NameCollision[];
   /** Why policy hides the tool of this name; undefined if it hides none. For the audit alone. */
   readonly hiddenBy: (name: string) => readonly Reason[] | undefined;
 }
 
+const SPILL_INPUT = createValidator(SPILL_TOOL.inputSchema);
+
 /** What is shown when the facade is switched off. */
-const NOTHING: Table = { byName: new Map(), listed: [], text: '{"tools":[]}', canRead: false, collisions: [], hiddenBy: () => undefined };
+const NOTHING: Table = { byName: new Map(), listed: [], text: '{"tools":[]}', reader: undefined, collisions: [], hiddenBy: () => undefined };
 
 /** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs. */
 export class Exposures {
@@ -163,7 +167,18 @@ export class Exposures {
     const isOpen = ({ primitive, server, entry }: Exposed): boolean =>
       primitive === undefined ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true : candidates.some(({ asked }) => asked.primitive === primitive && view.withholds?.(asked) !== true);
     const listed = exposed.filter((one) => isOpen(one) && (one.entry === undefined || !this.#catalog.problems.has(one.server.name)));
-    return { byName, listed, collisions, hiddenBy: (name) => reasonsOf(hidden, name), canRead: byName.get('read')?.primitive === 'read', text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
+    const reader = this.#addSpillReader(byName, listed, maxBytes);
+    return { byName, listed, collisions, hiddenBy: (name) => reasonsOf(hidden, name), reader, text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
+  }
+
+  /** Spills are bound to principal and run, and their policy is that of their source: whoever is shown a tool may read on in its results. */
+  #addSpillReader(byName: Map<string, Exposed>, listed: readonly Exposed[], maxBytes: number): string | undefined {
+    if (byName.get('read')?.primitive === 'read') return 'read';
+    const server = this.#catalog.servers.get('workspace') ?? listed[0]?.server;
+    if (listed.length === 0 || server === undefined || byName.has(READ_SPILL)) return undefined;
+    const args: ArgsShape = { schema: SPILL_TOOL.inputSchema, validator: SPILL_INPUT, lift: (given) => ({ args: given, changed: false }), pins: {}, maxBytes };
+    byName.set(READ_SPILL, { name: READ_SPILL, server, primitive: 'read', args, pin: READ_SPILL, text: JSON.stringify(SPILL_TOOL) });
+    return READ_SPILL;
   }
 
   #expose(one: Shown, { name, maxBytes }: { name: string; maxBytes: number }): readonly Exposed[] {

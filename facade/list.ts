@@ -1,6 +1,6 @@
 /** Owns tools/list: the same table that a call resolves against, already serialised. */
 import type { Reply } from './facade.ts';
-import type { Exposures } from './exposure.ts';
+import type { Exposures, Table } from './exposure.ts';
 import { mapStrings } from './output/clean.ts';
 import type { Redactor } from './output/redact.ts';
 import { refusal } from './refusal.ts';
@@ -28,12 +28,19 @@ export async function listTools(exposures: Exposures, session: OpenSession, how:
     const table = await exposures.tableFor(session.principal, session, LIST_WAIT_MS);
     session.listed.clear();
     for (const exposed of table.listed) session.listed.set(exposed.name, exposed.pin);
-    session.shown = { text: table.text, basis };
-    return { kind: 'result', text: withoutSecrets(table.text, how.redactor) };
+    const text = listText(table, session);
+    session.shown = { text, basis };
+    return { kind: 'result', text: withoutSecrets(text, how.redactor) };
   } catch (thrown) {
     if (basis !== undefined) session.shown = { text: undefined, basis };
     return refusal(thrown, { id: how.newId(), redactor: how.redactor, of: 'list' });
   }
+}
+
+/** What a session is shown of its table: the tool that reads spills only once there is one. */
+export function listText(table: Table, { reads }: OpenSession): string {
+  const reader = reads === undefined || table.reader !== reads ? undefined : table.byName.get(reads);
+  return reader === undefined || table.listed.length === 0 ? table.text : `${table.text.slice(0, -2)},${reader.text}]}`;
 }
 
 /** A server may write what it was given at its start into its descriptions. */

@@ -25,6 +25,8 @@ export interface OpenSession extends Session {
   readonly listed: Map<string, string>;
   /** Labels that any run of this session brought in, besides those that are sticky. */
   readonly labels: Set<string>;
+  /** A result of this session was cut, and this tool reads the rest: its list shows it. */
+  reads?: string;
   readonly end: AbortController;
 }
 

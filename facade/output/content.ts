@@ -81,13 +81,13 @@ function weigh(item: ContentItem): { readonly media: number; readonly extra: num
 function noticeFor(text: string, cut: ReturnType<typeof cutText>, request: ShapeRequest): Notice {
   const { handle, bytes } = request.spill.put(text);
   const range = `cut lines ${cut.gap.first}-${cut.gap.last} of ${cut.segments} (${cut.gap.bytes} bytes)`;
-  return { line: `${range}. ${nextCall(handle, cut.gap.first, request.canRead)}`, bytes, spill: handle, offset: cut.gap.first };
+  return { line: `${range}. ${nextCall(handle, cut.gap.first, request.reader)}`, bytes, spill: handle, offset: cut.gap.first };
 }
 
 function restNotice(items: readonly ContentItem[], request: ShapeRequest): Notice {
   const { handle, bytes } = request.spill.put(items.map((item) => JSON.stringify(item)).join('\n'));
   const kinds = [...new Set(items.map(kindOf))].slice(0, 3).join(', ');
-  const line = `${items.length} more content item${items.length === 1 ? '' : 's'} (${kinds}; ${bytes} bytes) not shown. ${nextCall(handle, 1, request.canRead)}`;
+  const line = `${items.length} more content item${items.length === 1 ? '' : 's'} (${kinds}; ${bytes} bytes) not shown. ${nextCall(handle, 1, request.reader)}`;
   return { line, bytes, spill: handle, offset: 1 };
 }
 
@@ -98,6 +98,6 @@ function kindOf(item: ContentItem): string {
 }
 
 /** The end of every notice. */
-export function nextCall(handle: string, offset: number, canRead: boolean): string {
-  return canRead ? `Next: read path="${handle}" offset=${offset}` : 'Ask for a smaller part.';
+export function nextCall(handle: string, offset: number, reader: string | undefined): string {
+  return reader !== undefined ? `Next: ${reader} path="${handle}" offset=${offset}` : 'Ask for a smaller part.';
 }

@@ -25,8 +25,8 @@ export interface ShapeRequest {
   readonly redactor: Redactor;
   readonly raw: boolean;
   readonly spill: SpillSink;
-  /** False when this principal has no `read`: the notice then does not name a call that would fail. */
-  readonly canRead: boolean;
+  /** The exposed tool that reads spills for this principal. Absent: the notice names no call, because it would fail. */
+  readonly reader: string | undefined;
   /** Judges structured content after a cut; absent when the tool declares no output schema. */
   readonly validOutput?: (value: unknown) => boolean;
   /** Keys under `tollgate/` for `_meta`. */
@@ -125,7 +125,7 @@ function cutOthers(result: ToolResult, request: ShapeRequest): { readonly result
   if (Buffer.byteLength(text) <= request.cap.bytes) return { result, notices: [] };
   const { handle, bytes } = request.spill.put(text);
   const kept = { ...(content === undefined ? {} : { content }), ...(structuredContent === undefined ? {} : { structuredContent }), ...(isError === undefined ? {} : { isError }) };
-  const line = `members beside the content (${bytes} bytes) not shown. ${nextCall(handle, 1, request.canRead)}`;
+  const line = `members beside the content (${bytes} bytes) not shown. ${nextCall(handle, 1, request.reader)}`;
   return { result: kept, notices: [{ line, bytes, spill: handle, offset: 1 }] };
 }
 
@@ -137,5 +137,5 @@ function cutStructured(value: unknown, request: ShapeRequest): { value: unknown;
   const smaller = shrink(value, request.cap.bytes);
   const valid = smaller !== undefined && (request.validOutput?.(smaller) ?? true);
   const what = valid ? `structured content was shortened (${bytes} bytes in all)` : `structured content of ${bytes} bytes cannot be shortened within its schema`;
-  return { value: valid ? smaller : undefined, notice: { line: `${what}. ${nextCall(handle, 1, request.canRead)}`, bytes, spill: handle, offset: 1 } };
+  return { value: valid ? smaller : undefined, notice: { line: `${what}. ${nextCall(handle, 1, request.reader)}`, bytes, spill: handle, offset: 1 } };
 }

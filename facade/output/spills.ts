@@ -73,12 +73,12 @@ export class Spills {
     return { effect: { ...effect, verb: 'read', spill: true }, labels };
   }
 
-  /** One page (`action` file) or the matching lines (`search`) of a spill, within the cap, with the exact next call. */
-  read(args: Readonly<Record<string, unknown>>, owner: SpillOwner, cap: Cap): JsonDoc<ToolResult> {
+  /** `tool`: the exposed name that the next call is to have; default `read`. One page (`action` file) or the matching lines (`search`) of a spill, within the cap, with the exact next call. */
+  read(args: Readonly<Record<string, unknown>>, owner: SpillOwner, how: Cap & { readonly tool?: string }): JsonDoc<ToolResult> {
     const handle = String(args['path']);
     const text = readFileSync(this.#find(handle, owner).file, 'utf8');
     const action = args['action'] ?? 'file';
-    if (action === 'file') return textResult(...page(text, { handle, args, cap }));
+    if (action === 'file') return textResult(...page(text, { handle, args, how }));
     if (action === 'search') return textResult(search(text, args));
     throw new TollgateError('ARGS_INVALID', { detail: `action: a spill can be read (file) or searched, not "${String(action)}"` });
   }
@@ -144,8 +144,8 @@ function wholeCharacters(bytes: Buffer): Buffer {
 }
 
 /** The exact text of a page, and its footer as an item of its own, so that pages joined are the spill. */
-function page(text: string, ask: { handle: string; args: Readonly<Record<string, unknown>>; cap: Cap }): readonly string[] {
-  const { handle, args, cap } = ask;
+function page(text: string, ask: { handle: string; args: Readonly<Record<string, unknown>>; how: Cap & { readonly tool?: string } }): readonly string[] {
+  const { handle, args, how: { tool = 'read', ...cap } } = ask;
   const ends = segmentEnds(text);
   const asked = whole(args['offset'], 1);
   const offset = asked < 0 ? Math.max(1, ends.length + asked + 1) : asked;
@@ -160,7 +160,7 @@ function page(text: string, ask: { handle: string; args: Readonly<Record<string,
   const over = cut.head === '' && ends.length > 0;
   const last = over ? offset : offset + cut.gap.first - 2;
   if (!over && offset === 1 && last === ends.length) return [cut.head];
-  const next = last < ends.length ? ` Next: read path="${handle}" offset=${last + 1}` : '';
+  const next = last < ends.length ? ` Next: ${tool} path="${handle}" offset=${last + 1}` : '';
   if (over) return [`[tollgate: line ${offset} of ${ends.length} is longer than a result may be here; it can be searched.${next}]`];
   return [cut.head, `[tollgate: lines ${offset}-${last} of ${ends.length}.${next}]`];
 }

@@ -167,6 +167,36 @@ describe('attack, numbers that a double cannot hold' + verifies('TR-84'), () => 
   });
 });
 
+describe('attack, a spill that nobody can read' + verifies('TR-83'), () => {
+  it.each([['without read', { primitives: {}, tools: ['one.*'] }, ['one'], 'read_spill'], ['with read', { tools: ['one.*'] }, ['one'], 'read']])('at the smallest cap, %s, the calls that the notes name reach its end', async (_name, expose, servers, reader) => {
+    const small = await startRaw({ one: { tools: [ACT] } }, { caps: { bytes: 1024 }, profiles: { all: { servers, expose } }, rules: [allow('one', 'workspace')] });
+    try {
+      const own = small.open('me');
+      expect((await small.list(own)).map(({ name }) => name)).not.toContain('read_spill');
+      const whole = '\u{1F600}'.repeat(1500) + '\n' + 'x\n'.repeat(400);
+      const first = await small.call(own, 'one_act', { raw: JSON.stringify({ content: [{ type: 'text', text: whole }] }) });
+      expect((await small.list(own)).some(({ name }) => name === 'read_spill')).toBe(reader === 'read_spill');
+      const next = /Next: (\w+) path="(spill:[^"]+)" offset=(\d+)\]$/.exec(first.text);
+      expect(next?.[1]).toBe(reader);
+      let text = '';
+      for (let offset: number | undefined = 1, turns = 0; offset !== undefined && turns < 500; turns++) {
+        const page: Awaited<ReturnType<typeof small.call>> = await small.call(own, reader, { path: next?.[2], offset });
+        expect(page.code).toBe('');
+        const footer: string = page.result?.content?.at(-1)?.text ?? '';
+        text += page.result?.content?.[0]?.text ?? '';
+        offset = /Next: \w+ path="[^"]+" offset=(\d+)\]$/.exec(footer)?.[1] === undefined ? undefined : Number(/offset=(\d+)\]$/.exec(footer)?.[1]);
+      }
+      expect(text).toBe(whole);
+      if (reader === 'read') return;
+      const refused = [{ path: 'a.txt' }, { path: '/etc/passwd' }, { path: 'spill://../../etc/passwd' }, { path: `spill://${'0'.repeat(32)}` }, { path: next?.[2], action: 'list' }, { path: 'tollgate.yaml', file_path: next?.[2] }];
+      for (const args of refused) expect((await small.call(own, 'read_spill', args)).code).toBe('ARGS_INVALID');
+      expect((await small.call(small.open('me'), 'read_spill', { path: next?.[2] })).code).toBe('ARGS_INVALID');
+    } finally {
+      await small.close();
+    }
+  });
+});
+
 /** A real HTTP server whose answers to calls are given as text; `$N` stands for the numbers. */
 describe.each([['JSON answers', 'application/json', 'http'], ['event streams', 'text/event-stream', 'http'], ['event streams with CR', 'text/event-stream; charset=utf-8', 'cr'], ['SSE', 'text/event-stream', 'sse']])('numbers of a remote server with %s' + verifies('TR-84'), (_name, kind, way) => {
   const NUMBERS = '[9007199254740993,1e400,0.1000000000000000055,-0,1E2]';

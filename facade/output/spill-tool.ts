@@ -1,0 +1,25 @@
+/** The exposed tool that reads spills for a principal whose profiles have no `read`. It reads nothing else. */
+import type { RawTool } from '../../catalogs/tool.ts';
+
+/** Its name. A tool that the configuration exposes under this name keeps it; then nothing reads spills. */
+export const READ_SPILL = 'read_spill';
+
+/** Its definition. `path` takes a spill handle alone. */
+export const SPILL_TOOL: RawTool = {
+  name: READ_SPILL,
+  description: 'Reads on in an earlier result that was cut. Use the path and offset that its last line names.',
+  inputSchema: {
+    type: 'object',
+    properties: {
+      path: { type: 'string', description: 'The spill:// handle.', pattern: '^spill://[0-9a-f]{32}$' },
+      action: { type: 'string', description: 'file (default): a page of text; search: the lines that hold pattern.', enum: ['file', 'search'] },
+      offset: { type: 'integer', description: 'First line, counted from 1. Negative: counted from the end.' },
+      limit: { type: 'integer', description: 'Most lines or matches.' },
+      pattern: { type: 'string', description: 'search: plain text to look for.' },
+      ignore_case: { type: 'boolean', description: 'search: ignore case. Default false.' },
+    },
+    required: ['path'],
+    additionalProperties: false,
+  },
+  annotations: { readOnlyHint: true },
+};
