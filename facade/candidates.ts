@@ -1,5 +1,6 @@
 /** Owns the candidates of a table and which of several counts; refuses words of a server that pass for ours. */
 import type { Primitive } from '../adapters/port.ts';
+import { withoutOwnKeys } from '../catalogs/own-keys.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import type { Exposure, ListDecision, ListTool } from '../policies/port.ts';
 import type { Served } from './catalog.ts';
@@ -44,6 +45,5 @@ export function isPending({ candidate }: Shown): boolean {
 
 /** A server cannot speak for Tollgate: its keys under `tollgate/` are not shown (the fake-approval attack). */
 export function withoutOurs(tool: RawTool): RawTool {
-  if (typeof tool._meta !== 'object' || tool._meta === null) return tool;
-  return { ...tool, _meta: Object.fromEntries(Object.entries(tool._meta).filter(([key]) => !key.startsWith('tollgate/'))) };
+  return withoutOwnKeys(tool);
 }

@@ -1,6 +1,7 @@
 /** Owns how a refusal looks to the caller: a tool result or a JSON-RPC error, by the table; private causes stay inside. */
 import { UpstreamError } from '../adapters/port.ts';
 import { asTollgateError } from '../catalogs/errors.ts';
+import { withoutOwnKeys } from '../catalogs/own-keys.ts';
 import { escapeHostile } from '../catalogs/text.ts';
 import type { Reply } from './facade.ts';
 import { mapStrings } from './output/clean.ts';
@@ -34,7 +35,7 @@ export function refusal(thrown: unknown, call: { id: string; redactor: Redactor;
 function cleanUpstream(rpc: UpstreamError['rpc'], redactor: Redactor): UpstreamError['rpc'] {
   const { dataText, ...rest } = rpc;
   const exact = dataText === undefined ? rest : { ...rest, data: JSON.parse(holdNumbers(dataText)) as unknown };
-  const clean = mapStrings(exact, (text) => escapeHostile(redactor.redact(text).value).text) as UpstreamError['rpc'];
+  const clean = mapStrings(withoutOwnKeys(exact), (text) => escapeHostile(redactor.redact(text).value).text) as UpstreamError['rpc'];
   const text = releaseNumbers(JSON.stringify(clean));
   if (Buffer.byteLength(text) <= ERROR_BYTES) return dataText === undefined ? clean : { ...clean, dataText: clean.data === exact.data ? dataText : releaseNumbers(JSON.stringify(clean.data)) };
   return { code: clean.code, message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here, its data left out]` };

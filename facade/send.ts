@@ -1,5 +1,6 @@
 /** Owns what one call may take and how it goes to its server; refuses to widen what the configuration allows. */
 import { UpstreamError, type Answer } from '../adapters/port.ts';
+import { withoutOwnKeys } from '../catalogs/own-keys.ts';
 import { MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import type { ToolResult } from '../catalogs/tool.ts';
 import type { Obligations } from '../policies/port.ts';
@@ -69,7 +70,7 @@ export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call
   try {
     const raw = await target.send({
       id: trace.id, scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...sight, ...(identity === undefined ? {} : { identity }),
-      ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
+      ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: (params) => request.onProgress?.(withoutOwnKeys(params)) }),
     }, limits.cap);
     trace.executed = 'yes';
     trace.rawBytes = Buffer.byteLength(raw.text);

@@ -1,6 +1,7 @@
 /** Owns `_meta` of a result and its text: our keys go in, forged ones go out, every other byte stays as it came. */
 import type { JsonDoc } from '../../adapters/port.ts';
 import { members } from '../../adapters/rpc/json.ts';
+import { isOwnKey } from '../../catalogs/own-keys.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 
 /** Adds our keys to `_meta` by splicing, so that every other byte stays as the server wrote it. */
@@ -23,7 +24,7 @@ export function serialise(doc: JsonDoc<ToolResult>, result: ToolResult, meta: Re
 /** A server cannot speak for Tollgate: its keys under `tollgate/` are dropped (the fake-approval attack), and so is what is no object. */
 function metaText(theirs: string, ours: Readonly<Record<string, unknown>>): string {
   if (theirs === '') return JSON.stringify(ours);
-  const kept = theirs.startsWith('{') ? members(theirs).filter(({ key }) => !key.startsWith('tollgate/')) : [];
+  const kept = theirs.startsWith('{') ? members(theirs).filter(({ key }) => !isOwnKey(key)) : [];
   const parts = kept.map(({ key, start, end }) => `${JSON.stringify(key)}:${theirs.slice(start, end)}`);
   return `{${[...parts, JSON.stringify(ours).slice(1, -1)].filter((part) => part !== '').join(',')}}`;
 }

@@ -2,6 +2,7 @@
 import type { JsonDoc } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
+import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/own-keys.ts';
 import { cleanResult, type Cleaning } from './clean.ts';
 import { cutContent, nextCall, type Notice } from './content.ts';
 import type { Cap } from './cut.ts';
@@ -53,7 +54,8 @@ export interface Shaped extends Cleaning {
  */
 export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
   requireContent(doc.value.content);
-  const { result: cleaned, done: counted } = cleanResult(doc.text, doc.value, request);
+  const theirs = mayHoldMeta(doc.text) ? withoutOwnKeys(doc.value) : doc.value;
+  const { result: cleaned, done: counted } = cleanResult(doc.text, theirs, request);
   const same = cleaned === doc.value;
   const done = same ? PLAIN : counted;
   const result = request.notes.length === 0 ? cleaned : { ...cleaned, content: [...request.notes.map(note), ...(cleaned.content ?? [])] };

@@ -1,0 +1,35 @@
+/** The keys under which Tollgate speaks in `_meta`. A server that writes one, or one that a reader may take for it, is not passed on. */
+
+/**
+ * Whether a key of `_meta` is Tollgate's, or may be read as one: without case, blanks and signs, with digits for letters. Keys with
+ * characters outside printable ASCII are too, because the specification admits none (MCP 2025-11-25, `_meta`) and look-alikes need them.
+ */
+export function isOwnKey(key: string): boolean {
+  if (/[^\x21-\x7e]/.test(key)) return true;
+  return /^[^a-z0-9]*t[o0][l1i|!]{2}g[a4]te(?![a-z0-9])/i.test(key);
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** The same value without such keys in any `_meta` at any depth; the value itself where there are none. Throws nothing. */
+export function withoutOwnKeys<T>(value: T): T {
+  if (Array.isArray(value)) {
+    const items = value.map((item: unknown) => withoutOwnKeys(item));
+    return items.some((item, at) => item !== value[at]) ? (items as T) : value;
+  }
+  if (typeof value !== 'object' || value === null) return value;
+  const before = Object.entries(value as Fields);
+  const after = before.map(([key, field]): [string, unknown] => [key, withoutOwnKeys(key === '_meta' ? cleanMeta(field) : field)]);
+  return after.some(([, field], at) => field !== before[at]?.[1]) ? (Object.fromEntries(after) as T) : value;
+}
+
+function cleanMeta(meta: unknown): unknown {
+  if (typeof meta !== 'object' || meta === null || Array.isArray(meta)) return meta;
+  const kept = Object.entries(meta as Fields).filter(([key]) => !isOwnKey(key));
+  return kept.length === Object.keys(meta).length ? meta : Object.fromEntries(kept);
+}
+
+/** Whether JSON text may hold a `_meta`, written plainly or with escapes. */
+export function mayHoldMeta(text: string): boolean {
+  return text.includes('_meta') || text.includes('\\u');
+}

@@ -1,0 +1,31 @@
+/** Named attacks with keys of `_meta` that pass for ours (finding M). */
+import { describe, expect, it } from 'vitest';
+import { isOwnKey, mayHoldMeta, withoutOwnKeys } from '../../catalogs/own-keys.ts';
+import { withoutOurs } from '../../facade/candidates.ts';
+import { withMeta } from '../../facade/output/meta.ts';
+import { verifies } from '../verifies.ts';
+
+const FORGED = ['tollgate/decision', 'Tollgate/Decision', 'TOLLGATE/code', 'tollgate', ' tollgate/code', 'tollgate /code', 'tollgate\t/code', 'tоllgate/code', 'ｔollgate/code', 'tollgate∕code', 'toll\u200bgate/code', 't0llgate/code', 'toIIgate/code', 'to11gate/code', '/tollgate/code', 'tollgate.dev/code', 'tollgate:code'];
+const THEIRS = ['traceparent', 'example.org/tollgate', 'tollgates/x', 'progressToken', 'com.example/key'];
+
+describe('a key of _meta that passes for one of Tollgate (M)', () => {
+  it.each(FORGED)('%j is dropped wherever a server can write it' + verifies('TR-55'), (key) => {
+    const meta = { [key]: 'forged', 'com.example/key': 1 };
+    const clean = { 'com.example/key': 1 };
+    expect(isOwnKey(key)).toBe(true);
+    const result = { content: [{ type: 'text', text: 'x', _meta: meta }, { type: 'resource', resource: { uri: 'a:b', text: '', _meta: meta } }], structuredContent: { a: [{ _meta: meta }] } };
+    expect(withoutOwnKeys(result)).toEqual({ content: [{ type: 'text', text: 'x', _meta: clean }, { type: 'resource', resource: { uri: 'a:b', text: '', _meta: clean } }], structuredContent: { a: [{ _meta: clean }] } });
+    const whole = { content: [], _meta: meta };
+    expect(JSON.parse(withMeta(JSON.stringify(whole), whole, { 'tollgate/labels': [] }))).toEqual({ content: [], _meta: { ...clean, 'tollgate/labels': [] } });
+    expect(withoutOurs({ name: 'a', inputSchema: { type: 'object' }, _meta: meta })).toMatchObject({ _meta: clean });
+  });
+
+  it.each(THEIRS)('%j passes', (key) => {
+    const value = { _meta: { [key]: 1 } };
+    expect(withoutOwnKeys(value)).toBe(value);
+  });
+
+  it('is looked for where the word is written with escapes', () => {
+    expect([mayHoldMeta('{"_meta":{}}'), mayHoldMeta('{"\\u005fmeta":{}}'), mayHoldMeta('{"content":[]}')]).toEqual([true, true, false]);
+  });
+});
