@@ -16,8 +16,12 @@ export function pinOf(tools: readonly RawTool[]): string {
 
 /** What each tool of a list is defined as, by name. A name that stands there twice is defined by both. */
 export function pinsOf(tools: readonly RawTool[]): ReadonlyMap<string, string> {
-  const same = new Map<string, readonly RawTool[]>();
-  for (const tool of tools) same.set(tool.name, [...(same.get(tool.name) ?? []), tool]);
+  const same = new Map<string, RawTool[]>();
+  for (const tool of tools) {
+    const known = same.get(tool.name);
+    if (known === undefined) same.set(tool.name, [tool]);
+    else known.push(tool);
+  }
   return new Map([...same].map(([name, definitions]) => [name, pinOf(definitions)]));
 }
 
