@@ -61,6 +61,11 @@ export class Held {
     return this.#parent === undefined ? undefined : pathOfDescriptor(this.#parent);
   }
 
+  /** The object as it is now. */
+  statNow(): BigIntStats | undefined {
+    return this.#object === undefined ? statOf(this.location.absolute) : fstatSync(this.#object, { bigint: true });
+  }
+
   /** True for a stat of the very object that was resolved. */
   isObject(stat: Pick<BigIntStats, 'dev' | 'ino'>): boolean {
     return this.stat !== undefined && this.stat.dev === stat.dev && this.stat.ino === stat.ino;

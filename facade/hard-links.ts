@@ -1,6 +1,6 @@
 /** Finds the other names of a file, so that a rule about one name of a file holds for all of them. */
 import { lstatSync, statSync } from 'node:fs';
-import type { BigIntStats, Dir, Dirent } from 'node:fs';
+import type { BigIntStats, Dirent } from 'node:fs';
 import { opendir } from 'node:fs/promises';
 import path from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -14,22 +14,35 @@ const SLICE_MS = 4;
 /** An index that nobody asked for so long is dropped. Milliseconds. */
 const KEEP_MS = 300_000;
 
-/** All names of one file beneath the workspace, as they were when its state changed last. */
+/** Time stamps of files are as coarse as the kernel's clock tick; a state that is older than this has not changed since. Milliseconds. */
+const TICK_MS = 100;
+
+/** Names of one file beneath the workspace, and its time of change when they were seen; undefined when they were seen at several. */
 interface Names {
   readonly names: string[];
-  changed: bigint;
+  changed: bigint | undefined;
 }
 
+interface Index {
+  readonly files: ReadonlyMap<string, Names>;
+  /** When the walk began, in nanoseconds since 1970. */
+  readonly began: bigint;
+}
+
+const NOTHING: Index = { files: new Map(), began: 0n };
+
 /**
- * The names of files that have several. An index of the workspace is kept: a new name of a file, and a renaming, change its time of
- * change (ctime), and the workspace is then walked again. Names outside the workspace are known only if `known` lists them.
+ * The names of files that have several. An index of the workspace is kept: a new name, a removed one and a renaming change a file's
+ * time of change (ctime), and the workspace is then walked again. Names outside the workspace are known only if `known` lists them.
  */
 export class HardLinks {
   readonly #root: string;
   readonly #known: readonly string[];
-  #index = new Map<string, Names>();
-  #running: Promise<void> | undefined;
-  #next: Promise<void> | undefined;
+  #index = NOTHING;
+  #running: Promise<Index> | undefined;
+  #next: Promise<Index> | undefined;
+  /** Files that the next walk looks for, however many names they have by then. */
+  #wanted = new Set<string>();
   #drop: NodeJS.Timeout | undefined;
 
   /** `root` is real and absolute; `known` are files that rules protect wherever they lie, absolute. */
@@ -48,15 +61,14 @@ export class HardLinks {
   async namesOf(held: Held): Promise<readonly string[]> {
     const { stat } = held;
     if (stat === undefined || !hasOtherNames(stat)) return [];
-    const known = this.#index.get(keyOf(stat));
-    const others = (names: Names | undefined): readonly string[] => (names?.names ?? []).filter((name) => name !== held.location.absolute);
-    if (known !== undefined && (known.changed === stat.ctimeNs || isWhole(known, held))) return others(known);
-    await this.#refresh();
-    return others(this.#index.get(keyOf(stat)));
+    const key = keyOf(stat);
+    const index = isCurrent(this.#index, key, held) ? this.#index : await this.#refresh(key);
+    return (index.files.get(key)?.names ?? []).filter((name) => name !== held.location.absolute);
   }
 
   /** A walk that began before the question may have passed what the question is about, so the next one answers it. */
-  #refresh(): Promise<void> {
+  #refresh(key: string): Promise<Index> {
+    this.#wanted.add(key);
     if (this.#running === undefined) return this.#begin();
     this.#next ??= this.#running.catch(() => undefined).then(() => {
       this.#next = undefined;
@@ -65,16 +77,19 @@ export class HardLinks {
     return this.#next;
   }
 
-  #begin(): Promise<void> {
-    const running = this.#look().finally(() => {
+  #begin(): Promise<Index> {
+    const wanted = this.#wanted;
+    this.#wanted = new Set();
+    const running = this.#look(wanted).finally(() => {
       if (this.#running === running) this.#running = undefined;
     });
     this.#running = running;
     return running;
   }
 
-  async #look(): Promise<void> {
-    const index = new Map<string, Names>();
+  async #look(wanted: ReadonlySet<string>): Promise<Index> {
+    const files = new Map<string, Names>();
+    const index = { files, began: BigInt(Date.now()) * 1_000_000n };
     let entries = 0;
     let began = performance.now();
     const folders = [this.#root];
@@ -85,7 +100,7 @@ export class HardLinks {
         if (entries > MAX_ENTRIES) throw tooMany();
         const name = path.join(at, entry.name);
         if (entry.isDirectory()) folders.push(name);
-        else if (entry.isFile()) note(index, name);
+        else if (entry.isFile()) note(files, wanted, name);
         if (performance.now() - began < SLICE_MS) continue;
         await nextTurn();
         began = performance.now();
@@ -93,34 +108,44 @@ export class HardLinks {
     }
     this.#index = index;
     clearTimeout(this.#drop);
-    this.#drop = setTimeout(() => (this.#index = new Map()), KEEP_MS).unref();
+    this.#drop = setTimeout(() => (this.#index = NOTHING), KEEP_MS).unref();
+    return index;
   }
 }
 
-function note(index: Map<string, Names>, name: string): void {
-  const stat = lstatSync(name, { bigint: true, throwIfNoEntry: false });
-  if (stat === undefined || !hasOtherNames(stat)) return;
-  const known = index.get(keyOf(stat));
-  if (known === undefined) index.set(keyOf(stat), { names: [name], changed: stat.ctimeNs });
+function note(files: Map<string, Names>, wanted: ReadonlySet<string>, name: string): void {
+  const stat = statOf(name);
+  if (stat?.isFile() !== true) return;
+  const key = keyOf(stat);
+  // The name that was asked about may be gone by now, and leave the protected one as the only one.
+  if (!hasOtherNames(stat) && !wanted.has(key)) return;
+  const known = files.get(key);
+  if (known === undefined) files.set(key, { names: [name], changed: stat.ctimeNs });
   else known.names.push(name);
-  // The earliest counts: a name that was added during the walk may have been passed already.
-  if (known !== undefined && stat.ctimeNs < known.changed) known.changed = stat.ctimeNs;
+  if (known !== undefined && stat.ctimeNs !== known.changed) known.changed = undefined;
+}
+
+/** True when the file has not changed from before the walk until now: then no name of it was passed over. */
+function isCurrent({ files, began }: Index, key: string, held: Held): boolean {
+  const changed = files.get(key)?.changed;
+  return changed !== undefined && changed + BigInt(TICK_MS) * 1_000_000n < began && held.statNow()?.ctimeNs === changed;
 }
 
 /** What cannot be opened, and what has gone meanwhile, has no names here. */
 async function* entriesOf(folder: string): AsyncGenerator<Dirent> {
-  let open: Dir;
   try {
-    open = await opendir(folder, { bufferSize: 512 });
+    yield* await opendir(folder, { bufferSize: 512 });
   } catch {
     return;
   }
-  yield* open;
 }
 
-/** True when the names that are known are all that there are. */
-function isWhole({ names }: Names, held: Held): boolean {
-  return BigInt(names.length) === held.stat?.nlink && names.every((name) => isSame(held, name));
+function statOf(file: string): BigIntStats | undefined {
+  try {
+    return lstatSync(file, { bigint: true });
+  } catch {
+    return undefined;
+  }
 }
 
 function isSame(held: Held, file: string): boolean {
