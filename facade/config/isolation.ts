@@ -33,5 +33,7 @@ export interface SandboxConfig {
 /** How commands of the internal workspace run. */
 export interface BashConfig {
   readonly isolation: 'direct' | 'sandbox';
+  /** The owner accepts, on a platform without descriptors for paths, that a command can swap a link between judging and opening. */
+  readonly acceptPathRaces: boolean;
   readonly sandbox: SandboxConfig;
 }

@@ -35,8 +35,8 @@ export function sandboxOf(written: WrittenSandbox | undefined, base: SandboxBase
 
 /** How commands of the agent run: in a sandbox with the workspace, without a network. */
 export function bashOf(written: WrittenBash | undefined, base: SandboxBase): BashConfig {
-  const { isolation = 'sandbox', limits, ...given } = written ?? {};
-  return { isolation, sandbox: sandboxOf({ ...given, limits: { ...BASH_LIMITS, ...limits } }, base, true) };
+  const { isolation = 'sandbox', acceptPathRaces = false, limits, ...given } = written ?? {};
+  return { isolation, acceptPathRaces, sandbox: sandboxOf({ ...given, limits: { ...BASH_LIMITS, ...limits } }, base, true) };
 }
 
 function placeOf(written: string, { workspace, home }: SandboxBase): string {

@@ -70,7 +70,7 @@ export interface WrittenServer {
 export type WrittenOAuth = Partial<OAuthSettings>;
 
 /** How commands of the workspace run. */
-export type WrittenBash = Omit<WrittenSandbox, 'image'> & { readonly isolation?: 'direct' | 'sandbox' };
+export type WrittenBash = Omit<WrittenSandbox, 'image'> & { readonly isolation?: 'direct' | 'sandbox'; readonly acceptPathRaces?: boolean };
 
 /** What an isolated program is given. */
 export interface WrittenSandbox {

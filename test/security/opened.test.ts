@@ -3,8 +3,10 @@ import { chownSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, r
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { canHold } from '../../catalogs/held.ts';
 import { packageRoot } from '../../policies/opa.ts';
 import type { Session } from '../../facade/facade.ts';
+import { findUnbound } from '../../facade/unbound.ts';
 import { startFacade, type Answer, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -164,5 +166,23 @@ describe('descriptors', () => {
     for (let round = 0; round < 3; round += 1) for (const [name, args] of ways) codes.add((await call(name, args)).code);
     await expect.poll(() => readdirSync('/proc/self/fd').length).toBeLessThanOrEqual(before);
     expect([...codes].sort()).toEqual(expect.arrayContaining(['', 'APPROVAL_REQUIRED', 'ARGS_INVALID', 'DENIED']));
+  });
+});
+
+describe('a platform without descriptors for paths', () => {
+  const notHere = (): boolean => canHold('darwin', () => false);
+
+  it('warns at the start, and refuses bash together with rules on paths until the owner accepts it' + verifies('TR-14'), async () => {
+    const policy = facade.assembled.deps.policy();
+    const { config: loaded } = facade.assembled;
+    expect(canHold('linux', () => true)).toBe(true);
+    expect(canHold('linux', () => false)).toBe(false);
+    expect(await findUnbound(loaded, policy)).not.toContainEqual(expect.stringContaining('swaps links'));
+    const problems = [expect.objectContaining({ file: 'tollgate.yaml', message: expect.stringContaining('bash: {acceptPathRaces: true}') as string })];
+    await expect(findUnbound(loaded, policy, notHere)).rejects.toMatchObject({ code: 'CONFIG_INVALID', data: { problems } });
+    const accepted = { ...loaded, bash: { ...loaded.bash, acceptPathRaces: true } };
+    expect(await findUnbound(accepted, policy, notHere)).toContainEqual(expect.stringContaining('a process that swaps links'));
+    const without = { ...loaded, profiles: new Map([...loaded.profiles].map(([name, profile]) => [name, { ...profile, primitives: { read: 'workspace' } }])) };
+    expect(await findUnbound(without, policy, notHere)).toContainEqual(expect.stringContaining('a process that swaps links'));
   });
 });
