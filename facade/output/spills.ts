@@ -1,6 +1,6 @@
 /** Owns what was cut from results: files of one run of one principal, read in pages; refuses every other reader and forgets with the run. */
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { JsonDoc } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
@@ -8,6 +8,7 @@ import { segmentEnds } from '../../catalogs/segments.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Effect } from '../../policies/port.ts';
 import { cutText, type Cap } from './cut.ts';
+import { keepFile, readKept, type KeptFile } from './kept-file.ts';
 
 const SCHEME = 'spill://';
 /** Newest spills that a run keeps, and bytes of all of them (schema-primitives C3). */
@@ -24,8 +25,7 @@ export interface SpillOwner {
   readonly run: string;
 }
 
-interface Spill extends SpillOwner {
-  readonly file: string;
+interface Spill extends SpillOwner, KeptFile {
   readonly bytes: number;
   readonly effect: Effect;
   readonly labels: readonly string[];
@@ -54,15 +54,16 @@ export class Spills {
     const kept = whole.length > source.maxBytes ? wholeCharacters(whole.subarray(0, source.maxBytes)) : whole;
     const id = randomBytes(16).toString('hex');
     const file = path.join(this.#folder, id);
+    let stored: KeptFile;
     try {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
-      writeFileSync(file, kept, { mode: 0o600, flag: 'wx' });
+      stored = keepFile(file, kept);
     } catch (cause) {
       removePart(file);
       throw new TollgateError('STATE_FAILED', { detail: 'The rest of a long output could not be kept, so the output is withheld.', cause });
     }
     const handle = `${SCHEME}${id}`;
-    this.#byHandle.set(handle, { ...owner, file, bytes: kept.length, effect: source.effect, labels: source.labels });
+    this.#byHandle.set(handle, { ...owner, ...stored, bytes: kept.length, effect: source.effect, labels: source.labels });
     this.#forgetOldest(owner);
     return { handle, bytes: kept.length };
   }
@@ -76,7 +77,8 @@ export class Spills {
   /** `tool`: the exposed name that the next call is to have; default `read`. One page (`action` file) or the matching lines (`search`) of a spill, within the cap, with the exact next call. */
   read(args: Readonly<Record<string, unknown>>, owner: SpillOwner, how: Cap & { readonly tool?: string }): JsonDoc<ToolResult> {
     const handle = String(args['path']);
-    const text = readFileSync(this.#find(handle, owner).file, 'utf8');
+    const text = readKept(this.#find(handle, owner));
+    if (text === undefined) throw new TollgateError('STATE_FAILED', { detail: 'The file of this spill is gone, or another file has its place.', next: 'Repeat the call that made it.', retryable: false });
     const action = args['action'] ?? 'file';
     if (action === 'file') return textResult(...page(text, { handle, args, how }));
     if (action === 'search') return textResult(search(text, args));

@@ -1,7 +1,7 @@
 /** Tests facade/output/shape.ts: what leaves is the server's bytes, or says what was done to them and where the rest is. */
 import fc from 'fast-check';
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { linkSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -194,6 +194,24 @@ describe('Spills', () => {
     expect(() => spills.source(handle, owner)).toThrow(/no such spill/);
     expect(readdirSync(folder)).toEqual([]);
     spills.close();
+  });
+
+  it('are read only while the file is the one that was kept' + verifies('TR-15'), () => {
+    const { handle } = spills.put('kept', owner, { effect, labels: [], maxBytes: 100 });
+    const read = (): unknown => spills.read({ path: handle }, owner, { bytes: 900, lines: 50 });
+    const folder = path.join(state, 'spills', readdirSync(path.join(state, 'spills'))[0] ?? '');
+    const file = path.join(folder, readdirSync(folder)[0] ?? '');
+    expect(texts((read() as { value: ToolResult }).value)).toEqual(['kept']);
+    writeFileSync(path.join(state, 'other'), 'another');
+    renameSync(file, path.join(state, 'moved'));
+    for (const plant of [() => symlinkSync(path.join(state, 'moved'), file), () => linkSync(path.join(state, 'other'), file), () => undefined]) {
+      rmSync(file, { force: true });
+      plant();
+      expect(read).toThrow(expect.objectContaining({ code: 'STATE_FAILED', retryable: false }));
+    }
+    rmSync(file, { force: true });
+    renameSync(path.join(state, 'moved'), file);
+    expect(texts((read() as { value: ToolResult }).value)).toEqual(['kept']);
   });
 
   it('keeps at most its bytes, in whole characters, and the newest 64', () => {
