@@ -52,6 +52,7 @@ servers:
 programs: {bash: /opt/tools/bash, bwrap: /opt/tools/bwrap, docker: /opt/tools/docker, npm: /opt/tools/npm, opa: /opt/tools/opa, podman: /opt/tools/podman, prlimit: /opt/tools/prlimit, rg: /opt/tools/rg, setpriv: /opt/tools/setpriv, socat: /opt/tools/socat, unshare: /opt/tools/unshare, xdg-open: /opt/tools/xdg-open}
 bash:
   isolation: sandbox
+  acceptPathRaces: true
   filesystem: {allowRead: [sdk], allowWrite: [., cache], denyRead: [sdk/keys], denyWrite: [.git/hooks]}
   network: {allowedDomains: [packages.example.org], deniedDomains: [internal.packages.example.org]}
   limits: {memoryMb: 600, processes: 140, fileMb: 160, cpuSeconds: 180}
