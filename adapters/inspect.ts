@@ -6,6 +6,7 @@ import { fileFact, type DigestStore, type FileFact } from './digests.ts';
 import { outermost } from './sandbox/covers.ts';
 import { findProgram, ownFilesOf } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
+import { placeFacts, startPlaces, type PlaceFact } from './start-places.ts';
 import { filesNamed, isNamedAsCode, type Named } from './start-words.ts';
 
 /** The files behind a command. */
@@ -22,6 +23,10 @@ export interface StartFiles {
   readonly given?: readonly string[];
   /** Name of a program that runs what no file above holds. */
   readonly unbound?: string;
+  /** What it loads from places that agents may write, besides those files. */
+  readonly places?: readonly PlaceFact[];
+  /** Why it cannot be bound to what it loads. */
+  readonly exposed?: string;
   /** The script that it is told to run and that is not there, as it is written. */
   readonly gone?: string;
 }
@@ -49,8 +54,11 @@ export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation
     else if (!scripts.has(real)) await noteFact(scripts, real, store);
   }
   for (const file of scripts.keys()) data.delete(file);
+  const places = startPlaces({ command, args, ...(cwd !== undefined && { cwd }), ...(isolation !== undefined && { isolation }) }, folder);
+  const loaded = await placeFacts(places);
+  const exposed = places.exposed !== undefined ? `${path.basename(places.exposed)} lies directly in a folder that agents may write` : loaded === undefined ? 'the packages that it loads from folders that agents may write are too large to be read at each start' : undefined;
   const given = found === undefined || isolation === 'direct' ? [] : await foldersOf([...(cwd === undefined ? [] : [place]), ...ownFilesOf(found, args, place)]);
-  return { folder: place, ...(program !== undefined && { program }), scripts: [...scripts.values()], ...(data.size > 0 && { data: [...data] }), ...(given.length > 0 && { given }), ...(isolation !== 'container' && { ...(unbound !== undefined && { unbound }), ...(gone !== undefined && { gone }) }) };
+  return { folder: place, ...(program !== undefined && { program }), scripts: [...scripts.values()], ...(data.size > 0 && { data: [...data] }), ...(given.length > 0 && { given }), ...(loaded !== undefined && loaded.length > 0 && { places: loaded }), ...(exposed !== undefined && { exposed }), ...(isolation !== 'container' && { ...(unbound !== undefined && { unbound }), ...(gone !== undefined && { gone }) }) };
 };
 
 async function foldersOf(files: readonly string[]): Promise<readonly string[]> {

@@ -10,6 +10,7 @@ import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 export type { OnEvent, ServerEvent } from './events.ts';
 export type { DigestStore, FileFact } from './digests.ts';
 export type { Inspect, StartFiles } from './inspect.ts';
+export { startPlaces } from './start-places.ts';
 export type { Looked } from './look.ts';
 export type { RawPrompt } from './tool-list.ts';
 export type { Credentials, CredentialStore, SignedIn, SignInParts, SignIns } from './oauth/credentials.ts';

@@ -1,5 +1,6 @@
 /** Owns what the configuration hands to the policy: plain data and files; decides nothing itself. */
 import path from 'node:path';
+import { startPlaces } from '../adapters/port.ts';
 import { loadMapping } from '../catalogs/primitives/mapping.ts';
 import type { Config, ServerConfig } from './config/config.ts';
 import { isWithin } from './config/files.ts';
@@ -25,11 +26,20 @@ function serverSettings(server: ServerConfig) {
   return server.mapping === undefined ? server : { ...server, gated: Object.fromEntries(loadMapping(server.mapping).highRisk) };
 }
 
+/** Folders of the programs of servers, where agents may write: as the globs of a rule. */
+function startFolders({ servers, workspace, folder }: Config): readonly string[] {
+  const programs = [...servers.values()].filter(({ transport, unusable }) => transport === 'stdio' && unusable === undefined);
+  const own = new Set(programs.flatMap((server) => startPlaces(server, folder).own));
+  return [...own].map((tree) => (isWithin(tree, workspace) ? path.relative(workspace, tree) : tree).replace(/[?[\]{}!\\]/g, '*'));
+}
+
 /** Denies the writing of every control file, by its real place and by each link to it. In a sandbox commands and servers are held to it too. */
 export function controlRule(config: Config) {
   const named = config.controlFiles.map((file) => (isWithin(file, config.workspace) ? path.relative(config.workspace, file) : file));
   const paths = [...new Set(named)].map((name) => name.replace(/[?[\]{}!\\]/g, '*'));
   const message = 'This file decides what is allowed; a person changes it.';
   const rules = paths.length === 0 ? [] : [{ id: 'control-files', outcome: 'deny', message, when: { verbs: ['write', 'destructive'], paths: paths.flatMap((name) => [name, `${name}/**`]) } }];
-  return { file: config.ruleDocument.file, mode: 'enforce' as const, value: { rules }, placeOf: () => ({ line: 1, column: 1 }) };
+  const started = startFolders(config);
+  const start = { id: 'start-files', outcome: 'deny', message: 'An approved server runs what lies here; a person changes it.', when: { verbs: ['write', 'destructive'], paths: started.flatMap((name) => [name, `${name}/**`]) } };
+  return { file: config.ruleDocument.file, mode: 'enforce' as const, value: { rules: started.length === 0 ? rules : [...rules, start] }, placeOf: () => ({ line: 1, column: 1 }) };
 }

@@ -6,7 +6,7 @@ import { createDigestStore } from './digests.ts';
 import { differences, startFacts, startHash, type FactSources, type StartFacts, type StartSettings } from './facts.ts';
 import { ApprovedTools, refuseDrifted } from './approved-tools.ts';
 import type { ToolSet } from './tool-set.ts';
-import { changedRefusal, damagedRefusal, disabledRefusal, toolsUnapproved, unapproved } from './refusals.ts';
+import { changedRefusal, damagedRefusal, disabledRefusal, exposedRefusal, toolsUnapproved, unapproved } from './refusals.ts';
 import { ConsentStore, stateOf, type Act, type Consent, type ConsentState, type Kept, type ToolAct, type ToolConsent } from './store.ts';
 
 /** What is known of the consent to a server, without looking at what it would run now. */
@@ -169,6 +169,7 @@ export class Consents {
     if (disabled !== undefined) return disabledRefusal(name, disabled);
     if (consent === undefined) return state === 'damaged' ? damagedRefusal(name) : unapproved(name);
     const facts = await this.factsOf(settings);
+    if (facts.exposed !== undefined) return exposedRefusal(name, facts.exposed);
     return startHash(facts) === consent.hash ? undefined : changedRefusal(name, differences(consent.facts, facts));
   }
 

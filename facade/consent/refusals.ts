@@ -19,6 +19,11 @@ export function changedRefusal(server: string, fields: readonly string[]): Tollg
   return refusal(`Server "${server}" is not started: ${what}.`, `The owner looks at the change and approves it with \`tollgate approve ${server}\`.`);
 }
 
+/** An agent could change what it runs. */
+export function exposedRefusal(server: string, why: string): TollgateError {
+  return refusal(`Server "${server}" is not started, because an agent could change what it runs: ${why}.`, `The owner moves the server to a folder of its own, best outside of the workspace and of every allowWrite (for a package runner: sets cwd there), and approves it with \`tollgate approve ${server}\`.`);
+}
+
 /** An owner has taken it out of use. */
 export function disabledRefusal(server: string, { by, at }: Act): TollgateError {
   return refusal(`Server "${server}" was disabled by ${by} (${at}).`, `Go on without it. The owner enables it with \`tollgate servers enable ${server}\`.`, 'disabled');

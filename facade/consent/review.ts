@@ -77,8 +77,9 @@ export async function refuseOther(server: ServerConfig, { facts, hash }: StartRe
 }
 
 /** What the hash does not hold, so that nobody takes it to be there. */
-function unboundIn({ unbound, gone, data = [], scripts = [], secretPrograms = {} }: StartFacts): readonly string[] {
+function unboundIn({ unbound, gone, exposed, data = [], scripts = [], secretPrograms = {} }: StartFacts): readonly string[] {
   return [
+    ...(exposed === undefined ? [] : [`it does not start while ${exposed}: move it to a folder of its own, best outside of the workspace`]),
     ...(gone === undefined ? [] : [`${JSON.stringify(gone)} is not there, so it cannot start: install its package anew, or correct args in its entry`]),
     ...(unbound === undefined ? [] : [`what ${JSON.stringify(unbound)} runs is not bound to this approval: no file above holds it, and it may be another one at each start`]),
     ...data.map((file) => `${JSON.stringify(file)} is data that it writes: what is in it is not bound`),

@@ -4,10 +4,14 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, st
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { inspectStart } from '../../adapters/inspect.ts';
 import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { findProgram } from '../../adapters/sandbox/programs.ts';
 import { HELPERS, lookForHelper, useHelpers } from '../../catalogs/programs.ts';
+import { useProgramsOf } from '../../facade/config/programs.ts';
+import { differences, startFacts, startHash, type StartFacts } from '../../facade/consent/facts.ts';
+import { controlRule } from '../../facade/policy-parts.ts';
 import { formatProblems } from '../../facade/config/problems.ts';
 import { runOpa } from '../../policies/opa.ts';
 import { withProject } from '../config/project.ts';
@@ -80,6 +84,61 @@ describe('C: a program of the agent early in PATH', () => {
     useHelpers({ programs: { rg: path.join(folder, 'nothing') }, writable: [] });
     expect(lookForHelper('rg')).toEqual({ refused: `${path.join(folder, 'nothing')} is not a program` });
   });
+});
+
+describe('O: a module that an approved server imports', () => {
+  const factsOf = async (settings: { command: string; args: readonly string[]; cwd?: string }): Promise<StartFacts> =>
+    startFacts({ name: 'one', transport: 'stdio', env: {}, headers: {}, ...settings }, { folder: path.join(folder, 'w'), inspect: inspectStart, digest: (text) => text });
+  const put = (name: string, text = ''): string => {
+    const file = path.join(folder, 'w', name);
+    mkdirSync(path.dirname(file), { recursive: true });
+    writeFileSync(file, text);
+    return file;
+  };
+  beforeEach(() => {
+    put('tools/server.mjs', "import './lib/helper.mjs';");
+    put('tools/lib/helper.mjs', 'export {};');
+    put('tools/serve.py', 'import helper');
+    put('package.json', '{}');
+    useHelpers({ programs: {}, writable: [path.join(folder, 'w')] });
+  });
+
+  it.each([
+    ['overwritten', 'node', ['tools/server.mjs'], 'tools/lib/helper.mjs'],
+    ['new, next to the script', 'node', ['tools/server.mjs'], 'tools/lib/other.mjs'],
+    ['in modules of a folder above, that did not exist', 'node', ['tools/server.mjs'], 'node_modules/helper/index.js'],
+    ['preloaded', 'node', ['--import', './tools/lib/helper.mjs', 'tools/server.mjs'], 'tools/lib/helper.mjs'],
+    ['in the folder of a Python script', 'python3', ['tools/serve.py'], 'tools/helper.py'],
+    ['chosen by settings of npm', 'npx', ['some-server@1.0.0'], '.npmrc'],
+    ['in the programs of a project', 'npx', ['some-server@1.0.0'], 'node_modules/.bin/some-server'],
+    ['chosen by a lock file', 'npm', ['start'], 'package-lock.json'],
+  ])('%s, voids the approval' + verifies('TR-26'), async (_how, command, args, changed) => {
+    const before = await factsOf({ command, args });
+    expect(before.exposed).toBeUndefined();
+    expect(startHash(await factsOf({ command, args }))).toBe(startHash(before));
+    put('src/notes.txt', 'what agents write elsewhere changes nothing');
+    expect(startHash(await factsOf({ command, args }))).toBe(startHash(before));
+    put(changed, 'evil()');
+    const after = await factsOf({ command, args });
+    expect(startHash(after)).not.toBe(startHash(before));
+    expect(differences(before, after).join()).toMatch(/^(?:scripts\[\d\]\.sha256,)?places/);
+  });
+
+  it('a script directly in the workspace cannot be bound, so it is refused' + verifies('TR-26'), async () => {
+    put('server.mjs', "import './lib.mjs';");
+    expect((await factsOf({ command: 'node', args: ['server.mjs'] })).exposed).toBe('server.mjs lies directly in a folder that agents may write');
+    useHelpers({ programs: {}, writable: [path.join(folder, 'other')] });
+    const outside = await factsOf({ command: 'node', args: ['server.mjs'] });
+    expect([outside.exposed, outside.places]).toEqual([undefined, undefined]);
+  });
+
+  it('is closed to agents' + verifies('TR-27'), () => withProject((project) => {
+    project.write('tools/server.mjs', '');
+    project.write('work.mjs', '');
+    const config = project.config('version: 1\nservers: {a: {command: node, args: [tools/server.mjs]}}\n');
+    useProgramsOf(config);
+    expect(controlRule(config).value.rules.find(({ id }) => id === 'start-files')?.when.paths).toEqual(['tools', 'tools/**']);
+  }));
 });
 
 describe('programs in tollgate.yaml', () => {
