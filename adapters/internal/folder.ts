@@ -143,6 +143,11 @@ export class Folder {
   }
 }
 
+/** Opens what was judged, by its name alone; undefined where only a folder can: nothing was there, or the platform has no descriptors. */
+export function openerOf({ object }: Held): Pick<Folder, 'openFile'> | undefined {
+  return object === undefined ? undefined : { openFile: (_name, flags = O_RDONLY) => open(object, flags | O_NONBLOCK) };
+}
+
 /** Opens the judged folder itself. */
 export async function enterJudged(held: Held): Promise<Folder> {
   const around = await Folder.around(held);

@@ -5,12 +5,12 @@ import { pageText, note } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from './desk.ts';
 import type { Desk } from './desk.ts';
-import { Folder } from './folder.ts';
+import { Folder, openerOf } from './folder.ts';
 import { find, list } from './listing.ts';
 import { bindPath } from './paths.ts';
 import { search } from './search.ts';
 import { presentVersion, takeSnapshot } from './snapshot.ts';
-import type { Snapshot } from './snapshot.ts';
+import type { Opener, Snapshot } from './snapshot.ts';
 import { answer, countLines, decodeText, failed, mimeOf, printable } from './text.ts';
 
 /** Arguments of `read`, catalogs/primitives/schemas.json. */
@@ -53,8 +53,10 @@ export async function read(desk: Desk, args: ReadArgs): Promise<ToolResult> {
   }
 }
 
-/** Works on the judged entry through the open folder that holds it. */
-async function inFolder(held: Held, work: (folder: Folder, name: string) => Promise<ToolResult>): Promise<ToolResult> {
+/** Works on the judged entry: through its descriptor, or the open folder that holds it. */
+async function inFolder(held: Held, work: (folder: Opener, name: string) => Promise<ToolResult>): Promise<ToolResult> {
+  const direct = openerOf(held);
+  if (direct !== undefined) return work(direct, path.basename(held.location.absolute));
   const folder = await Folder.around(held);
   try {
     return await work(folder, path.basename(held.location.absolute));
@@ -63,7 +65,7 @@ async function inFolder(held: Held, work: (folder: Folder, name: string) => Prom
   }
 }
 
-async function readFile(desk: Desk, at: { folder: Folder; name: string; relative: string }, args: ReadArgs): Promise<ToolResult> {
+async function readFile(desk: Desk, at: { folder: Opener; name: string; relative: string }, args: ReadArgs): Promise<ToolResult> {
   const file = await takeSnapshot(at.folder, at.name);
   const decoded = decodeText(file.bytes);
   if ('binary' in decoded) return media(at.relative, file, decoded.mime);
@@ -81,7 +83,7 @@ function media(relative: string, file: Snapshot, mime: string): ToolResult {
   return { content: [image, { type: 'text', text: note(`${facts}, version ${file.version}`) }], isError: false };
 }
 
-async function describe(folder: Folder, name: string, relative: string): Promise<ToolResult> {
+async function describe(folder: Opener, name: string, relative: string): Promise<ToolResult> {
   const handle = await folder.openFile(name);
   const stat = await handle.stat().finally(() => handle.close());
   const kind = stat.isDirectory() ? 'directory' : stat.isFile() ? 'file' : 'other';
@@ -92,7 +94,7 @@ async function describe(folder: Folder, name: string, relative: string): Promise
   return answer(facts.join('\n'));
 }
 
-async function content(folder: Folder, name: string): Promise<readonly string[]> {
+async function content(folder: Opener, name: string): Promise<readonly string[]> {
   const present = await presentVersion(folder, name);
   const version = `version: ${present?.version ?? 'gone'}`;
   const file = await takeSnapshot(folder, name).catch(() => undefined);
