@@ -75,6 +75,7 @@ export const ERRORS = {
   INSTALL_FAILED: local('The package of a server was not installed.', 'Mend what is named, and connect again; nothing was left behind.'),
   INIT_FAILED: local('A server could not be initialised.', 'Check its entry in tollgate.yaml; `tollgate doctor` looks for what is missing.'),
   CONFIG_INVALID: local('The configuration is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
+  CONFIG_NOT_ACCEPTED: local('No owner has accepted this configuration, and an agent could have written it.', 'Read it, then accept it with: tollgate reload'),
   POLICY_INVALID: local('A policy is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   OPA_MISSING: local('Rego of your own needs `opa`, and none was found.', 'Install opa (the four ways are in docs/policies.md) or ship a built bundle.'),
   STATE_TOO_NEW: local('The state folder was written by a newer Tollgate.', 'Upgrade, or name another state folder.'),

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { startPlaces } from '../adapters/port.ts';
 import { loadMapping } from '../catalogs/primitives/mapping.ts';
-import type { Config, ServerConfig } from './config/config.ts';
+import type { Config, PolicySource, ServerConfig } from './config/config.ts';
 import { isWithin } from './config/files.ts';
 import { readYaml } from './config/document.ts';
 
@@ -15,10 +15,17 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
     folder: config.folder,
     cache: options.cache ?? path.join(config.state, 'policy'),
     rules: [controlRule(config), ...(config.rules.length === 0 ? [] : [{ ...config.ruleDocument, mode: 'enforce' as const }])],
-    sources: config.policies,
+    sources: config.policies.map((source) => readAt(source, config)),
     readYaml,
     ...(options.opa === undefined ? {} : { opa: options.opa }),
   };
+}
+
+/** A source where the load reads it, shown as the configuration names it. */
+function readAt(source: PolicySource, { at, folder }: Config): PolicySource & { readonly shown?: string } {
+  const { server, path: named } = source;
+  if (server !== undefined) return server.keys === undefined ? source : { ...source, server: { ...server, keys: server.keys.map(at) } };
+  return at(named) === named ? source : { ...source, path: at(named), shown: isWithin(named, folder) ? path.relative(folder, named) || '.' : path.basename(named) };
 }
 
 /** With the tools of high risk that its mapping knows. */

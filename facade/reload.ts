@@ -2,7 +2,9 @@
 import { performance } from 'node:perf_hooks';
 import { asTollgateError } from '../catalogs/errors.ts';
 import type { Assembled } from './assembled.ts';
-import type { Config } from './config/config.ts';
+import { acceptedMarker } from './config/accepted.ts';
+import { isWithin } from './config/files.ts';
+import { differenceNote, differingFiles, type InForce } from './config/in-force.ts';
 import { mentionedFiles } from './config/mentioned.ts';
 import { appendQuietly } from './shared.ts';
 import { Watch } from './watch.ts';
@@ -13,9 +15,9 @@ export interface ReloadOptions {
   readonly file: string;
   readonly home: string;
   /** The configuration that runs; its files are watched from now on. */
-  readonly config: Config;
-  /** Reads the configuration anew. */
-  readonly read: () => Config;
+  readonly inForce: InForce;
+  /** Reads the configuration that counts now. */
+  readonly read: () => InForce;
   /** Whether an address is listened at, which cannot change then. */
   readonly listening: boolean;
   /** Lines for a person. */
@@ -27,7 +29,13 @@ export interface ReloadOptions {
 /** Keeps a facade up to date. */
 export class Reloader {
   readonly #options: ReloadOptions;
+  /** Files that count as they lie on the disk, and the marker of the accepted copy. */
   readonly #watch: Watch;
+  /** Files that count only as an owner accepted them. */
+  readonly #copied: Watch;
+  #inForce: InForce;
+  /** The last note on files that do not count. */
+  #noted: string | undefined;
   #assembled: Assembled | undefined;
   #last: Promise<void> = Promise.resolve();
   #waiting = false;
@@ -37,13 +45,16 @@ export class Reloader {
 
   private constructor(options: ReloadOptions) {
     this.#options = options;
+    this.#inForce = options.inForce;
+    this.#noted = differenceNote(options.inForce.differing);
     this.#watch = new Watch({ onChange: () => void this.now() });
+    this.#copied = new Watch({ onChange: () => this.#noteDifference() });
   }
 
   /** To be opened before the facade is made: from here on every edit is noticed, also one that is made while the facade starts. */
   static async open(options: ReloadOptions): Promise<Reloader> {
     const reloader = new Reloader(options);
-    await reloader.#watch.target(reloader.#filesOf(options.config));
+    await reloader.#target();
     return reloader;
   }
 
@@ -70,28 +81,47 @@ export class Reloader {
   async close(): Promise<void> {
     this.#closed = true;
     this.#watch.close();
+    this.#copied.close();
     await this.#last;
   }
 
   async #reload(assembled: Assembled): Promise<void> {
-    const { file, home, read, listening, tell, report } = this.#options;
+    const { read, listening, tell, report } = this.#options;
     const began = performance.now();
     try {
       // Before they are read: what is edited from here on is noticed.
-      await this.#watch.target([...this.#filesOf(assembled.config), ...mentionedFiles(file, home)]);
-      const notices = await assembled.reload(read, listening);
-      await this.#watch.target(this.#filesOf(assembled.config));
+      await this.#target();
+      let next = this.#inForce;
+      const notices = await assembled.reload(() => (next = read()).config, listening);
+      this.#inForce = next;
+      await this.#target();
       this.#follow(assembled);
       tell(`Reloaded: policy revision ${assembled.deps.policy().revision.slice(0, 12)} is in force, after ${Math.round(performance.now() - began)} ms.`);
       notices.forEach(tell);
+      this.#noteDifference();
     } catch (thrown) {
       tell('NOT RELOADED. What was loaded before stays in force, revision ' + `${assembled.deps.policy().revision.slice(0, 12)}:`);
       report(thrown);
     }
   }
 
-  #filesOf(config: Config): readonly string[] {
-    return [...config.controlFiles, ...mentionedFiles(this.#options.file, this.#options.home)];
+  /** Watches the files of the configuration that runs, and those that a configuration on the disk names. */
+  async #target(): Promise<void> {
+    const { file, home } = this.#options;
+    const { config, accepted } = this.#inForce;
+    const isCopied = (name: string): boolean => accepted?.places.some((place) => isWithin(name, place)) === true;
+    const live = [...config.controlFiles, ...(isCopied(config.file) ? [] : mentionedFiles(file, home))].filter((name) => !isCopied(name));
+    await this.#watch.target([acceptedMarker(config.acceptedFolder), ...live]);
+    await this.#copied.target(accepted?.places ?? []);
+  }
+
+  /** Says once that what lies on the disk does not count. */
+  #noteDifference(): void {
+    const { config, accepted } = this.#inForce;
+    if (this.#closed || accepted === undefined) return;
+    const note = differenceNote(differingFiles(accepted, config.folder));
+    if (note !== undefined && note !== this.#noted) this.#options.tell(note);
+    this.#noted = note;
   }
 
   /** A policy that came from elsewhere says when there is a newer one, and when the newer one is refused. */

@@ -134,7 +134,7 @@ function launchHost(current: () => Config, { redactor, audit, state }: Pick<Shar
   return {
     get workspace() { return current().workspace; },
     get folder() { return current().folder; },
-    get hidden() { return [current().state, current().audit.folder, ...current().controlFiles, ...socketFolders(current())]; },
+    get hidden() { return [current().state, current().acceptedFolder, current().audit.folder, ...current().controlFiles, ...socketFolders(current())]; },
     get fixed() { return realPlaces(current().controlFiles); },
     secrets: openSecrets(current, { places, redactor }),
     credentials: keepSignIns({ vault: places.vault, redactor, state }),
@@ -158,8 +158,8 @@ function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (se
 function shellFor(current: () => Config, shared: Pick<Shared, 'audit'> & { readonly owner: string }): StartCommand {
   const direct = directShell(shared.owner);
   const jailed = jailedShell(() => {
-    const { workspace, bash: { sandbox }, state, audit, controlFiles } = current();
-    return { workspace, sandbox, hidden: [state, audit.folder, ...socketFolders(current())], fixed: realPlaces(controlFiles), openEgress: (confinement) => egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }) };
+    const { workspace, bash: { sandbox }, state, acceptedFolder, audit, controlFiles } = current();
+    return { workspace, sandbox, hidden: [state, acceptedFolder, audit.folder, ...socketFolders(current())], fixed: realPlaces(controlFiles), openEgress: (confinement) => egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }) };
   });
   return (command) => (current().bash.isolation === 'direct' ? direct(command) : jailed(command));
 }

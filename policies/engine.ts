@@ -30,6 +30,8 @@ export interface SourceSettings extends ModeSettings {
   /** Absolute; the address of a bundle that is fetched. */
   readonly path: string;
   readonly kind: 'yaml' | 'rego' | 'bundle';
+  /** How messages name it; default: its path, relative to the folder of the configuration. */
+  readonly shown?: string;
   /** Given for a bundle that is fetched. */
   readonly server?: BundleServer;
 }
@@ -193,5 +195,6 @@ async function readRuleFiles(parts: PolicyParts): Promise<readonly RuleDocument[
 /** How messages name a source. */
 export function showName(source: SourceSettings, parts: PolicyParts): string {
   if (source.server !== undefined) return nameOf(source.server);
+  if (source.shown !== undefined) return source.shown;
   return isBeneath(parts.folder, source.path) ? path.relative(parts.folder, source.path) || '.' : path.basename(source.path);
 }

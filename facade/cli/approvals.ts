@@ -15,7 +15,7 @@ import type { Principal } from '../../policies/port.ts';
 import type { ApprovalOptions, VerdictOptions } from './approval-commands.ts';
 import { approvalData, approvalTable, approvalText } from './approval-view.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, readPrincipal } from './open.ts';
+import { readForOwner, readPrincipal } from './open.ts';
 import { signed } from './place.ts';
 import { json, printable } from './print.ts';
 import { askYes, isInteractive } from './prompt.ts';
@@ -93,7 +93,7 @@ interface Desk {
 }
 
 async function within(options: ApprovalOptions, io: Io, work: (desk: Desk) => Promise<number>): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const by = requireOwner(readPrincipal(config, options, io));
   const redactor = new Redactor();
   registerSecrets(redactor, config);

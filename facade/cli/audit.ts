@@ -8,9 +8,9 @@ import { verifyAudit } from '../audit/verify.ts';
 import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
 import { COMMON, filterOf, FILTERS, numberOf, usage, type Values } from './audit-filters.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
-import { loadConfig } from '../config/load.ts';
 import { EXIT, type Io } from './io.ts';
 import { json, printable } from './print.ts';
+import { readForOwner } from './open.ts';
 import { reportError } from './report.ts';
 
 const TEXT = { type: 'string' } as const;
@@ -71,7 +71,7 @@ export async function runAudit(args: readonly string[], io: Io): Promise<number>
 function placesOf(values: Values, io: Io): Places {
   if (typeof values['folder'] === 'string') return { folder: existingFolder(resolve(io.cwd, values['folder'])), index: ':memory:' };
   const file = typeof values['config'] === 'string' ? values['config'] : 'tollgate.yaml';
-  const config = loadConfig(resolve(io.cwd, file), { env: io.env, home: io.home });
+  const config = readForOwner({ config: file }, io);
   return { folder: config.audit.folder, index: join(config.state, 'audit-index.db') };
 }
 

@@ -34,5 +34,5 @@ export function addConnect({ program, io, wiring, done }: ConnectCommands): void
     .option('--approve <hashes...>', 'agree to it without a terminal: the start hash, then the tools hash').option('--dry-run', 'show what would be done').option('--yes', 'do it without asking').option('--undo', 'take back what connect did')
     .addHelpText('after', EXAMPLES)
     .action(async (service: string, options: Omit<ConnectOptions, 'service'> & { undo?: true }) =>
-      done(options.undo === true ? await (await import('./connect-undo.ts')).runUndo({ ...options, service }, io, wiring) : await (await import('./connect.ts')).runConnect({ ...options, service }, io, wiring)));
+      done(options.undo === true ? await (await import('./acceptance.ts')).accepting(options, io, async () => (await import('./connect-undo.ts')).runUndo({ ...options, service }, io, wiring)) : await (await import('./connect.ts')).runConnect({ ...options, service }, io, wiring)));
 }

@@ -8,7 +8,7 @@ import type { ConnectOptions } from './connect.ts';
 import { atDesk } from './consent/desk.ts';
 import { runApprove } from './consent/approve.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, readPrincipal, withFacade } from './open.ts';
+import { readForOwner, readPrincipal, withFacade } from './open.ts';
 import { plural } from './print.ts';
 import type { Wiring } from './program.ts';
 
@@ -53,7 +53,7 @@ export interface Reach {
 
 /** What the principal's agent can do with a server now. Reads the list that was approved. Throws as `assemble`. */
 export async function reachOf(name: string, { options, io, wiring }: { readonly options: ConnectOptions; readonly io: Io; readonly wiring: Wiring }): Promise<Reach> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const principal: Principal = readPrincipal(config, options, io);
   const reach = { runs: [] as string[], asks: [] as string[], closed: [] as string[] };
   await withFacade({ config, options: {}, io, assemble: wiring.assemble }, async ({ catalog, deps }) => {

@@ -10,14 +10,14 @@ import { openState } from '../state/sqlite.ts';
 import { doubts, grantNamed } from './grant-names.ts';
 import type { GrantOptions } from './grant-commands.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, readPrincipal } from './open.ts';
+import { readForOwner, readPrincipal } from './open.ts';
 import { signed } from './place.ts';
 import { json, plural, printable, table } from './print.ts';
 import { readTime } from './times.ts';
 
 /** Prints them. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runGrantList({ origin, profile, ...options }: GrantOptions & { readonly origin?: string }, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const grants = await withGrants({ config, io }, (all) => all.list({ ...(origin !== undefined && { origin }), ...(profile !== undefined && { profile }) }));
   if (options.json === true) io.stdout(json({ grants }));
   else if (grants.length === 0) io.stderr('Nothing is granted.\n');
@@ -27,7 +27,7 @@ export async function runGrantList({ origin, profile, ...options }: GrantOptions
 
 /** Gives. Throws IDENTITY for somebody who is no owner, USAGE, AUDIT_FAILED, STATE_FAILED. */
 export async function runGrantAdd(options: GrantOptions & { readonly origin: string; readonly scope: string; readonly kind: Grant['kind']; readonly for?: string }, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const by = readOwner(config, options, io);
   const { origin, scope, kind, session, tab } = options;
   const profile = readProfile(config, options);
@@ -42,7 +42,7 @@ export async function runGrantAdd(options: GrantOptions & { readonly origin: str
 
 /** Takes back, by an id or the beginning of one. Throws as `runGrantAdd`. */
 export async function runGrantRevoke(options: GrantOptions & { readonly id: string }, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const by = readOwner(config, options, io);
   const grant = await withGrants({ config, io }, async (all) => all.revoke(grantNamed(await all.list(), options.id).id, by));
   if (options.json === true) io.stdout(json({ grant }));
@@ -52,7 +52,7 @@ export async function runGrantRevoke(options: GrantOptions & { readonly id: stri
 
 /** Answers by its exit code too. Throws CONFIG_INVALID, USAGE, STATE_FAILED. */
 export async function runGrantCheck(options: GrantOptions & { readonly origin: string; readonly scope: string; readonly tool?: string }, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const { origin, scope, tool, session, tab } = options;
   requireOrigin(origin);
   requireScope(scope);

@@ -21,17 +21,20 @@ export interface ProjectParts {
   readonly schema?: string;
   readonly found?: readonly FoundFile[];
   readonly policies?: readonly string[];
+  /** The folder that agents work in, absolute; default: the folder of the file. */
+  readonly workspace?: string;
 }
 
 /** The file, with what was found included and a profile that reaches it ready to be uncommented. */
-export function projectFile({ schema, found = [], policies = ['policies/rules.yaml'] }: ProjectParts): string {
+export function projectFile({ schema, found = [], policies = ['policies/rules.yaml'], workspace = '.' }: ProjectParts): string {
   const included = found.filter(({ servers }) => servers.length > 0);
   const names = [...new Set(included.flatMap(({ servers }) => servers.filter(({ unusable }) => unusable === undefined).map(({ name }) => name)))];
   return [
     schema === undefined ? '' : `# yaml-language-server: $schema=${schema}\n`,
     '# What stands behind Tollgate, who may use it, and within which limits. `tollgate check` reads it.\n',
     'version: 1\n',
-    '\n# The folder that read, write, edit and bash work in.\nworkspace: .\n',
+    '\n# The folder that read, write, edit and bash work in.\n',
+    `workspace: ${stringify(workspace.replaceAll('$', '$$$$')).trim()}\n`,
     includes(included),
     names.length === 0 ? EXAMPLE_SERVER : profiles(names),
     `\npolicies:\n${policies.map((source) => `  - ${stringify(source).trim()}\n`).join('')}`,

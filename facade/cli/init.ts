@@ -1,19 +1,26 @@
 /** Owns `tollgate init`: a working tollgate.yaml out of what clients have already; refuses to overwrite and shows no value of theirs. */
+import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { ClientEntry } from '../clients/entry.ts';
 import { clientPlaces, isDefaultPlace, shownPath } from '../clients/places.ts';
 import { readClientFile } from '../clients/read.ts';
+import { dropStaged } from '../config/accepted.ts';
 import { realPath } from '../config/files.ts';
 import { loadConfig } from '../config/load.ts';
+import { toSlug } from '../config/names.ts';
 import { workspaceFault } from '../config/places.ts';
 import { formatProblems } from '../config/problems.ts';
 import { SCHEMA_FILE } from '../config/schema.ts';
+import { captureWrites, capturing, type Replaced } from '../config/replace.ts';
 import { ownerObstacle } from './consent/obstacles.ts';
+import { accept, acceptWritten, stageDisk } from './acceptance.ts';
 import { EXIT, type Io } from './io.ts';
 import { projectFile } from './init-file.ts';
+import type { CommonOptions } from './open.ts';
 import { commandLine } from './print.ts';
+import { askYes, isInteractive } from './prompt.ts';
 
 /** Rules to begin with: policies/starter/, docs/starters.md. */
 export type Starter = 'workspace' | 'reviewer' | 'no-leaving' | 'ci' | 'strict';
@@ -25,6 +32,8 @@ export interface InitOptions {
   readonly force?: true;
   /** Default workspace. */
   readonly starter?: Starter;
+  /** Writes the configuration to a folder of the user instead of the project. */
+  readonly outside?: true;
   readonly json?: true;
 }
 
@@ -53,17 +62,24 @@ function nextOf(found: readonly FoundFile[]): readonly (readonly string[])[] {
   return [['check'], ['import', '--all'], ['approve', name], ['export', '--client', first.id, ...(first.isDefault ? [] : ['--user']), '--replace']];
 }
 
+/** Writes a configuration and accepts it. A person at a terminal is asked where it goes. Throws as `writeProject`, and AUDIT_FAILED. */
+export async function runInit(options: InitOptions, io: Io): Promise<number> {
+  const place = await placeFor(options, io);
+  const { result, writes } = await captureWrites(() => writeProject(place, options, io));
+  await acceptFirst({ config: place.file }, io, writes);
+  return result;
+}
+
 /**
  * Writes tollgate.yaml, policies/rules.yaml with its suite and, where the package is not installed in the project, the schemas for the editor.
- * Data goes to stdout with `json`, talk to stderr. Resolves to the exit code. Rules that are there stay, unless a starter is named.
+ * Data goes to stdout with `json`, talk to stderr. Returns the exit code. Rules that are there stay, unless a starter is named.
  * Throws USAGE when another file exists and `force` is not given, or the folder cannot be a workspace.
  */
-export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' | 'env' | 'home' | 'cwd' | 'self'>, platform: NodeJS.Platform = process.platform): number {
-  const file = path.resolve(io.cwd, options.config);
-  const folder = realPath(path.dirname(file));
-  const fault = workspaceFault(folder, io.home);
+export function writeProject(place: InitPlace, options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' | 'env' | 'home' | 'self'> & { readonly platform?: NodeJS.Platform }): number {
+  const { file, folder, workspace } = place;
+  const fault = workspaceFault(workspace, io.home);
   if (fault !== undefined) throw new TollgateError('USAGE', { detail: `This folder cannot be a project: ${fault}.`, next: 'Change to the folder of your project and call tollgate init again.' });
-  const planned = plannedFiles(file, folder, options.starter ?? 'workspace');
+  const planned = plannedFiles(place, options.starter ?? 'workspace');
   const kept = keptFiles(options, folder, planned);
   const files = planned.filter(({ path: target }) => !kept.includes(target));
   const existing = files.filter(({ path: target }) => occupied(target));
@@ -71,17 +87,52 @@ export function runInit(options: InitOptions, io: Pick<Io, 'stdout' | 'stderr' |
     const names = existing.map(({ path: target }) => path.relative(folder, target)).join(', ');
     throw new TollgateError('USAGE', { detail: `There is already: ${names}. Nothing was written.`, next: 'Use --force to replace, or --config to write another file.' });
   }
-  const found = findClients(folder, io, platform);
+  const found = findClients(place, io, io.platform ?? process.platform);
   // All texts first: what cannot be made must not leave half a project.
   const texts = files.map(({ path: target, text }) => [target, text(found)] as const);
   for (const [target, text] of texts) write(target, text);
   const { warnings } = loadConfig(file, { env: io.env, home: io.home });
-  const next = nextOf(found).map((words) => commandLine([...io.self, ...words, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]));
-  const written = files.map(({ path: target }) => path.relative(folder, target));
+  const next = nextOf(found).map((words) => commandLine([...io.self, ...words, ...(place.isOutside ? ['--config', file] : options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]));
+  const written = files.map(({ path: target }) => (place.isOutside ? target : path.relative(folder, target)));
   const left = kept.filter(occupied).map((target) => path.relative(folder, target));
   if (options.json === true) io.stdout(`${JSON.stringify({ written, kept: left, found: found.map(asData), warnings, next })}\n`);
   else io.stderr(report({ written, left, found, next, warnings: [formatProblems(warnings), ...ownerObstacle(folder).map((line) => `neither servers nor bash can start in a sandbox: ${line}`)].filter((line) => line !== '').join('\n') }));
   return EXIT.ok;
+}
+
+/** Where the configuration goes, and the folder that agents work in. */
+export interface InitPlace {
+  readonly file: string;
+  readonly folder: string;
+  readonly workspace: string;
+  readonly isOutside: boolean;
+}
+
+/** Beside the project, or in a folder of the user that no agent can write. A person at a terminal is asked. */
+async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
+  const beside = besideProject(path.resolve(io.cwd, options.config));
+  const { workspace } = beside;
+  const base = io.env['XDG_CONFIG_HOME'] ?? '';
+  const folder = realPath(path.join(path.isAbsolute(base) ? base : path.join(io.home, '.config'), 'tollgate', `${toSlug(path.basename(workspace))}-${createHash('sha256').update(workspace).digest('hex').slice(0, 6)}`));
+  const mayAsk = options.json !== true && options.config === 'tollgate.yaml' && isInteractive(io) && io.isTTY;
+  const question = `Keep the configuration in ${folder}, where no agent can write it? Otherwise it lies here, and edits count when you run tollgate reload.`;
+  const isOutside = options.outside === true || (mayAsk && (await askYes(io, question)));
+  return isOutside ? { file: path.join(folder, 'tollgate.yaml'), folder, workspace, isOutside } : beside;
+}
+
+/** A configuration in the folder that agents work in. */
+export function besideProject(file: string): InitPlace {
+  const workspace = realPath(path.dirname(file));
+  return { file, folder: workspace, workspace, isOutside: false };
+}
+
+/** The owner who begins has written all of it, or has found it here. A later call accepts only what it has written. */
+async function acceptFirst(options: Pick<CommonOptions, 'config'>, io: Io, writes: readonly Replaced[]): Promise<void> {
+  const candidate = stageDisk(options, io);
+  if (candidate === undefined) return;
+  if (candidate.before === undefined) return accept(candidate, { by: io.user, io });
+  dropStaged(candidate.config.acceptedFolder, candidate.staged);
+  return acceptWritten(options, io, writes);
 }
 
 /** Rules that are there stay, with what lies beside them: cases of a starter would fail on rules of somebody else. */
@@ -97,7 +148,7 @@ interface PlannedFile {
 }
 
 /** The schemas are copied only where the editor could not find the package's own. */
-function plannedFiles(file: string, folder: string, starter: Starter): readonly PlannedFile[] {
+function plannedFiles({ file, folder, workspace, isOutside }: InitPlace, starter: Starter): readonly PlannedFile[] {
   const packaged = ['facade/config/tollgate.schema.json', 'policies/schemas/rules.json'].every((name) => existsSync(path.join(folder, PACKAGED, name)));
   const schema = packaged ? `./${PACKAGED}/facade/config/tollgate.schema.json` : './policies/tollgate.schema.json';
   const started = (name: string, schemaName: string): PlannedFile => {
@@ -105,7 +156,7 @@ function plannedFiles(file: string, folder: string, starter: Starter): readonly 
     return { path: path.join(folder, 'policies', name), text: () => readFileSync(new URL(name.replace('rules', starter), STARTER_FOLDER), 'utf8').replace(/(?<=\$schema=)\S+/, own) };
   };
   const files: PlannedFile[] = [
-    { path: file, text: (found) => projectFile({ schema, found }) },
+    { path: file, text: (found) => projectFile({ schema, found, ...(isOutside && { workspace }) }) },
     started('rules.yaml', 'rules'),
     started('rules_suite.yaml', 'suite'),
   ];
@@ -120,15 +171,15 @@ function occupied(target: string): boolean {
 
 function write(target: string, text: string): void {
   mkdirSync(path.dirname(target), { recursive: true });
-  writeFileSync(target, text);
+  capturing(target, text, () => writeFileSync(target, text));
 }
 
-function findClients(folder: string, io: Pick<Io, 'env' | 'home'>, platform: NodeJS.Platform): readonly FoundFile[] {
-  return clientPlaces({ cwd: folder, home: io.home, env: io.env, platform })
+function findClients({ folder, workspace }: InitPlace, io: Pick<Io, 'env' | 'home'>, platform: NodeJS.Platform): readonly FoundFile[] {
+  return clientPlaces({ cwd: workspace, home: io.home, env: io.env, platform })
     .filter(({ file }) => existsSync(file))
     .map(({ client, file, ofProject }): FoundFile => {
       const shown = shownPath(file, { cwd: folder, home: io.home });
-      const { entries, warnings } = readClientFile(file, { shown, project: folder });
+      const { entries, warnings } = readClientFile(file, { shown, project: workspace });
       const [first] = warnings;
       return { id: client.id, client: client.title, isDefault: isDefaultPlace({ client, ofProject }), path: shown, servers: entries, ...(entries.length === 0 && { unread: first?.message ?? 'it defines no server' }) };
     });

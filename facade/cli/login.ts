@@ -13,7 +13,7 @@ import { keepSignIns } from '../secrets/sign-ins.ts';
 import { openState } from '../state/sqlite.ts';
 import { EXIT, type Io } from './io.ts';
 import type { LoginOptions } from './login-commands.ts';
-import { readConfig } from './open.ts';
+import { readForOwner } from './open.ts';
 import { json, printable } from './print.ts';
 import { askHidden, isInteractive } from './prompt.ts';
 
@@ -54,7 +54,7 @@ export async function runLogout(options: Named, io: Io, { signIns, inspect }: Lo
 }
 
 async function withStore(options: Named, { io, inspect }: { readonly io: Io; readonly inspect: Inspect }, work: (opened: Opened) => Promise<number>): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const settings = serverOf(config, options.server);
   const redactor = new Redactor();
   const places = openPlaces({ state: config.state, env: io.env, ...(isInteractive(io) && { ask: () => askHidden(io, 'Passphrase of the vault: ') }) });

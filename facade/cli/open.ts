@@ -5,6 +5,7 @@ import type { Principal } from '../../policies/port.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
 import type { Config } from '../config/config.ts';
 import { principalForStdio } from '../config/identity.ts';
+import { loadForOwner, loadInForce, type InForce } from '../config/in-force.ts';
 import { loadConfig } from '../config/load.ts';
 import { useProgramsOf } from '../config/programs.ts';
 import { listNames, quote } from '../config/problems.ts';
@@ -30,9 +31,23 @@ export interface Opening {
   readonly assemble: Assemble;
 }
 
-/** Reads the configuration, which then decides which helpers this process runs. Throws CONFIG_INVALID. */
+/** Reads what lies on the disk, for commands that check or edit it; it then decides which helpers this process runs. Throws CONFIG_INVALID. */
 export function readConfig(options: Pick<CommonOptions, 'config'>, io: Io): Config {
   const config = loadConfig(path.resolve(io.cwd, options.config), { env: io.env, home: io.home });
+  useProgramsOf(config);
+  return config;
+}
+
+/** Reads what counts for agents: the accepted copy where an agent could change the files. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
+export function readInForce(options: Pick<CommonOptions, 'config'>, io: Io): InForce {
+  const inForce = loadInForce(path.resolve(io.cwd, options.config), { env: io.env, home: io.home });
+  useProgramsOf(inForce.config);
+  return inForce;
+}
+
+/** As `readInForce` for an owner's question; before the first acceptance it reads the disk. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
+export function readForOwner(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>): Config {
+  const config = loadForOwner(path.resolve(io.cwd, options.config), { env: io.env, home: io.home });
   useProgramsOf(config);
   return config;
 }
@@ -62,14 +77,14 @@ export async function withFacade(opening: Opening, work: (assembled: Assembled) 
 }
 
 /** As `withFacade`, for a facade that takes up what is edited while it serves. */
-export async function withReloading(opening: Opening & { readonly options: CommonOptions; readonly listening: boolean }, work: (assembled: Assembled, reloader: Reloader) => Promise<number>): Promise<number> {
-  const { config, options, io, listening } = opening;
+export async function withReloading(opening: Omit<Opening, 'config'> & { readonly inForce: InForce; readonly options: CommonOptions; readonly listening: boolean }, work: (assembled: Assembled, reloader: Reloader) => Promise<number>): Promise<number> {
+  const { inForce, options, io, listening } = opening;
   const tell = (line: string): void => io.stderr(`${printable(line)}\n`);
-  const read = (): Config => readConfig(options, io);
+  const read = (): InForce => readInForce(options, io);
   const file = path.resolve(io.cwd, options.config);
-  const reloader = await (await import('../reload.ts')).Reloader.open({ file, home: io.home, config, read, listening, tell, report: (thrown) => void reportError(thrown, { json: false, io }) });
+  const reloader = await (await import('../reload.ts')).Reloader.open({ file, home: io.home, inForce, read, listening, tell, report: (thrown) => void reportError(thrown, { json: false, io }) });
   try {
-    return await withFacade(opening, async (assembled) => {
+    return await withFacade({ ...opening, config: inForce.config }, async (assembled) => {
       reloader.start(assembled);
       return work(assembled, reloader).finally(() => reloader.close());
     });

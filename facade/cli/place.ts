@@ -11,7 +11,7 @@ import { quote } from '../config/problems.ts';
 import { roughPlaces } from '../config/rough.ts';
 import { DATABASE } from '../state/sqlite.ts';
 import type { Io } from './io.ts';
-import { readConfig, type CommonOptions } from './open.ts';
+import { readForOwner, type CommonOptions } from './open.ts';
 import { printable } from './print.ts';
 
 /** What a command works on. */
@@ -41,10 +41,10 @@ export function placeOf(options: Pick<CommonOptions, 'config'> & { readonly stat
   }
   const file = findConfig(options.config, io);
   try {
-    const config = readConfig({ config: file }, io);
+    const config = readForOwner({ config: file }, io);
     return { state: config.state, audit: config.audit, servers: [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()] };
   } catch (thrown) {
-    if (!(thrown instanceof TollgateError) || thrown.code !== 'CONFIG_INVALID') throw thrown;
+    if (!(thrown instanceof TollgateError) || !['CONFIG_INVALID', 'CONFIG_NOT_ACCEPTED'].includes(thrown.code)) throw thrown;
     return placeWithout(file, io);
   }
 }

@@ -7,14 +7,14 @@ import { decidePlan, listPlans, type Plan } from '../plan.ts';
 import { openState } from '../state/sqlite.ts';
 import type { State } from '../state/state.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, readPrincipal } from './open.ts';
+import { readForOwner, readPrincipal } from './open.ts';
 import { recordActs, signed } from './place.ts';
 import type { PlanOptions } from './plan-commands.ts';
 import { json, table } from './print.ts';
 
 /** Prints the runs in plan mode. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runPlanList(options: PlanOptions, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const plans = await withState(config, (state) => listPlans(state, Date.now()));
   if (options.json === true) io.stdout(json({ plans }));
   else if (plans.length > 0) io.stdout(table(io, ['RUN', 'PRINCIPAL', 'PLAN', 'SINCE'], plans.map((plan) => [plan.run, plan.principal, stateOf(plan), new Date(plan.since).toISOString()])));
@@ -26,7 +26,7 @@ export async function runPlanList(options: PlanOptions, io: Io): Promise<number>
  * Approves or revokes. Throws IDENTITY for somebody who is no owner, USAGE for an unknown run, AUDIT_FAILED, STATE_FAILED.
  */
 export async function runPlanDecision(options: PlanOptions & { readonly run: string; readonly approve: boolean }, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const by = readPrincipal(config, options, io);
   if (by.owner !== true) throw new TollgateError('IDENTITY', { detail: `${by.id} is no owner, and only an owner approves plans.`, next: 'Use --as with a principal that has `owner: true`.' });
   const verdict = { run: options.run, approve: options.approve, by: by.id, record: (decided: Plan) => recordActs(config.audit, [signed(actOf(config, decided, by.id), io)]) };

@@ -44,7 +44,7 @@ function addWritten(add: (usage: string, about: string) => Command, { io, wiring
     .action(async (paths: readonly string[], options: CommonOptions & { check?: true; diff?: true }) => done(await (await import('./policy/fmt.ts')).runPolicyFmt({ ...options, paths }, io, wiring)));
   add('init [folder]', 'a folder to begin a policy in; overwrites nothing').option('--rego', 'with Rego, even where no opa is found').option('--no-rego', 'rules in YAML only')
     .addHelpText('after', '\nExamples:\n  $ tollgate policy init\n  $ tollgate policy init policies --no-rego')
-    .action(async (folder: string | undefined, options: CommonOptions & { rego?: boolean }) => done(await (await import('./policy/init.ts')).runPolicyInit({ ...options, folder: folder ?? 'policies' }, io, wiring)));
+    .action(async (folder: string | undefined, options: CommonOptions & { rego?: boolean }) => done(await (await import('./acceptance.ts')).accepting(options, io, async () => (await import('./policy/init.ts')).runPolicyInit({ ...options, folder: folder ?? 'policies' }, io, wiring))));
   add('diff <before> <after>', 'rules, entry points, modes and settings that differ').addHelpText('after', `
 Each is a tollgate.yaml, a file of rules, a file or folder of Rego, or a bundle. Exit code 1 where they differ:
   $ tollgate policy diff policies bundle.tar.gz
@@ -60,7 +60,7 @@ Modes: enforce, warn (tells the caller what it would have done), shadow (only re
   $ tollgate policy mode
   $ tollgate policy mode policies/rules.yaml warn`)
     .action(async (source: string | undefined, mode: string | undefined, options: CommonOptions & { days: number }) =>
-      done(await (await import('./policy/mode.ts')).runMode({ ...options, ...(source === undefined ? {} : { source }), ...(mode === undefined ? {} : { mode }) }, io)));
+      done(await (await import('./acceptance.ts')).accepting(options, io, async () => (await import('./policy/mode.ts')).runMode({ ...options, ...(source === undefined ? {} : { source }), ...(mode === undefined ? {} : { mode }) }, io))));
 }
 
 /** What explains decisions and works on recorded ones. */

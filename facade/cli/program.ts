@@ -85,7 +85,8 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   program.commandsGroup('Begin:');
   add('init', 'write a tollgate.yaml from the client files found here').option('--force', 'replace existing files')
     .addOption(new Option('--starter <name>', 'the rules to begin with; default workspace').choices(STARTERS))
-    .action(async (options: CommonOptions & { force?: true; starter?: Starter }) => done(await (await import('./init.ts')).runInit(options, io)));
+    .option('--outside', 'write it to a folder of yours, where no agent can change it')
+    .action(async (options: CommonOptions & { force?: true; starter?: Starter; outside?: true }) => done(await (await import('./init.ts')).runInit(options, io)));
   add('doctor', 'look at what this machine and its clients have, and prove the isolation').option('--fix', 'mend what Tollgate can mend by itself')
     .action(async (options: CommonOptions & { fix?: true }) => done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)));
   addConnect({ program, io, wiring, done });
@@ -95,6 +96,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     .action(async (options: As) => done(await (await import('./serve.ts')).runStdio(options, io, assemble)));
   add('serve', 'serve agents over Streamable HTTP').option('--port <number>', 'port; 0 picks a free one', readPort)
     .action(async (options: CommonOptions & { port?: number }) => done(await (await import('./serve.ts')).runHttp(options, io, assemble)));
+  addReload(add, { io, check, done });
   add('check', 'read configuration and policy; start nothing')
     .action(async (options: CommonOptions) => done(await (await import('./check.ts')).runCheck(options, io, check)));
   add('tools', 'show what an agent sees').option('--as <principal>', 'whose view')
@@ -129,6 +131,12 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
       done(EXIT.ok);
     });
   return program;
+}
+
+function addReload(add: (usage: string, about: string) => Command, { io, check, done }: { readonly io: Io; readonly check: Check; readonly done: (code: number) => void }): void {
+  add('reload', 'show what changed in the configuration, and accept it').option('--as <principal>', 'who accepts').option('--yes <hash>', 'accept what has this hash, without a question')
+    .addHelpText('after', '\nExamples:\n  $ tollgate reload             show what differs, ask, and accept it\n  $ tollgate reload --yes HASH  without a question: the hash that was shown')
+    .action(async (options: As & { yes?: string }) => done(await (await import('./reload.ts')).runReload(options, io, check)));
 }
 
 function addKill(program: Command, io: Io, done: (code: number) => void): void {

@@ -12,7 +12,7 @@ const EXITS: Readonly<Partial<Record<ErrorCode, number>>> = {
   DENIED: EXIT.refused, POLICY_FAILED: EXIT.refused, UNKNOWN_TOOL: EXIT.refused, ARGS_INVALID: EXIT.refused, PIN_MISMATCH: EXIT.refused,
   IDENTITY: EXIT.auth,
   SERVER_UNAVAILABLE: EXIT.server, INIT_FAILED: EXIT.server, SANDBOX_UNAVAILABLE: EXIT.server, SECRET_MISSING: EXIT.server, LOGIN_FAILED: EXIT.server,
-  APPROVAL_REQUIRED: EXIT.approval,
+  APPROVAL_REQUIRED: EXIT.approval, CONFIG_NOT_ACCEPTED: EXIT.approval,
 };
 
 /** Says on stderr, with its code, one line what and one line what next, and in between each problem of a file as `file:line:col: message`. */

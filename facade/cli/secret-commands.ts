@@ -6,7 +6,7 @@ import { signedInServer } from '../secrets/sign-ins.ts';
 import { sourceName, type SecretPlaces } from '../secrets/source.ts';
 import { secretUses } from '../secrets/uses.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, type CommonOptions } from './open.ts';
+import { readForOwner, type CommonOptions } from './open.ts';
 import { recordSetup } from './place.ts';
 import { json, table } from './print.ts';
 import { askHidden, isInteractive, readPiped } from './prompt.ts';
@@ -77,7 +77,7 @@ export async function runSecretList(options: CommonOptions, io: Io): Promise<num
 
 function open(options: CommonOptions & { readonly name?: string }, io: Io): { readonly config: Config; readonly places: SecretPlaces } {
   if (options.name !== undefined && !NAME.test(options.name)) throw new TollgateError('USAGE', { detail: 'A name of a secret begins with a letter and has letters, digits, dots, dashes and underscores.', next: 'Take a name like github.token.' });
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const ask = isInteractive(io) ? { ask: () => askHidden(io, 'Passphrase of the vault: ') } : {};
   return { config, places: openPlaces({ state: config.state, env: io.env, ...ask }) };
 }

@@ -4,20 +4,22 @@ import type { Assemble, Assembled } from '../assembled.ts';
 import { openHostDoor } from '../host/door.ts';
 import { serveHttp } from '../wire/http.ts';
 import { serveStdio } from '../wire/stdio.ts';
+import { differenceNote, type InForce } from '../config/in-force.ts';
 import { connectHelp, createAccess, openAccess, type Access } from './access.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, readPrincipal, withReloading, type CommonOptions } from './open.ts';
+import { printable } from './print.ts';
+import { readInForce, readPrincipal, withReloading, type CommonOptions } from './open.ts';
 
 const MAX_MESSAGE = 64 * 1_048_576;
 
 /** Serves one agent on stdin and stdout; ends with the input or a signal. */
 export async function runStdio(options: CommonOptions & { as?: string }, io: Io, assemble: Assemble): Promise<number> {
-  const config = readConfig(options, io);
-  const principal = readPrincipal(config, options, io);
+  const inForce = readInForce(options, io);
+  const principal = readPrincipal(inForce.config, options, io);
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
-  return withReloading({ config, options, io, assemble, listening: false }, async ({ gateway, notices, onFault, warmUp }) => {
-    tell(notices, io);
+  return withReloading({ inForce, options, io, assemble, listening: false }, async ({ gateway, notices, onFault, warmUp }) => {
+    tell(notices, inForce, io);
     warmUp();
     await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: true });
     await serveStdio({ facade: gateway, principal, input: io.stdin as Readable, output: io.out as Writable, maxBytes: MAX_MESSAGE, stop: stop.signal, onFault });
@@ -27,12 +29,13 @@ export async function runStdio(options: CommonOptions & { as?: string }, io: Io,
 
 /** Serves over Streamable HTTP; prints where, and how clients connect; ends with a signal. */
 export async function runHttp(options: CommonOptions & { port?: number }, io: Io, assemble: Assemble): Promise<number> {
-  const config = readConfig(options, io);
+  const inForce = readInForce(options, io);
+  const { config } = inForce;
   const listen = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
   const { stopped } = io;
-  return withReloading({ config, options, io, assemble, listening: true }, async (assembled, reloader) => {
+  return withReloading({ inForce, options, io, assemble, listening: true }, async (assembled, reloader) => {
     const { gateway, notices, onFault, warmUp } = assembled;
-    tell(notices, io);
+    tell(notices, inForce, io);
     warmUp();
     await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: false });
     io.onHangup?.(() => void reloader.now());
@@ -49,8 +52,9 @@ export async function runHttp(options: CommonOptions & { port?: number }, io: Io
   });
 }
 
-function tell(notices: Assembled['notices'], io: Io): void {
-  for (const notice of notices) io.stderr(`${notice}\n`);
+function tell(notices: Assembled['notices'], { differing }: InForce, io: Io): void {
+  const note = differenceNote(differing);
+  for (const notice of [...notices, ...(note === undefined ? [] : [printable(note)])]) io.stderr(`${notice}\n`);
 }
 
 function welcome({ access, file, ...at }: { url: string; access: Access; file: string; command: readonly string[]; as?: string }): string {

@@ -4,14 +4,14 @@ import { nameFault } from '../config/names.ts';
 import { didYouMean, quote } from '../config/problems.ts';
 import { readServerLog } from '../servers/logs.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, type CommonOptions } from './open.ts';
+import { readForOwner, type CommonOptions } from './open.ts';
 import { json } from './print.ts';
 
 /** Prints the log, oldest line first. Throws USAGE, CONFIG_INVALID. */
 export function runServerLog(options: CommonOptions & { readonly log: string }, io: Io): number {
   const fault = nameFault(options.log);
   if (fault !== undefined) throw new TollgateError('USAGE', { detail: `No server is named so: ${fault}`, next: 'See `tollgate servers`.' });
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const text = readServerLog(config.state, options.log);
   // A server that was taken out of the configuration may have left a log.
   if (text === undefined && !config.servers.has(options.log)) throw new TollgateError('USAGE', { detail: `There is no server ${quote(options.log)}.`, next: `Name one of tollgate.yaml; ${didYouMean(options.log, config.servers.keys())}` });

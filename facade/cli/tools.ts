@@ -14,12 +14,12 @@ import { openState } from '../state/sqlite.ts';
 import { tellStopped } from './stopped.ts';
 import { consentSummaries } from './consent/servers.ts';
 import { EXIT, type Io } from './io.ts';
-import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
+import { askFacade, readForOwner, readPrincipal, type CommonOptions } from './open.ts';
 import { plural, table } from './print.ts';
 
 /** What the principal's tools/list answers, with the bytes it costs. Exit code 5 when a server of the principal cannot be reached. */
 export async function runTools(options: CommonOptions & { as?: string }, io: Io, assemble: Assemble): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const principal = readPrincipal(config, options, io);
   return askFacade({ config, options, io, assemble }, async ({ deps, catalog, serversOf }) => {
     const view = await deps.exposures.tableFor(principal);
@@ -50,7 +50,7 @@ async function unseen(standing: Standings, { principal, catalog, servers }: { pr
 
 /** Every server with its state: as the Tollgate says that runs it or has given it up, else it is started to be listed. Exit code 5 when one cannot be reached. */
 export async function runServers(options: CommonOptions, io: Io, assemble: Assemble): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   await tellStopped(config.state, io);
   return askFacade({ config, options, io, assemble }, async ({ catalog, consents }) => {
     const { requests, reports } = await toldOf(config);

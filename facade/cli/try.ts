@@ -7,7 +7,7 @@ import type { Assemble, Assembled } from '../assembled.ts';
 import { openSession } from '../session.ts';
 import { aim, type Target } from '../target.ts';
 import { EXIT, type Io } from './io.ts';
-import { askFacade, readConfig, readPrincipal, type CommonOptions } from './open.ts';
+import { askFacade, readForOwner, readPrincipal, type CommonOptions } from './open.ts';
 
 interface TryOptions extends CommonOptions {
   readonly tool: string;
@@ -18,7 +18,7 @@ interface TryOptions extends CommonOptions {
 
 /** Exit code 0 for allow, 3 for deny, 7 for ask. Throws what stages 2 and 3 refuse with, SERVER_UNAVAILABLE where the tool may be a missing server's. */
 export async function runTry(options: TryOptions, io: Io, assemble: Assemble): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const principal = readPrincipal(config, options, io);
   const args = parseArgs(options.args);
   return askFacade({ config, options, io, assemble }, async (assembled) => {

@@ -12,7 +12,7 @@ import { openState } from '../state/sqlite.ts';
 import { UPGRADE } from '../upgrades/standing.ts';
 import { Upgrades, type Upgrade } from '../upgrades/upgrades.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, readPrincipal } from './open.ts';
+import { readForOwner, readPrincipal } from './open.ts';
 import { signed } from './place.ts';
 import { json, plural, printable, table, type Cell } from './print.ts';
 import { readTime } from './times.ts';
@@ -26,7 +26,7 @@ interface Uses {
 
 /** Prints every capability, added or not, with what the log says of its use. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runUpgradeList(options: UpgradeOptions, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const added = await withUpgrades({ config, io }, (upgrades) => upgrades.list());
   const uses = readUses(config);
   const rows = [...CAPABILITIES.values()].map((capability) => ({
@@ -47,7 +47,7 @@ export async function runUpgradeList(options: UpgradeOptions, io: Io): Promise<n
 
 /** Adds. Throws IDENTITY for somebody who is no owner, USAGE, AUDIT_FAILED, STATE_FAILED. */
 export async function runUpgradeEnable(options: UpgradeOptions & { readonly name: string; readonly calls?: number; readonly bytes?: number; readonly for?: string }, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const by = readOwner(config, options, io);
   const capability = readCapability(options.name);
   checkProfile(config, capability, options.profile);
@@ -60,7 +60,7 @@ export async function runUpgradeEnable(options: UpgradeOptions & { readonly name
 
 /** Takes back. Throws as `runUpgradeEnable`. */
 export async function runUpgradeDisable(options: UpgradeOptions & { readonly name: string }, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const by = readOwner(config, options, io);
   const { name } = readCapability(options.name);
   const ended = await withUpgrades({ config, io }, (upgrades) => upgrades.disable({ capability: name, profile: options.profile, by }));

@@ -2,6 +2,7 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { capturing } from '../config/replace.ts';
 import { printable } from './print.ts';
 
 /** A file to write. `shown` is its name as the user wrote it; `isNew`: what is there already is never replaced. */
@@ -20,7 +21,7 @@ export function writeAsked({ file, shown, content, isNew, isBeside }: WrittenFil
   try {
     if (isBeside !== true) makeFolder(path.dirname(file));
     isMade = true;
-    writeFileSync(file, content, { flag: isNew === true ? 'wx' : 'w' });
+    capturing(file, content.toString(), () => writeFileSync(file, content, { flag: isNew === true ? 'wx' : 'w' }));
     return true;
   } catch (cause) {
     if (isMade && isNew === true && (cause as NodeJS.ErrnoException).code === 'EEXIST') return false;

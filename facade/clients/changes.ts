@@ -3,7 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, rmSync, statSync, unlinkSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { missingFolders, removeIfEmpty, replaceFile } from '../config/replace.ts';
+import { capturing, missingFolders, removeIfEmpty, replaceFile } from '../config/replace.ts';
 import { readPrivate, writePrivate } from '../secrets/private-file.ts';
 
 /** A file as it is and as it shall be. Texts keep a byte order mark. */
@@ -103,7 +103,7 @@ export function writeChanges(changes: readonly FileChange[], { state, changer, n
       done.push(change);
     }
   } catch (thrown) {
-    for (const { file, before } of done) if (before === undefined) unlinkSync(file);
+    for (const { file, before } of done) if (before === undefined) capturing(file, undefined, () => unlinkSync(file));
       else place(file, before);
     for (const folder of folders) removeIfEmpty(folder);
     throw thrown;
@@ -135,7 +135,7 @@ export function openUndo(state: string, changer: Changer): Undoing {
   }
   const putBack = (): void => {
     for (const { file, before, mode } of files) {
-      if (before === undefined) unlinkSync(file);
+      if (before === undefined) capturing(file, undefined, () => unlinkSync(file));
       else place(file, before, mode);
     }
     for (const folder of folders) removeIfEmpty(folder);

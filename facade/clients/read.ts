@@ -31,13 +31,15 @@ export interface Reading {
   readonly project: string;
   /** Whose file it is; absent: told by where it stands. */
   readonly format?: ClientFormat;
+  /** Where the file is read (see World in facade/config/places.ts); default: where it stands. */
+  readonly at?: (file: string) => string;
 }
 
 const ROOT_KEYS: ReadonlySet<string> = new Set([...CONTAINERS, 'inputs', 'projects', '$schema']);
 
 /** Reads a client's file. Never throws. */
 export function readClientFile(absolute: string, reading: Reading): ClientFile {
-  const read = readText(absolute, MAX_BYTES);
+  const read = readText(reading.at?.(absolute) ?? absolute, MAX_BYTES);
   if (read.ok) return readClientText(read.text, { ...reading, file: absolute });
   return alone(reading.shown, { line: 1, column: 1 }, `the included file gives no servers: ${read.reason}; correct include, or restore the file`);
 }

@@ -184,7 +184,13 @@ export interface Config {
   readonly rules: readonly unknown[];
   /** The same rules as a document whose values know their place, as policies/rules.ts takes it. */
   readonly ruleDocument: RuleDocument;
-  /** Files that decide what is allowed (tollgate.yaml, included files, policies): absolute. An agent must not write them. */
+  /** Files and folders that the load has read, or would have read if they existed: absolute, as they are named. */
+  readonly reads: readonly string[];
+  /** Where a file of `reads` is read: the copy that an owner accepted, or the file itself. */
+  readonly at: (file: string) => string;
+  /** Where the accepted copy of this configuration is kept, absolute; never in the workspace. */
+  readonly acceptedFolder: string;
+  /** The same files with every link on the way and their real places: absolute. An agent must not write them. */
   readonly controlFiles: readonly string[];
   readonly budgets: readonly BudgetConfig[];
   readonly caps: CapsConfig;

@@ -28,6 +28,8 @@ export interface IncludeContext {
   readonly secrets: Set<string>;
   /** Gains the files of variables that entries name, absolute. */
   readonly envFiles: Set<string>;
+  /** Where a file is read (see World in places.ts). */
+  readonly at: (file: string) => string;
   readonly base: SandboxBase;
   /** At most this many servers in all (HA-05). */
   readonly limit: number;
@@ -37,7 +39,7 @@ export interface IncludeContext {
 export function includeServers(files: readonly { readonly file: string; readonly shown: string }[], context: IncludeContext): readonly Problem[] {
   const warnings: Problem[] = [];
   files.forEach(({ file, shown }) => {
-    const client = readClientFile(file, { shown, project: context.project });
+    const client = readClientFile(file, { shown, project: context.project, at: context.at });
     // A file without any server says why its servers are missing.
     warnings.push(...client.warnings.map((warning) => (client.entries.length > 0 ? { ...warning, minor: true as const } : warning)));
     // Clients that are connected to Tollgate list it too.
@@ -156,7 +158,7 @@ const MAX_ENV_FILE = 64 * 1024;
 /** Every value counts as a secret: that is what such files are for. */
 function readEnvFile(file: string, { context, faults }: Pick<Filling, 'context' | 'faults'>): Record<string, string> {
   context.envFiles.add(file);
-  const read = readText(file, MAX_ENV_FILE);
+  const read = readText(context.at(file), MAX_ENV_FILE);
   if (!read.ok) {
     faults.push(`its envFile gives nothing: ${read.reason}`);
     return {};

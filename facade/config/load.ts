@@ -1,12 +1,13 @@
 /** Owns the way from a file to a frozen configuration; refuses it whole, with all its problems at once. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { acceptedFolder } from './accepted.ts';
 import { buildApprovals } from './approvals.ts';
 import type { CapsConfig, Config, ListenConfig, Problem, ServerConfig } from './config.ts';
 import { readYaml } from './document.ts';
 import type { YamlFile } from './document.ts';
 import { placesOf } from './control-files.ts';
-import { readText, realPath } from './files.ts';
+import { isWithin, readText, realPath } from './files.ts';
 import { fill } from './fill.ts';
 import { freezeDeep, FrozenMap } from './freeze.ts';
 import { addAbsent, includeServers } from './include.ts';
@@ -54,12 +55,13 @@ export interface Draft {
  */
 export function loadConfig(file: string, world: World, draft: Draft = {}): Config {
   const shown = path.basename(file);
-  const absolute = path.resolve(file);
-  const read = draft.text === undefined ? readText(absolute, MAX_BYTES) : { ok: true as const, text: draft.text };
+  const absolute = path.join(realPath(path.dirname(path.resolve(file))), shown);
+  const { at = (name) => name } = world;
+  const read = draft.text === undefined ? readText(at(absolute), MAX_BYTES) : { ok: true as const, text: draft.text };
   if (!read.ok) throw refusal(shown, [{ file: shown, line: 1, column: 1, message: `the configuration cannot be read: ${read.reason}; write one with: tollgate init` }]);
-  const yaml = joinServerFiles(readYaml(shown, read.text), path.dirname(absolute), draft.servers);
+  const yaml = joinServerFiles(readYaml(shown, read.text), at(path.join(path.dirname(absolute), SERVER_FOLDER)), draft.servers);
   if (yaml.problems.length > 0) throw refusal(shown, yaml.problems);
-  return new Loader(yaml, path.join(realPath(path.dirname(absolute)), shown), world).run();
+  return new Loader(yaml, absolute, { ...world, at }).run();
 }
 
 function refusal(file: string, problems: readonly Problem[]): TollgateError {
@@ -73,13 +75,13 @@ class Loader {
   readonly #raw: unknown;
   readonly #file: string;
   readonly #folder: string;
-  readonly #world: World;
+  readonly #world: Required<World>;
   readonly #report: Report;
   readonly #resolve: (written: string) => string;
   readonly #secrets = new Set<string>();
   readonly #envFiles = new Set<string>();
 
-  constructor(yaml: YamlFile, file: string, world: World) {
+  constructor(yaml: YamlFile, file: string, world: Required<World>) {
     this.#yaml = yaml;
     this.#raw = yaml.value ?? {};
     this.#file = file;
@@ -94,11 +96,13 @@ class Loader {
     const written = checkShape(this.#fill(this.#raw, [], variables), this.#raw, this.#report) as Written;
     const workspace = variables.folders.get('workspaceFolder');
     const principals = buildPrincipals(written.principals, this.#raw, this.#report);
-    const policies = placePolicies(written.policies, { raw: this.#raw, resolve: this.#resolve, report: this.#report });
+    const policies = placePolicies(written.policies, { raw: this.#raw, resolve: this.#resolve, report: this.#report, at: this.#world.at });
     const base = { home: this.#world.home, ...(workspace !== undefined && { workspace }) };
     const { servers, warnings } = this.#servers(written, { variables, base });
     const places = placeState(written, { ...this.#world, folder: this.#folder, resolve: this.#resolve, report: this.#report, ...(workspace !== undefined && { workspace }) });
-    const guarded = { ...base, report: this.#report, hidden: [places.state, places.auditFolder] };
+    const accepted = acceptedFolder(this.#file, this.#world);
+    if (workspace !== undefined && isWithin(accepted, workspace)) this.#report.refuse(['workspace'], 'the workspace holds the folder for accepted configurations, so an agent could accept its own; name another workspace, or set XDG_STATE_HOME to a folder outside it');
+    const guarded = { ...base, report: this.#report, hidden: [places.state, places.auditFolder, accepted] };
     checkSandboxes(written, guarded);
     const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
     const serverNames = new Set(this.#keysOf('servers'));
@@ -113,6 +117,7 @@ class Loader {
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     if (workspace === undefined || this.#report.problems.length > 0) throw refusal(this.#yaml.file, this.#report.problems);
     const rules = written.rules ?? [];
+    const reads = this.#reads(written, policies);
     return freezeDeep<Config>({
       file: this.#file,
       folder: this.#folder,
@@ -127,7 +132,10 @@ class Loader {
       policies,
       rules,
       ruleDocument: { file: this.#yaml.file, value: { rules }, placeOf: this.#yaml.placeOf },
-      controlFiles: this.#controlFiles(written, policies),
+      reads,
+      acceptedFolder: accepted,
+      controlFiles: placesOf(reads),
+      at: this.#world.at,
       budgets: (written.budgets ?? []).map(buildBudget),
       caps: { ...CAPS, ...written.caps },
       audit: { folder: places.auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },
@@ -140,14 +148,14 @@ class Loader {
       schemaProfile: written.schemaProfile ?? 'portable',
       mentions: collectMentions(written, this.#yaml),
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
-      warnings: [...this.#report.warnings, ...warnings, ...broad, ...strayServerFiles(this.#folder), ...strayRego(this.#folder, policies)],
+      warnings: [...this.#report.warnings, ...warnings, ...broad, ...strayServerFiles(this.#world.at(path.join(this.#folder, SERVER_FOLDER))), ...strayRego(this.#folder, policies)],
     });
   }
 
   /** What this load has read, or would have if it existed: an agent must write none of it. */
-  #controlFiles(written: Written, policies: Config['policies']): readonly string[] {
+  #reads(written: Written, policies: Config['policies']): readonly string[] {
     const included = (written.include ?? []).map(this.#resolve);
-    return placesOf([this.#file, path.join(this.#folder, SERVER_FOLDER), ...included, ...this.#envFiles, ...policies.flatMap(controlFilesOf)]);
+    return [...new Set([this.#file, path.join(this.#folder, SERVER_FOLDER), ...included, ...this.#envFiles, ...policies.flatMap(controlFilesOf)])];
   }
 
   /** The workspace comes first, because every other text may name it. */
@@ -174,7 +182,7 @@ class Loader {
     const limit = written.limits?.servers ?? LIMITS.servers;
     if (servers.size > limit) this.#report.refuse(['servers'], `${servers.size} servers where ${limit} are allowed: each costs memory and the model's attention; remove some, or raise limits.servers`);
     const files = (written.include ?? []).map((file, index) => ({ file: this.#resolve(file), shown: String(this.#rawList('include')[index]) }));
-    const warnings = includeServers(files, { servers, written: entries, variables, resolve: this.#resolve, project: this.#folder, secrets: this.#secrets, envFiles: this.#envFiles, base, limit });
+    const warnings = includeServers(files, { servers, written: entries, variables, resolve: this.#resolve, project: this.#folder, secrets: this.#secrets, envFiles: this.#envFiles, at: this.#world.at, base, limit });
     for (const name of addAbsent({ servers, written: entries, base }, this.#yaml.file)) {
       if (written.include !== undefined) this.#report.warn(['servers', name], `server ${quote(name)} is in none of the included files, so it cannot be used; add command or url, or correct include`);
       else this.#report.refuse(['servers', name], `server ${quote(name)} has neither command nor url, so nothing could be started; add one of them`);

@@ -13,6 +13,8 @@ export interface World {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** The home folder of the user, absolute. */
   readonly home: string;
+  /** Where a load reads a file: the copy that an owner accepted; default: the file itself. */
+  readonly at?: (file: string) => string;
 }
 
 const HERE = path.join(import.meta.dirname, '..', '..');
@@ -66,7 +68,8 @@ export function stateFolder(written: string | undefined, context: Pick<StateCont
   return realPath(written === undefined || written === '' ? defaultState(context) : context.resolve(written));
 }
 
-function defaultState({ env, home, folder }: Pick<StateContext, 'env' | 'home' | 'folder'>): string {
+/** The state folder of a configuration that names none: one per folder of a configuration. */
+export function defaultState({ env, home, folder }: Pick<StateContext, 'env' | 'home' | 'folder'>): string {
   const wanted = env['XDG_STATE_HOME'] ?? '';
   // The XDG specification has relative values ignored.
   const base = path.isAbsolute(wanted) ? wanted : path.join(home, '.local', 'state');

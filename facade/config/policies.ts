@@ -17,6 +17,8 @@ export interface PolicyContext {
   readonly raw: unknown;
   readonly resolve: (written: string) => string;
   readonly report: Report;
+  /** Where a file is read (see World in places.ts). */
+  readonly at: (file: string) => string;
 }
 
 /** The policies with absolute paths, their kinds and modes. */
@@ -66,9 +68,9 @@ function place(entry: WrittenPolicy, at: Path, context: PolicyContext): PolicySo
   return url === undefined ? placeFile({ ...entry, path: file ?? '' }, [...at, 'path'], context) : placeServer({ ...entry, url }, at, context);
 }
 
-function placeFile(entry: WrittenPolicy & { readonly path: string }, at: Path, { resolve, report }: PolicyContext): PolicySource | undefined {
+function placeFile(entry: WrittenPolicy & { readonly path: string }, at: Path, { resolve, report, at: readAt }: PolicyContext): PolicySource | undefined {
   const absolute = resolve(entry.path);
-  const found = kindOf(absolute);
+  const found = kindOf(readAt(absolute));
   const kind = policyKind(entry.path, found);
   const remote = (['poll', 'token', 'verify'] as const).find((key) => entry[key] !== undefined);
   if (remote !== undefined) report.refuseKey([...at.slice(0, -1), remote], `${remote} is for a policy with a url; remove it`);
@@ -88,7 +90,7 @@ function placeServer(entry: WrittenPolicy & { readonly url: string }, at: Path, 
   }
   const keys = verify?.keys.map(resolve);
   keys?.forEach((key, index) => {
-    if (kindOf(key) !== 'file') report.refuse([...at, 'verify', 'keys', index], 'there is no such file of a public key; correct the path');
+    if (kindOf(context.at(key)) !== 'file') report.refuse([...at, 'verify', 'keys', index], 'there is no such file of a public key; correct the path');
   });
   const server: BundleServer = {
     url,

@@ -1,7 +1,41 @@
 /** Owns putting a file of a project in its place as one step, with the owner and the rights that it shall have; refuses to leave half of it. */
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, fchmodSync, fchownSync, fsyncSync, lchownSync, lstatSync, mkdirSync, openSync, readdirSync, renameSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, fchmodSync, fchownSync, fsyncSync, lchownSync, lstatSync, mkdirSync, openSync, readFileSync, readdirSync, renameSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+
+/** A file that a command wrote; without `after` it was removed, without `before` it is new. */
+export interface Replaced {
+  readonly file: string;
+  readonly before: string | undefined;
+  readonly after: string | undefined;
+}
+
+const captures = new AsyncLocalStorage<Replaced[]>();
+
+/** Runs work, and tells which files of a project it wrote, in their order. */
+export async function captureWrites<T>(work: () => Promise<T> | T): Promise<{ readonly result: T; readonly writes: readonly Replaced[] }> {
+  const writes: Replaced[] = [];
+  const result = await captures.run(writes, async () => work());
+  return { result, writes };
+}
+
+/** Does a write that is captured, with what lay there right before it. */
+export function capturing<T>(file: string, after: string | undefined, write: () => T): T {
+  const capture = captures.getStore();
+  const before = capture === undefined ? undefined : textOf(file);
+  const done = write();
+  capture?.push({ file, before, after });
+  return done;
+}
+
+function textOf(file: string): string | undefined {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return undefined;
+  }
+}
 
 /** Of files that are new: they may name what a person would not tell everybody. */
 const MODE = 0o600;
@@ -11,6 +45,10 @@ const MODE = 0o600;
  * owner's alone. Started as root, it keeps its owner, and a new one gets that of its folder. Throws what the system throws, and then nothing has changed.
  */
 export function replaceFile(file: string, text: string, mode?: number): void {
+  capturing(file, text, () => putInPlace(file, text, mode));
+}
+
+function putInPlace(file: string, text: string, mode?: number): void {
   makeFolder(path.dirname(file));
   const before = lstatSync(file, { throwIfNoEntry: false });
   const aside = `${file}.${randomBytes(6).toString('hex')}`;

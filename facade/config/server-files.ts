@@ -22,7 +22,7 @@ export function serverFileOf(folder: string, name: string): string {
 
 /**
  * tollgate.yaml with every file of the folder as an entry under `servers`: from here on nothing tells the two apart, except
- * where a fault is shown. Each file holds one entry; `name`, if it stands there, is that of the file. Never throws.
+ * where a fault is shown. `folder` is where the files are read. Each file holds one entry; `name`, if it stands there, is that of the file. Never throws.
  */
 export function joinServerFiles(yaml: YamlFile, folder: string, drafts: ReadonlyMap<string, string> = new Map()): YamlFile {
   const drafted = [...drafts].map(([name, text]) => ({ name, file: readYaml(`${SERVER_FOLDER}/${name}.yaml`, text) }));
@@ -56,9 +56,9 @@ export function joinServerFiles(yaml: YamlFile, folder: string, drafts: Readonly
   };
 }
 
-/** Files of the folder that hold servers in another form: they are read by nobody until they are imported. */
+/** Files of the folder that hold servers in another form: they are read by nobody until they are imported. `folder` is where they are looked for. */
 export function strayServerFiles(folder: string): readonly Problem[] {
-  const all = listFiles(path.join(folder, SERVER_FOLDER), /\.(?:ya?ml|toml)$/);
+  const all = listFiles(folder, /\.(?:ya?ml|toml)$/);
   const known = new Set(all.filter((base) => !base.endsWith('.toml')).map(nameOf));
   return all.filter((base) => base.endsWith('.toml') && !known.has(nameOf(base))).map((base) => ({
     file: `${SERVER_FOLDER}/${base}`, line: 1, column: 1, message: `the file is not read: a server here is a YAML file; take it over with: tollgate import ${SERVER_FOLDER}/${base}`,
@@ -66,9 +66,9 @@ export function strayServerFiles(folder: string): readonly Problem[] {
 }
 
 function readFiles(folder: string): readonly { readonly name: string; readonly file: YamlFile }[] {
-  return listFiles(path.join(folder, SERVER_FOLDER), /\.ya?ml$/).map((base) => {
+  return listFiles(folder, /\.ya?ml$/).map((base) => {
     const shown = `${SERVER_FOLDER}/${base}`;
-    const read = readText(path.join(folder, SERVER_FOLDER, base), MAX_BYTES);
+    const read = readText(path.join(folder, base), MAX_BYTES);
     const file = read.ok ? readYaml(shown, read.text) : unread(shown, read.reason);
     return { name: nameOf(base), file };
   });

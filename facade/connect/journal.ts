@@ -4,7 +4,7 @@ import { existsSync, lstatSync, readdirSync, readFileSync, rmSync } from 'node:f
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { SERVER_FOLDER, serverFileOf } from '../config/server-files.ts';
-import { removeIfEmpty, replaceFile } from '../config/replace.ts';
+import { capturing, removeIfEmpty, replaceFile } from '../config/replace.ts';
 
 /** What was done for one server. */
 export interface Journal {
@@ -82,7 +82,7 @@ export function restoreServerFile(places: Places, journal: Journal): void {
   checkFolder(places);
   const target = serverFileOf(places.folder, journal.server);
   if (journal.before !== null) return replaceFile(target, journal.before);
-  rmSync(target, { force: true });
+  capturing(target, undefined, () => rmSync(target, { force: true }));
   if (journal.madeFolder) removeIfEmpty(path.join(places.folder, SERVER_FOLDER));
 }
 

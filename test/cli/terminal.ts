@@ -4,6 +4,7 @@ import path from 'node:path';
 import type { Io } from '../../facade/cli/io.ts';
 import { runCli, type Wiring } from '../../facade/cli/program.ts';
 import { WIRING } from '../../facade/main.ts';
+import { acceptFor } from '../accept.ts';
 import type { Project } from '../config/project.ts';
 
 /** How a command ended. */
@@ -32,7 +33,7 @@ export function server(words: readonly string[], more = ''): string {
   return `{command: ${JSON.stringify(process.execPath)}, args: ${JSON.stringify([path.join(FIXTURES, script), ...args])}, isolation: direct${more === '' ? '' : `, ${more}`}}`;
 }
 
-/** Starts a command in a project. */
+/** Starts a command in a project; what it serves to agents is accepted as it stands. */
 export function start(project: Pick<Project, 'home' | 'folder'>, argv: readonly string[], more: Partial<Io> = {}, wiring: Wiring = WIRING): Running {
   const [stdin, wire] = [new PassThrough(), new PassThrough()];
   const said = { out: '', err: '' };
@@ -42,6 +43,7 @@ export function start(project: Pick<Project, 'home' | 'folder'>, argv: readonly 
     stdout: (text) => void (said.out += text), stderr: (text) => void (said.err += text), isTTY: false,
     env: {}, home: project.home, cwd: project.folder, user: 'somebody', self: ['tollgate'], stdin, out: wire, stopped, ...more,
   };
+  acceptFor(argv, { folder: io.cwd, home: io.home, env: io.env });
   const ended = runCli(argv, io, wiring).then((code) => ({ code, ...said }));
   return { stdin, wire, said, stop, ended };
 }

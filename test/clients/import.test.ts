@@ -70,7 +70,7 @@ describe('tollgate import', () => {
       expect({ ...home.snapshot(), 'project/tollgate.yaml': '' }).toEqual({ ...before, 'project/tollgate.yaml': '' });
       expectNoValue(err);
       expect((await home.run(['import', '--all', '--yes'])).err).toContain('There is nothing to write');
-      expect(await home.run(['import', '--undo'])).toMatchObject({ code: EXIT.ok, err: 'As before: tollgate.yaml.\n' });
+      expect(await home.run(['import', '--undo'])).toMatchObject({ code: EXIT.ok, err: expect.stringMatching(/^As before: tollgate\.yaml\.\n/) as string });
       expect(home.snapshot()).toEqual(before);
     });
   });

@@ -2,7 +2,7 @@
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { runInit } from '../../facade/cli/init.ts';
+import { besideProject, writeProject } from '../../facade/cli/init.ts';
 import type { InitOptions } from '../../facade/cli/init.ts';
 import { clientPlaces, type ClientPlace } from '../../facade/clients/places.ts';
 import { loadConfig } from '../../facade/config/load.ts';
@@ -15,8 +15,9 @@ const server = { command: 'npx', args: ['-y', 'x@1.0.0', SECRET], env: { API_KEY
 
 function init(project: Project, options: Partial<InitOptions> = {}, platform: NodeJS.Platform = 'linux', self: readonly string[] = ['tollgate']): { readonly exit: number; readonly out: string; readonly err: string } {
   let [out, err] = ['', ''];
-  const io = { stdout: (text: string) => void (out += text), stderr: (text: string) => void (err += text), env: {}, home: project.home, cwd: project.folder, self };
-  const exit = runInit({ config: 'tollgate.yaml', ...options }, io, platform);
+  const io = { stdout: (text: string) => void (out += text), stderr: (text: string) => void (err += text), env: {}, home: project.home, self, platform };
+  const { config = 'tollgate.yaml' } = options;
+  const exit = writeProject(besideProject(path.resolve(project.folder, config)), { ...options, config }, io);
   return { exit, out, err };
 }
 

@@ -83,7 +83,7 @@ describe('the published schema', () => {
       writeFull(project);
       const config = JSON.parse(plain(project.config(FULL, FULL_ENV))) as Config;
       // What the loader finds out by itself, and what stands there under another name.
-      const derived = new Set(['file', 'folder', 'ruleDocument', 'mentions', 'controlFiles', 'secrets', 'warnings', 'name', 'source', 'tokenHash', 'kind', 'pattern', 'semantics', 'unusable', 'filled', 'primitives', 'expose', 'keepMs', 'pollMs', 'secretSources', 'from', 'variable', 'service', 'account']);
+      const derived = new Set(['file', 'folder', 'ruleDocument', 'mentions', 'controlFiles', 'reads', 'at', 'acceptedFolder', 'secrets', 'warnings', 'name', 'source', 'tokenHash', 'kind', 'pattern', 'semantics', 'unusable', 'filled', 'primitives', 'expose', 'keepMs', 'pollMs', 'secretSources', 'from', 'variable', 'service', 'account']);
       const known = new Set(keys.map(({ path }) => path.split('.').at(-1)));
       const unknown = new Set<string>();
       const visit = (value: unknown, free: boolean): void => {

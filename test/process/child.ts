@@ -2,6 +2,7 @@
 import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { acceptFor } from '../accept.ts';
 import type { Project } from '../config/project.ts';
 
 const ROOT = path.join(import.meta.dirname, '..', '..');
@@ -27,7 +28,7 @@ export interface Start {
   readonly shell?: string;
 }
 
-/** `tollgate` as a child. It gets a small environment; its home is the project's. */
+/** `tollgate` as a child. What it serves is accepted as it stands. It gets a small environment; its home is the project's. */
 export class Child {
   readonly process: ChildProcessWithoutNullStreams;
   readonly ended: Promise<End>;
@@ -38,6 +39,7 @@ export class Child {
   #read = 0;
 
   constructor(project: Project, argv: readonly string[], { env = {}, shell }: Start = {}) {
+    acceptFor(argv, { folder: project.folder, home: project.home, env });
     const words = [process.execPath, MAIN, ...argv];
     const [command = '', ...args] = shell === undefined ? words : ['bash', '-c', `${shell}; exec "$@"`, 'tollgate', ...words];
     this.process = spawn(command, args, { cwd: project.folder, env: { PATH: process.env['PATH'] ?? '', HOME: project.home, ...env }, stdio: 'pipe' });

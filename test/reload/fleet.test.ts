@@ -38,7 +38,7 @@ async function start(poll = '1s'): Promise<void> {
   facade.env['FLEET_TOKEN'] = 'token-of-the-whole-fleet';
   await facade.start();
   const config = facade.read();
-  reloader = await Reloader.open({ file: facade.at('tollgate.yaml'), home: '/home/nobody-at-all', config, read: () => facade.read(), listening: false, tell: (line) => said.push(line), report: (thrown) => said.push(String((thrown as Error).message)) });
+  reloader = await Reloader.open({ file: facade.at('tollgate.yaml'), home: '/home/nobody-at-all', inForce: { config, differing: [] }, read: () => ({ config: facade.read(), differing: [] }), listening: false, tell: (line) => said.push(line), report: (thrown) => said.push(String((thrown as Error).message)) });
   reloader.start(facade.assembled);
 }
 

@@ -17,10 +17,10 @@ beforeEach(async () => {
   reads = 0;
   facade = new Reloadable({ 'tollgate.yaml': configure(), 'rules.yaml': rules(READ), 'workspace/a.txt': 'a' });
   reloader = await Reloader.open({
-    file: facade.at('tollgate.yaml'), home: '/home/nobody-at-all', config: facade.read(), listening: false,
+    file: facade.at('tollgate.yaml'), home: '/home/nobody-at-all', inForce: { config: facade.read(), differing: [] }, listening: false,
     read: () => {
       reads += 1;
-      return facade.read();
+      return { config: facade.read(), differing: [] };
     },
     tell: (line) => told.push(line), report: (thrown) => told.push((thrown as TollgateError).code),
   });

@@ -15,7 +15,7 @@ import { registerSecrets } from '../../shared.ts';
 import { openState } from '../../state/sqlite.ts';
 import type { State } from '../../state/state.ts';
 import type { Io } from '../io.ts';
-import { readConfig, readPrincipal, type CommonOptions } from '../open.ts';
+import { readForOwner, readPrincipal, type CommonOptions } from '../open.ts';
 import { signed } from '../place.ts';
 
 /** What facade/main.ts gives. */
@@ -43,7 +43,7 @@ export interface Desk {
 
 /** Opens a desk for the owner that `--as` names, and closes it however `work` ends. Throws IDENTITY, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
 export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring }, work: (desk: Desk) => Promise<number>): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const { id: by, owner } = readPrincipal(config, options, io);
   if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${by} is no owner, and only an owner decides on servers.`, next: 'Use --as with a principal that has `owner: true`.' });
   const state = openState(config.state);

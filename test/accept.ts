@@ -1,0 +1,24 @@
+/** Accepts a configuration as it lies on the disk, for tests of what an agent is served: as `tollgate reload` would, without a question. */
+import path from 'node:path';
+import { TollgateError } from '../catalogs/errors.ts';
+import { acceptStaged, exposedReads, readPlaces, stageAccepted } from '../facade/config/accepted.ts';
+import { loadConfig } from '../facade/config/load.ts';
+import type { World } from '../facade/config/places.ts';
+
+/** Accepts a file; one that does not load, or that no agent can change, is left alone. */
+export function acceptNow(file: string, world: World): void {
+  try {
+    const disk = loadConfig(file, world);
+    const places = exposedReads(disk);
+    if (places.length > 0) acceptStaged(disk.acceptedFolder, stageAccepted(disk.acceptedFolder, readPlaces(places)), 'test');
+  } catch (thrown) {
+    if (!(thrown instanceof TollgateError) || thrown.code !== 'CONFIG_INVALID') throw thrown;
+  }
+}
+
+/** Accepts what a command that serves agents is about to read. */
+export function acceptFor(argv: readonly string[], { folder, ...world }: World & { readonly folder: string }): void {
+  if (!['run', 'serve'].includes(argv[0] ?? '')) return;
+  const at = argv.findIndex((word) => word === '-c' || word === '--config');
+  acceptNow(path.resolve(folder, at === -1 ? 'tollgate.yaml' : (argv[at + 1] ?? '')), world);
+}
