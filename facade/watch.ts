@@ -1,7 +1,7 @@
 /** Owns the noticing of edits: content of files and folders that has become another; refuses to speak while something is still being written. */
 import { createHash } from 'node:crypto';
 import { watch, type FSWatcher } from 'node:fs';
-import { readdir, readFile, stat } from 'node:fs/promises';
+import { lstat, readdir, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -23,6 +23,8 @@ interface Stamp {
 
 /** Files of a folder that are looked at, and folders that are listened to: what is more is left to `pollMs`, or not a policy. */
 const MAX_FILES = 10_000;
+/** No load reads a file that is larger. */
+const MAX_BYTES = 32 * 1024 * 1024;
 const MAX_FOLDERS = 256;
 /** Looks at something that never stays the same before it is taken as it is. */
 const MAX_LOOKS = 50;
@@ -132,8 +134,9 @@ async function stampOf(one: string, before?: Stamp): Promise<Stamp> {
   const text = files.map(({ name, stat: seen }) => `${name}\0${seen}`).join('\n');
   if (text === before?.stat) return before;
   const hash = createHash('sha256');
-  for (const { name } of files) {
-    const bytes = await readFile(name).catch((thrown: NodeJS.ErrnoException) => Buffer.from(`cannot be read: ${thrown.code}`));
+  for (const { name, isPlain, stat: seen } of files) {
+    // A pipe would keep us waiting for ever, and an agent may have made one.
+    const bytes = isPlain ? await readFile(name).catch((thrown: NodeJS.ErrnoException) => Buffer.from(`cannot be read: ${thrown.code}`)) : Buffer.from(`not read: ${seen}`);
     hash.update(`${path.relative(one, name)}\0${bytes.byteLength}\0`).update(bytes);
   }
   return { stat: text, hash: hash.digest('hex') };
@@ -142,17 +145,20 @@ async function stampOf(one: string, before?: Stamp): Promise<Stamp> {
 interface Entry {
   readonly name: string;
   readonly isFolder: boolean;
+  /** A file of a size that a load would read. */
+  readonly isPlain: boolean;
   readonly stat: string;
 }
 
-/** The path itself, or all that a folder holds, hidden names excepted; nothing where nothing is. Links are followed to files. */
+/** The path itself, or all that a folder holds, hidden names excepted; nothing where nothing is. Links are followed to files, and in a folder not to folders. */
 async function entriesOf(one: string): Promise<readonly Entry[]> {
   const found: Entry[] = [];
   const visit = async (name: string, depth: number): Promise<void> => {
     const seen = await stat(name, { bigint: true }).catch(() => undefined);
     if (seen === undefined || found.length >= MAX_FILES || depth > 16) return;
-    found.push({ name, isFolder: seen.isDirectory(), stat: `${seen.ino}:${seen.size}:${seen.mtimeNs}:${seen.ctimeNs}` });
-    if (!seen.isDirectory()) return;
+    const isLink = depth > 0 && seen.isDirectory() && (await lstat(name).catch(() => undefined))?.isSymbolicLink() === true;
+    found.push({ name, isFolder: seen.isDirectory() && !isLink, isPlain: seen.isFile() && seen.size <= MAX_BYTES, stat: `${seen.ino}:${seen.size}:${seen.mtimeNs}:${seen.ctimeNs}` });
+    if (!seen.isDirectory() || isLink) return;
     for (const entry of (await readdir(name).catch(() => [])).sort()) if (!entry.startsWith('.')) await visit(path.join(name, entry), depth + 1);
   };
   await visit(one, 0);

@@ -8,13 +8,13 @@ import { openState } from '../state/sqlite.ts';
 import type { State } from '../state/state.ts';
 import { EXIT, type Io } from './io.ts';
 import type { LabelOptions } from './label-commands.ts';
-import { readConfig, readPrincipal } from './open.ts';
+import { readForOwner, readPrincipal } from './open.ts';
 import { recordActs, signed } from './place.ts';
 import { json, printable, table } from './print.ts';
 
 /** Prints the sticky labels that stand. Throws CONFIG_INVALID, IDENTITY for a principal that is no owner, STATE_FAILED. */
 export async function runLabelList(options: LabelOptions, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   readOwner(config, options, io);
   const labels = await withState(config, listSticky);
   if (options.json === true) io.stdout(json({ labels }));
@@ -28,7 +28,7 @@ export async function runLabelList(options: LabelOptions, io: Io): Promise<numbe
  * Throws IDENTITY for a principal that is no owner, USAGE for a label that the principal does not carry, AUDIT_FAILED, STATE_FAILED.
  */
 export async function runLabelClear(options: LabelOptions & { readonly principal: string; readonly labels: readonly string[] }, io: Io): Promise<number> {
-  const config = readConfig(options, io);
+  const config = readForOwner(options, io);
   const by = readOwner(config, options, io);
   const cleared = await withState(config, async (state) => {
     const found = select(listSticky(state), options);

@@ -15,7 +15,8 @@ const MAX_MESSAGE = 64 * 1_048_576;
 /** Serves one agent on stdin and stdout; ends with the input or a signal. */
 export async function runStdio(options: CommonOptions & { as?: string }, io: Io, assemble: Assemble): Promise<number> {
   const inForce = readInForce(options, io);
-  const principal = readPrincipal(inForce.config, options, io);
+  const { config } = inForce;
+  const principal = readPrincipal(config, options, io);
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
   return withReloading({ inForce, options, io, assemble, listening: false }, async ({ gateway, notices, onFault, warmUp }) => {

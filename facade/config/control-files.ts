@@ -1,11 +1,12 @@
 /** Finds every place on the disk that decides what a named file is: the name, each link on the way to it, and its real place. */
-import { lstatSync, readdirSync, readlinkSync, realpathSync } from 'node:fs';
+import { readdirSync, readlinkSync, statSync, type Dirent } from 'node:fs';
 import path from 'node:path';
 import { isWithin } from './files.ts';
 
 const MAX_LINKS = 40;
 /** Entries of one folder of policies; a folder with more is no policy. */
 const MAX_ENTRIES = 10_000;
+const MAX_DEPTH = 16;
 
 /** Every place of the named files and folders, absolute: names first, then links and real places. Nothing needs to exist. */
 export function placesOf(named: readonly string[]): readonly string[] {
@@ -45,14 +46,28 @@ export function realPlaces(places: readonly string[]): readonly string[] {
   return places.filter((place) => hopsOf(place).length === 1);
 }
 
-/** Links in a folder, hidden names excepted: a folder of Rego follows them. */
+/** Links in a folder, hidden names excepted: a folder of Rego follows those to files. */
 function linksIn(folder: string): readonly string[] {
+  const links: string[] = [];
+  const waiting = [{ at: folder, depth: 0 }];
+  // Node's recursive listing follows links to folders, so one link to / would list the whole disk.
+  for (let seen = 0, next = waiting.pop(); next !== undefined && seen < MAX_ENTRIES; next = waiting.pop()) {
+    for (const entry of entriesOf(next.at)) {
+      const at = path.join(next.at, entry.name);
+      // No load follows a link to a folder: its target is no control file.
+      if (entry.isSymbolicLink() && statSync(at, { throwIfNoEntry: false })?.isFile() === true) links.push(at);
+      else if (entry.isDirectory() && next.depth < MAX_DEPTH) waiting.push({ at, depth: next.depth + 1 });
+      seen += 1;
+    }
+  }
+  return links;
+}
+
+function entriesOf(folder: string): readonly Dirent[] {
   try {
-    if (!lstatSync(realpathSync(folder)).isDirectory()) return [];
-    const entries = readdirSync(folder, { withFileTypes: true, recursive: true });
-    return entries.slice(0, MAX_ENTRIES).filter((entry) => entry.isSymbolicLink()).map((entry) => path.join(entry.parentPath, entry.name));
+    return readdirSync(folder, { withFileTypes: true }).filter(({ name }) => !name.startsWith('.'));
   } catch {
-    // It does not exist, or cannot be listed: nothing of it is loaded either.
+    // It is no folder, does not exist, or cannot be listed: nothing of it is loaded either.
     return [];
   }
 }

@@ -26,6 +26,8 @@ export interface End {
 export interface Start {
   readonly env?: Readonly<Record<string, string>>;
   readonly shell?: string;
+  /** Whether nothing is accepted for it first. */
+  readonly asItIs?: true;
 }
 
 /** `tollgate` as a child. What it serves is accepted as it stands. It gets a small environment; its home is the project's. */
@@ -38,8 +40,8 @@ export class Child {
   #lastId = 0;
   #read = 0;
 
-  constructor(project: Project, argv: readonly string[], { env = {}, shell }: Start = {}) {
-    acceptFor(argv, { folder: project.folder, home: project.home, env });
+  constructor(project: Project, argv: readonly string[], { env = {}, shell, asItIs }: Start = {}) {
+    if (asItIs !== true) acceptFor(argv, { folder: project.folder, home: project.home, env });
     const words = [process.execPath, MAIN, ...argv];
     const [command = '', ...args] = shell === undefined ? words : ['bash', '-c', `${shell}; exec "$@"`, 'tollgate', ...words];
     this.process = spawn(command, args, { cwd: project.folder, env: { PATH: process.env['PATH'] ?? '', HOME: project.home, ...env }, stdio: 'pipe' });

@@ -1,16 +1,22 @@
 /** Attacks on the files that decide what an agent may do: through links, odd names, folders that do not exist yet, and edits on the disk. */
-import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { realPlaces } from '../../facade/config/control-files.ts';
+import { EXIT } from '../../facade/cli/io.ts';
 import type { Config } from '../../facade/config/config.ts';
+import { loadInForce } from '../../facade/config/in-force.ts';
+import { cli, type Answer } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { Child } from '../process/child.ts';
 import { own, openWorkspace } from '../sandbox/plants.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const ALLOW_ALL = 'rules:\n  - {id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}\n';
+const FIXTURE = path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs');
 
 const done: (() => Promise<void> | void)[] = [];
 afterEach(async () => {
@@ -98,5 +104,128 @@ describe('a shell command in the sandbox', () => {
     const facade = { controlFiles: [path.join(root, 'policies/rules.yaml'), path.join(root, 'cfg/real.yaml')] } as Pick<Config, 'controlFiles'>;
     expect(await shellOver(root, realPlaces(facade.controlFiles))('echo x >policies/rules.yaml; echo x >cfg/real.yaml; mv cfg away; cat cfg/real.yaml')).toMatch(/Read-only file system[^]*Read-only file system[^]*busy[^]*id: all/);
     expect(readFileSync(path.join(root, 'cfg/real.yaml'), 'utf8')).toBe(ALLOW_ALL);
+  });
+});
+
+describe('an edit on the disk of a configuration in the workspace', () => {
+  const yaml = (more = ''): string => `version: 1
+workspace: .
+bash: {isolation: direct}
+servers: {notes: {command: ${process.execPath}, args: [${FIXTURE}], semantics: {wipe: destructive}}}
+policies: [rules.yaml]
+profiles: {default: {servers: [notes], expose: {primitives: workspace, tools: ["notes.*"]}}}
+${more}`;
+  let project: Project;
+  let child: Child | undefined;
+  beforeEach(async () => {
+    project = new Project();
+    project.write('rules.yaml', 'rules:\n  - {id: run, outcome: allow, when: {tools: [workspace.*]}}\n  - {id: notes, outcome: allow, when: {servers: [notes], verbs: [read]}}\n');
+    project.write('tollgate.yaml', yaml());
+    expect((await cli(project, ['reload'])).code).toBe(EXIT.approval);
+    expect((await acceptByHash()).code).toBe(EXIT.ok);
+  });
+  afterEach(async () => {
+    child?.process.kill('SIGKILL');
+    await child?.ended;
+    child = undefined;
+    project.remove();
+  });
+  const acceptByHash = async (): Promise<Answer> => {
+    const { hash } = JSON.parse((await cli(project, ['reload', '--json'])).out) as { hash: string };
+    return cli(project, ['reload', '--yes', hash]);
+  };
+  const startUnaccepted = async (): Promise<Child> => {
+    child = new Child(project, ['run'], { asItIs: true });
+    await child.hello();
+    return child;
+  };
+  const bash = async (agent: Child, command: string): Promise<string> => JSON.stringify(await agent.call('bash', { command }));
+
+  it('servers/ made by a shell command defines no server, and classifies no tool' + verifies('TR-31'), async () => {
+    const agent = await startUnaccepted();
+    await bash(agent, 'mkdir -p servers && echo "semantics: {wipe: read}" >servers/notes.yaml && echo "command: sh" >servers/evil.yaml');
+    expect(existsSync(path.join(project.folder, 'servers/evil.yaml'))).toBe(true);
+    await expect.poll(() => agent.err).toMatch(/Not in force: servers\/evil\.yaml, servers\/notes\.yaml differ from what an owner accepted\..*tollgate reload/);
+    expect(agent.err).not.toContain('Reloaded');
+    const { config } = loadInForce(project.file, { env: {}, home: project.home });
+    expect([...config.servers.keys()]).toEqual(['notes']);
+    expect(config.servers.get('notes')?.semantics).toMatchObject([{ pattern: 'wipe', semantics: { verb: 'destructive' } }]);
+  });
+
+  it('an edited tollgate.yaml in the workspace counts neither for who runs nor for the next start' + verifies('TR-31'), async () => {
+    const agent = await startUnaccepted();
+    await bash(agent, 'echo "rules: [{id: evil, outcome: allow, when: {}}]" >>tollgate.yaml; printf "rules:\\n  - {id: all, outcome: allow, when: {}}\\n" >rules.yaml');
+    await expect.poll(() => agent.err).toContain('Not in force: rules.yaml, tollgate.yaml differ');
+    expect(loadInForce(project.file, { env: {}, home: project.home }).config.rules).toEqual([]);
+    agent.process.kill('SIGKILL');
+    await agent.ended;
+    const next = await startUnaccepted();
+    expect(next.err).toContain('Not in force: rules.yaml, tollgate.yaml differ');
+    expect(next.err).not.toContain('NOT RELOADED');
+  });
+
+  it('another state folder in the file does not name a forged acceptance' + verifies('TR-31'), () => {
+    const forged = path.join(project.root, 'forged');
+    project.write('tollgate.yaml', yaml(`state: ${forged}\nrules: [{id: evil, outcome: allow, when: {}}]`));
+    const { acceptedFolder: honest } = loadInForce(project.file, { env: {}, home: project.home }).config;
+    cpSync(honest, path.join(forged, 'accepted', path.basename(honest)), { recursive: true });
+    expect(loadInForce(project.file, { env: {}, home: project.home }).config.rules).toEqual([]);
+  });
+
+  it('a broken server file blocks neither a reload nor the next start' + verifies('TR-34'), async () => {
+    const agent = await startUnaccepted();
+    await bash(agent, 'mkdir -p servers; echo "{{{" >servers/broken.yaml; mkfifo servers/pipe.yaml; ln -s / servers/root.yaml; echo ": : :" >rules.yaml');
+    await expect.poll(() => agent.err).toContain('Not in force');
+    agent.process.kill('SIGKILL');
+    await agent.ended;
+    const next = await startUnaccepted();
+    expect(await bash(next, 'echo works')).toContain('works');
+    expect(await cli(project, ['reload'])).toMatchObject({ code: EXIT.usage, err: expect.stringMatching(/^CONFIG_INVALID/) as string });
+  });
+
+  it('counts within a second once an owner accepts it, by the hash of what was shown, and is recorded' + verifies('TR-33'), async () => {
+    const agent = await startUnaccepted();
+    project.write('tollgate.yaml', yaml('caps: {bytes: 20000}\nrules: [{id: more, outcome: allow, when: {verbs: [write]}}]'));
+    const shown = await cli(project, ['reload']);
+    expect(shown).toMatchObject({ code: EXIT.approval, out: 'May allow more:\n  tollgate.yaml: rule more (allow) is new\nAllows less:\n  caps.bytes: 30000 → 20000\n' });
+    const hash = /--yes ([\da-f]{64})/.exec(shown.err)?.[1] ?? '';
+    expect(await cli(project, ['reload', '--yes', 'f'.repeat(64)])).toMatchObject({ code: EXIT.refused, err: expect.stringMatching(/^PIN_MISMATCH/) as string });
+    // What changed after it was shown is not what was agreed to.
+    project.write('servers/late.yaml', 'command: sh\n');
+    expect((await cli(project, ['reload', '--yes', hash])).code).toBe(EXIT.refused);
+    rmSync(path.join(project.folder, 'servers'), { recursive: true });
+    const before = performance.now();
+    expect((await cli(project, ['reload', '--yes', hash])).code).toBe(EXIT.ok);
+    await expect.poll(() => agent.err, { interval: 20 }).toContain('Reloaded: policy revision');
+    expect(performance.now() - before).toBeLessThan(5000);
+    expect(loadInForce(project.file, { env: {}, home: project.home }).config.rules).toHaveLength(1);
+    expect((await cli(project, ['audit', 'list', '--type', 'setup', '--json'])).out).toContain(`"accepted": "${hash}"`);
+  });
+
+  it('is not accepted for somebody who is no owner, whatever the file on the disk says' + verifies('TR-33'), async () => {
+    project.write('tollgate.yaml', yaml('principals: [{id: mia, role: dev, owner: true}, {id: ann, role: dev, profiles: [default]}]'));
+    expect((await acceptByHash()).code).toBe(EXIT.ok);
+    project.write('tollgate.yaml', yaml('principals: [{id: mia, role: dev, owner: true}, {id: ann, role: dev, owner: true, profiles: [default]}]'));
+    expect(await cli(project, ['reload', '--as', 'ann'])).toMatchObject({ code: EXIT.auth, err: expect.stringMatching(/^IDENTITY: ann is no owner/) as string });
+  });
+
+  it('without an accepted copy nothing is served, and the error names the command' + verifies('TR-32'), async () => {
+    rmSync(loadInForce(project.file, { env: {}, home: project.home }).config.acceptedFolder, { recursive: true });
+    for (const command of ['run', 'serve']) {
+      child = new Child(project, [command], { asItIs: true });
+      expect(await child.ended).toEqual({ code: EXIT.approval, signal: null });
+      expect(child.err).toBe('CONFIG_NOT_ACCEPTED: No owner has accepted tollgate.yaml, servers, rules.yaml, which an agent could have written: they lie in the workspace or in a folder that a sandbox may write.\nRead it, then accept it with: tollgate reload\n');
+    }
+  });
+
+  it('stays unaccepted when a command of the owner edits another file' + verifies('TR-35'), async () => {
+    project.write('rules.yaml', 'rules:\n  - {id: all, outcome: allow, when: {}}\n');
+    const moded = await cli(project, ['policy', 'mode', 'rules.yaml', 'warn']);
+    expect(moded).toMatchObject({ code: EXIT.ok, err: expect.stringContaining('These differ from what was accepted, and stay so: rules.yaml.') as string });
+    const { config, differing } = loadInForce(project.file, { env: {}, home: project.home });
+    expect([config.policies[0]?.mode, differing]).toEqual(['warn', ['rules.yaml']]);
+    project.write('tollgate.yaml', `${readFileSync(project.file, 'utf8')}rules: [{id: evil, outcome: allow, when: {}}]\n`);
+    expect(await cli(project, ['policy', 'mode', 'rules.yaml', 'shadow'])).toMatchObject({ err: expect.stringContaining('Not accepted, because it had been changed before: tollgate.yaml') as string });
+    expect(loadInForce(project.file, { env: {}, home: project.home }).config).toMatchObject({ rules: [], policies: [{ mode: 'warn' }] });
   });
 });
