@@ -1,5 +1,7 @@
-/** Attacks on the time between judging a path and opening it, and on files with several names, with the starter `workspace` and a real shell. */
-import { chownSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+/** Attacks on the time between judging a path and opening it, and on files with several names, with the starter `workspace` and a real background process. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, chownSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -45,6 +47,7 @@ beforeAll(async () => {
   const files = { 'policies/rules.yaml': rules, '.env': SECRET, 'a.txt': 'open\n', 'swap.py': SWAP, '.git/hooks/pre-commit': HOOK, '..data/x': SECRET, '..foo': SECRET };
   facade = await startFacade(config, { folder: root, files });
   // Commands run as the owner of the workspace.
+  chmodSync(root, 0o755);
   if (process.getuid?.() === 0) for (const name of ['', 'free', 'a.txt', 'swap.py']) chownSync(at(name), 12_345, 12_345);
   session = facade.open('agent');
 });
@@ -53,20 +56,20 @@ afterAll(async () => {
   rmSync(root, { recursive: true, force: true });
 });
 
-/** Runs `attack` again and again while a background command of the agent swaps a link; gives the codes of the answers. */
+/** Runs `attack` again and again while a background process of the workspace's owner swaps a link; gives the codes of the answers. */
 async function whileSwapping(name: string, targets: readonly string[], attack: (round: number) => Promise<Answer>): Promise<ReadonlySet<string>> {
-  // A command that names .env is refused; a file that it reads may.
-  await call('write', { path: `${name}.targets`, content: targets.join(' ') });
-  const started = await call('bash', { action: 'start', command: `python3 swap.py ${name}` });
-  expect(started.text).toContain('swapping');
-  const id = /session (s\d+)/.exec(started.text)?.[1] ?? '';
+  // As a command that a person approved goes on: the starter asks about programs that run other code.
+  writeFileSync(at(`${name}.targets`), targets.join(' '));
+  const owner = process.getuid?.() === 0 ? { uid: 12_345, gid: 12_345 } : {};
+  const swapper = spawn('bash', ['-c', `exec python3 swap.py ${name}`], { cwd: root, stdio: ['ignore', 'pipe', 'inherit'], env: { PATH: '/usr/local/bin:/usr/bin:/bin' }, ...owner });
+  await once(swapper.stdout, 'data');
   const codes = new Set<string>();
   const until = Date.now() + 2500;
   try {
     for (let round = 0; Date.now() < until || round < 100; round += 1) codes.add((await attack(round)).code);
-    expect((await call('bash', { action: 'poll', session: id, wait_ms: 1 })).text).not.toContain('exit');
+    expect(swapper.exitCode).toBeNull();
   } finally {
-    await call('bash', { action: 'kill', session: id });
+    swapper.kill('SIGKILL');
   }
   return codes;
 }
