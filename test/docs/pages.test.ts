@@ -3,6 +3,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { anchorsOf, blocksOf, codeIn, PAGES, proseOf, readPage, ROOT, rowsOf, sectionOf } from './markdown.ts';
+import { verifies } from '../verifies.ts';
 
 /** Paths of this project in backticks. Rules and bundles under policies/ are the reader's own. */
 const SOURCE_PATH = /^(?:(?:facade|policies|adapters|catalogs)\/[\w./-]+\.(?:ts|json|rego|wasm)|test\/[\w./-]+|docs\/[\w./-]+\.md)$/;
@@ -68,9 +69,26 @@ describe('docs/threat-model.md', () => {
   const page = 'docs/threat-model.md';
   const threats = rowsOf(sectionOf(page, '## T1 to T10')).filter(([id]) => /^T\d+$/.test(id ?? ''));
 
-  it('has T1 to T10 with a severity', () => {
+  it('has T1 to T10 with a severity, a likelihood and the reason for it' + verifies('HA-35'), () => {
+    const levels = ['critical', 'high', 'medium', 'low'];
     expect(threats.map(([id]) => id)).toEqual(Array.from({ length: 10 }, (_, index) => `T${index + 1}`));
-    for (const [, , severity] of threats) expect(['critical', 'high', 'medium', 'low']).toContain(severity);
+    for (const [id, , severity, likelihood, why = ''] of threats) {
+      expect(levels, id).toContain(severity);
+      expect(levels.slice(1), id).toContain(likelihood);
+      expect(why.length, id).toBeGreaterThan(20);
+    }
+  });
+
+  it('has a checklist for operators: each control says how to check it and what to do' + verifies('HA-35'), () => {
+    const controls = rowsOf(sectionOf(page, '## Checklist for operators')).filter(([number]) => /^\d+$/.test(number ?? ''));
+    expect(controls.length).toBeGreaterThanOrEqual(10);
+    for (const [number, ...cells] of controls) {
+      expect(cells, number).toHaveLength(3);
+      for (const cell of cells) expect(cell.length, number).toBeGreaterThan(8);
+    }
+    const known = new Set(readPage('docs/cli.md').match(/tollgate [a-z]+(?: [a-z]+)?/g));
+    const named = sectionOf(page, '## Checklist for operators').match(/`tollgate [^`]+`/g) ?? [];
+    for (const command of named) expect([...known].some((one) => command.startsWith(`\`${one}`)), command).toBe(true);
   });
 
   it.each(threats.map(([id = '', name = '']) => [id, name] as const))('%s %s: what is done here, and what remains', (id, name) => {
