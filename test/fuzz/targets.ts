@@ -54,7 +54,7 @@ const keyed = (text: string): Record<string, string> => Object.fromEntries(parts
 function shaped(content: readonly ContentItem[], more: Readonly<Record<string, unknown>> = {}): unknown {
   const value = { content, ...more };
   const text = JSON.stringify(value);
-  return shape({ text, value, exact: true }, { cap: { bytes: 30_000, lines: 2_000 }, headShare: 0.3, redactor, raw: false, spill: { put: (all) => ({ handle: 'spill://x', bytes: all.length }) }, meta: { 'tollgate/a': 1 }, ownNotes: true, notes: [] });
+  return shape({ text, value, exact: true }, { cap: { bytes: 30_000, lines: 2_000 }, headShare: 0.3, redactor, raw: false, reader: 'read', spill: { put: (all) => ({ handle: 'spill://x', bytes: all.length }) }, meta: { 'tollgate/a': 1 }, ownNotes: true, notes: [] });
 }
 
 function read(text: string, slices: number): number {
