@@ -3,6 +3,7 @@ import { UpstreamError, type JsonDoc } from '../adapters/port.ts';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import { escapeHostile } from '../catalogs/text.ts';
 import type { ToolResult } from '../catalogs/tool.ts';
+import type { Validator } from '../catalogs/validate.ts';
 import type { Obligations, Policy, Principal } from '../policies/port.ts';
 import type { Approvals } from './approvals.ts';
 import { inTurn } from './approvals/wait.ts';
@@ -19,7 +20,7 @@ import type { RunLabels } from './labels.ts';
 import type { Identify } from './manage/identity.ts';
 import type { Metrics } from './metrics.ts';
 import type { Cap } from './output/cut.ts';
-import { releaseNumbers } from './output/numbers.ts';
+import { checkHeld, releaseNumbers } from './output/numbers.ts';
 import { ServerProgress } from './output/progress.ts';
 import type { Redactor } from './output/redact.ts';
 import { shape, type Shaped } from './output/shape.ts';
@@ -104,7 +105,8 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const raw = await send(deps, { session, request, trace, target, table, limits: granted, sight });             // 6 call
     const labels = joinLabels(known, raw.labels ?? []);
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
-    const faults = outputFaults(raw, exposed.entry?.output, validateOutput);
+    const check = checkOf(raw, exposed.entry?.output);
+    const faults = outputFaults(raw, check, validateOutput);
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
       cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: exposed.primitive !== undefined,
       spill: { put: (text) => deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
@@ -113,7 +115,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
         'tollgate/outputInvalid': faults > 0 ? faults : undefined, 'tollgate/warnings': warningMeta(decision),
       },
       notes: [...bound.notes, ...warningNotes(decision)],
-      ...(exposed.entry?.output === undefined ? {} : { validOutput: (value: unknown) => exposed.entry?.output?.check(value).length === 0 }),
+      ...(check === undefined ? {} : { validOutput: (value: unknown) => check(value).length === 0 }),
     }));
     reply = resultOf(shaped, table, session);
   } catch (thrown) {
@@ -163,10 +165,18 @@ function checkPin(session: OpenSession, name: string, pin: string): void {
   if (listed !== undefined && listed !== pin) throw new TollgateError('PIN_MISMATCH');
 }
 
+type Check = Validator['check'];
+
+/** How structured content is judged, where the tool declares an output schema. */
+function checkOf(raw: JsonDoc<ToolResult>, output: Validator | undefined): Check | undefined {
+  if (output === undefined) return undefined;
+  return raw.exact ? output.check : (value) => checkHeld(value, output.check);
+}
+
 /** HE-06: `warn` counts the faults for `_meta`, `strict` withholds the result. A result that is an error is not judged. */
-function outputFaults(raw: JsonDoc<ToolResult>, validator: { check(value: unknown): readonly unknown[] } | undefined, mode: 'off' | 'warn' | 'strict'): number {
-  if (validator === undefined || mode === 'off' || raw.value.isError === true) return 0;
-  const faults = raw.value.structuredContent === undefined ? 1 : validator.check(raw.value.structuredContent).length;
+function outputFaults(raw: JsonDoc<ToolResult>, check: Check | undefined, mode: 'off' | 'warn' | 'strict'): number {
+  if (check === undefined || mode === 'off' || raw.value.isError === true) return 0;
+  const faults = raw.value.structuredContent === undefined ? 1 : check(raw.value.structuredContent).length;
   if (faults > 0 && mode === 'strict') throw new TollgateError('OUTPUT_INVALID');
   return faults;
 }

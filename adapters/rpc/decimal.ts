@@ -8,6 +8,50 @@ export function carriedByDouble(written: string): boolean {
   return canonicalDecimal(written) === canonicalDecimal(String(value));
 }
 
+/**
+ * The doubles next to a written number that a double does not hold. Undefined where both are whole and the number is not: then they
+ * would pass for an integer. Numbers beyond the range of doubles get the largest one.
+ */
+export function besideDecimal(written: string): { readonly below: number; readonly above: number } | undefined {
+  const nearest = clamp(Number(written));
+  const order = compareDecimals(written, String(nearest));
+  const below = order < 0 ? clamp(nextDouble(nearest, -1)) : nearest;
+  const above = order > 0 ? clamp(nextDouble(nearest, 1)) : nearest;
+  return Number.isInteger(below) && Number.isInteger(above) && order !== 0 && !isWhole(written) ? undefined : { below, above };
+}
+
+function clamp(value: number): number {
+  return Math.min(Number.MAX_VALUE, Math.max(-Number.MAX_VALUE, value + 0));
+}
+
+/** The bits of a double, read as an integer, count the doubles upwards from zero. */
+function nextDouble(value: number, direction: 1 | -1): number {
+  if (value === 0) return direction * Number.MIN_VALUE;
+  const view = new DataView(new ArrayBuffer(8));
+  view.setFloat64(0, value);
+  view.setBigUint64(0, view.getBigUint64(0) + BigInt(value > 0 ? direction : -direction));
+  return view.getFloat64(0);
+}
+
+function isWhole(written: string): boolean {
+  return Number(/e(.*)$/.exec(canonicalDecimal(written))?.[1] ?? 0) >= 0;
+}
+
+/** Negative where the first is smaller. */
+function compareDecimals(left: string, right: string): number {
+  const [a, b] = [partsOf(left), partsOf(right)];
+  if (a.sign !== b.sign) return a.sign - b.sign;
+  if (a.size !== b.size) return a.sign * (a.size < b.size ? -1 : 1);
+  // Digits after the point: the shorter of two with equal heads is the smaller.
+  return a.digits === b.digits ? 0 : a.sign * (a.digits < b.digits ? -1 : 1);
+}
+
+/** The number is `sign` × 0.`digits` × 10^`size`. */
+function partsOf(written: string): { readonly sign: number; readonly digits: string; readonly size: number } {
+  const [, minus, digits = '', exponent = '0'] = /^(-?)(\d+)e(.*)$/.exec(canonicalDecimal(written)) ?? [];
+  return { sign: digits === '' ? 0 : minus === '-' ? -1 : 1, digits, size: digits === '' ? 0 : digits.length + Number(exponent) };
+}
+
 /** `digits`e`exponent` without leading or trailing zeros, so that 1.50, 15e-1 and 1.5 are one text. */
 function canonicalDecimal(written: string): string {
   const [, sign = '', whole = '', fraction = '', exponent = '0'] = /^(-?)(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?$/.exec(written) ?? [];

@@ -1,6 +1,6 @@
 /** Carries numbers that a double cannot hold through work on parsed JSON: as marked strings, which become the same digits again at the end. */
 import { randomBytes } from 'node:crypto';
-import { carriedByDouble } from '../../adapters/rpc/decimal.ts';
+import { besideDecimal, carriedByDouble } from '../../adapters/rpc/decimal.ts';
 
 /** Random for each process, so that no server can write such a string. */
 const MARK = `number-${randomBytes(16).toString('hex')}:`;
@@ -31,6 +31,20 @@ export function holdNumbers(text: string): string {
 /** Returns a text of `holdNumbers` with its numbers as they were written. A marked string that was changed since, by a redaction, stays a string. */
 export function releaseNumbers(text: string): string {
   return text.replace(MARKED, (_all, written: string | undefined) => written ?? '"');
+}
+
+/**
+ * Judges a value of `holdNumbers`: each of its numbers as the double below it, then as the double above it. Both must fit, so a bound
+ * that depends on the lost digits refuses. A number that has no such doubles stays a string, which fits no numeric type.
+ */
+export function checkHeld<Fault>(value: unknown, check: (value: unknown) => readonly Fault[]): readonly Fault[] {
+  const text = JSON.stringify(value);
+  for (const side of ['below', 'above'] as const) {
+    const judged = text.replace(MARKED, (all, written: string | undefined) => (written === undefined ? all : String(besideDecimal(written)?.[side] ?? all)));
+    const faults = check(JSON.parse(judged));
+    if (faults.length > 0) return faults;
+  }
+  return [];
 }
 
 function numberEnd(text: string, start: number): number {
