@@ -43,7 +43,8 @@ export function isPending({ candidate }: Shown): boolean {
   return candidate.entry?.pending !== undefined;
 }
 
-/** A server cannot speak for Tollgate: its keys under `tollgate/` are not shown (the fake-approval attack). */
+/** A server cannot speak for Tollgate, and its icons are addresses that a client would open without a decision. Neither is shown. */
 export function withoutOurs(tool: RawTool): RawTool {
-  return withoutOwnKeys(tool);
+  const { icons: _, ...rest } = withoutOwnKeys(tool);
+  return rest;
 }

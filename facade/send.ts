@@ -1,6 +1,6 @@
 /** Owns what one call may take and how it goes to its server; refuses to widen what the configuration allows. */
 import { UpstreamError, type Answer } from '../adapters/port.ts';
-import { withoutOwnKeys } from '../catalogs/own-keys.ts';
+import { isOwnKey } from '../catalogs/own-keys.ts';
 import { MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import type { ToolResult } from '../catalogs/tool.ts';
 import type { Obligations } from '../policies/port.ts';
@@ -70,7 +70,7 @@ export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call
   try {
     const raw = await target.send({
       id: trace.id, scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...sight, ...(identity === undefined ? {} : { identity }),
-      ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: (params) => request.onProgress?.(withoutOwnKeys(params)) }),
+      ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
     }, limits.cap);
     trace.executed = 'yes';
     trace.rawBytes = Buffer.byteLength(raw.text);
@@ -98,5 +98,5 @@ function held(raw: Answer): Answer {
 }
 
 function withoutOurs(meta: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
-  return Object.fromEntries(Object.entries(meta).filter(([key]) => !key.startsWith('tollgate/')));
+  return Object.fromEntries(Object.entries(meta).filter(([key]) => !isOwnKey(key)));
 }

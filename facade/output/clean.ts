@@ -10,8 +10,14 @@ export interface Cleaning {
   links: number;
 }
 
-/** Schemes that a client could open on its own machine or run. */
-const LOCAL_SCHEME = /^\s*(file|javascript|data|vbscript|about):/i;
+/** Schemes by which a client would read, run or start something on its own machine. Schemes of resources (`github:`, `memory:`) are no such. */
+const LOCAL_SCHEME = /^(file|javascript|data|vbscript|about|blob|filesystem|view-source|jar|mhtml|mk|search-ms|smb|cifs|nfs|afp|ssh|telnet|intent|android-app|chrome|edge|vscode|vscode-insiders|vscodium|cursor|windsurf|jetbrains|ms-[a-z0-9.-]+|x-apple[a-z0-9.-]*|x-man-page|hcp)$/;
+/** What readers of addresses skip: blanks and controls at the start, tabs and line ends anywhere (WHATWG URL, section 4.4). */
+const SKIPPED = /^[\u0000- ]+|[\t\n\r]+/g;
+/** Members that name what a client may open. */
+const ADDRESSES = ['resource_link', '"resource"', '"icons"', '\\u'];
+/** In the place of the address of a resource whose content stands beside it. */
+const NO_ADDRESS = 'urn:tollgate:address-removed';
 /** Anything but plain ASCII; most results are nothing else, and this is half the cost of asking exactly. */
 const NOT_PLAIN = /[^\n\t\x20-\x7e]/;
 /** Raw controls, DEL and C1, zero width, bidi, BOM, tags. */
@@ -27,7 +33,7 @@ export function cleanResult(text: string, result: ToolResult, options: { redacto
   const done: Cleaning = { redactions: 0, escaped: 0, links: 0 };
   const secret = options.redactor.touches(text);
   const hostile = !options.raw && maybeHostile(text);
-  const linked = text.includes('resource_link');
+  const linked = ADDRESSES.some((part) => text.includes(part));
   if (!secret && !hostile && !linked) return { result, done };
   const cleanString = (string: string): string => {
     const redacted = secret ? options.redactor.redact(string) : { value: string, count: 0 };
@@ -37,7 +43,7 @@ export function cleanResult(text: string, result: ToolResult, options: { redacto
     return escaped.text;
   };
   const walked = mapStrings(result, cleanString) as ToolResult;
-  const cleaned = linked ? { ...walked, content: (walked.content ?? []).map((item) => withoutLocalLink(item, done)) } : walked;
+  const cleaned = linked && walked.content !== undefined ? { ...walked, content: walked.content.map((item) => withoutLocalAddress(item, done)) } : walked;
   return { result: done.redactions + done.escaped + done.links === 0 ? result : cleaned, done };
 }
 
@@ -45,12 +51,32 @@ function maybeHostile(json: string): boolean {
   return (NOT_PLAIN.test(json) && SUSPECT.test(json)) || ESCAPES.some((escape) => json.includes(escape));
 }
 
-/** A link to a file of the server's machine is no use to the model and leaks a path, or worse (OUTPUT_URI_SCHEME). */
-function withoutLocalLink(item: ContentItem, done: Cleaning): ContentItem {
-  if (item.type !== 'resource_link' || typeof item['uri'] !== 'string' || !LOCAL_SCHEME.test(item['uri'])) return item;
+/**
+ * A link to a file of the server's machine is no use to the model and leaks a path, or worse (OUTPUT_URI_SCHEME). Icons go whole: a
+ * client would fetch them to show them. The item itself where nothing had to go.
+ */
+function withoutLocalAddress(item: ContentItem, done: Cleaning): ContentItem {
+  const { icons, ...rest } = item;
+  if (icons !== undefined) done.links += 1;
+  const kept = icons === undefined ? item : (rest as ContentItem);
+  const scheme = localScheme(kept['uri']);
+  if (scheme !== undefined) {
+    done.links += 1;
+    if (kept.type === 'resource_link') return { type: 'text', text: `[tollgate: a link ${scheme === '' ? 'without a scheme' : `with the scheme ${scheme}:`} was removed]` };
+    return { ...kept, uri: NO_ADDRESS };
+  }
+  const resource = kept['resource'];
+  if (typeof resource !== 'object' || resource === null || localScheme((resource as { uri?: unknown }).uri) === undefined) return kept;
   done.links += 1;
-  const scheme = item['uri'].trim().split(':', 1)[0];
-  return { type: 'text', text: `[tollgate: a link with the scheme ${scheme}: was removed]` };
+  return { ...kept, resource: { ...resource, uri: NO_ADDRESS } };
+}
+
+/** The scheme of an address that a client must not open; empty for a path. Undefined for any other address, and for what is none. */
+function localScheme(uri: unknown): string | undefined {
+  if (typeof uri !== 'string') return undefined;
+  const scheme = /^([a-z][a-z0-9+.-]*):/.exec(uri.slice(0, 1_000).replace(SKIPPED, '').toLowerCase())?.[1];
+  if (scheme === undefined || scheme.length === 1) return '';
+  return LOCAL_SCHEME.test(scheme) ? scheme : undefined;
 }
 
 /** Maps every string and key of a JSON value; a part in which nothing changes stays the very same object, so that its own text can be kept. */
