@@ -13,7 +13,7 @@ export interface NamedTool {
   readonly wanted?: string;
 }
 
-/** Two or more tools that want one name; none of them is shown. */
+/** Tools that want one name; none of them is shown. One tool alone wants a name of Tollgate's own. */
 export interface NameCollision {
   readonly name: string;
   readonly tools: readonly { readonly server: string; readonly tool: string }[];
@@ -30,8 +30,9 @@ export interface ExposedNames {
  * The shown name of every tool, whatever the order of the list. Without alias it is `server_tool` where that is legal
  * (a server's name holds no underscore, so it cannot be forged), else a slug with a hash of both names. Names that
  * differ only by case or by hyphen and underscore count as the same: they would shadow each other (security 13).
+ * `reserved` names are shown for no tool.
  */
-export function exposedNames(tools: readonly NamedTool[]): ExposedNames {
+export function exposedNames(tools: readonly NamedTool[], reserved: readonly string[] = []): ExposedNames {
   const groups = new Map<string, { readonly name: string; readonly tool: NamedTool }[]>();
   for (const tool of tools) {
     const name = shownName(tool);
@@ -41,11 +42,12 @@ export function exposedNames(tools: readonly NamedTool[]): ExposedNames {
   }
   const names = new Map<string, { readonly server: string; readonly tool: string }>();
   const collisions: NameCollision[] = [];
-  for (const group of groups.values()) {
+  const kept = new Set(reserved.map(fold));
+  for (const [folded, group] of groups) {
     const targets = group.map(({ tool }) => ({ server: tool.server, tool: tool.tool }));
     const [first] = group;
     if (first === undefined) continue;
-    if (group.length === 1) names.set(first.name, { server: first.tool.server, tool: first.tool.tool });
+    if (group.length === 1 && !kept.has(folded)) names.set(first.name, { server: first.tool.server, tool: first.tool.tool });
     else collisions.push({ name: group.map(({ name }) => name).sort()[0] ?? first.name, tools: targets.sort(byId) });
   }
   return { names, collisions: collisions.sort((left, right) => (left.name < right.name ? -1 : 1)) };

@@ -158,7 +158,7 @@ export class Exposures {
     }
     const all = [...primitives.values(), ...lastOf(shown)];
     const settled = all.filter((one) => !isPending(one));
-    const { names, collisions } = exposedNames(settled.map(named));
+    const { names, collisions } = exposedNames(settled.map(named), [READ_SPILL]);
     const expose = (one: Shown): readonly Exposed[] => this.#expose(one, { name: shownName(named(one)), maxBytes });
     const exposed = settled.flatMap(expose).filter((one) => names.has(one.name));
     // What nobody approved takes no name from what somebody did.
@@ -175,7 +175,7 @@ export class Exposures {
   #addSpillReader(byName: Map<string, Exposed>, listed: readonly Exposed[], maxBytes: number): string | undefined {
     if (byName.get('read')?.primitive === 'read') return 'read';
     const server = this.#catalog.servers.get('workspace') ?? listed[0]?.server;
-    if (listed.length === 0 || server === undefined || byName.has(READ_SPILL)) return undefined;
+    if (listed.length === 0 || server === undefined) return undefined;
     const args: ArgsShape = { schema: SPILL_TOOL.inputSchema, validator: SPILL_INPUT, lift: (given) => ({ args: given, changed: false }), pins: {}, maxBytes };
     byName.set(READ_SPILL, { name: READ_SPILL, server, primitive: 'read', args, pin: READ_SPILL, text: JSON.stringify(SPILL_TOOL) });
     return READ_SPILL;

@@ -1,6 +1,7 @@
 /** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
 import { CAPABILITIES, isNamed } from '../../catalogs/capabilities.ts';
 import type { TollgateError } from '../../catalogs/errors.ts';
+import type { NameCollision } from '../../catalogs/names.ts';
 import { refusedState } from '../../adapters/port.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
@@ -30,11 +31,18 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
       : table(io, ['NAME', 'SERVER', 'TOOL', 'BYTES'], rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)]));
     const remarks = [
       ...(await unseen(deps.standing, { principal, catalog, servers: serversOf(principal) })),
-      ...view.collisions.map(({ name }) => `Two tools claim the name ${name}; neither is shown. Give one of them a name of its own under expose.`),
+      ...view.collisions.map(collisionRemark),
       ...missing.map(({ name, reason }) => `The tools of ${name} are missing: ${reason}`),
     ];
     return { data, remarks, code: missing.length > 0 ? EXIT.server : EXIT.ok };
   });
+}
+
+/** A single tool collides with a name of Tollgate's own. */
+function collisionRemark({ name, tools }: NameCollision): string {
+  return tools.length > 1
+    ? `Two tools claim the name ${name}; neither is shown. Give one of them a name of its own under expose.`
+    : `Tollgate uses the name ${name} itself; the tool is not shown. Give it another name under expose.`;
 }
 
 /** What people have decided beforehand hides tools: the owner at the terminal is told, an agent never. */

@@ -1,7 +1,7 @@
 /** The exposed tool that reads spills for a principal whose profiles have no `read`. It reads nothing else. */
 import type { RawTool } from '../../catalogs/tool.ts';
 
-/** Its name. A tool that the configuration exposes under this name keeps it; then nothing reads spills. */
+/** Its name. No other tool is shown under it; `tollgate tools` says so. */
 export const READ_SPILL = 'read_spill';
 
 /** Its definition. `path` takes a spill handle alone. */

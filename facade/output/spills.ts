@@ -158,12 +158,13 @@ function page(text: string, ask: { handle: string; args: Readonly<Record<string,
   }
   const from = ends[offset - 2] ?? 0;
   const cut = cutText(text.slice(from, ends[Math.min(ends.length, offset - 1 + limit) - 1] ?? 0), { bytes: cap.bytes - FOOTER_BYTES, lines: Math.max(1, cap.lines - 2) }, 1);
-  // A line that does not fit is passed over and said so: a page that names itself as the next would be read for ever.
-  const over = cut.head === '' && ends.length > 0;
-  const last = over ? offset : offset + cut.gap.first - 2;
-  if (!over && offset === 1 && last === ends.length) return [cut.head];
+  // Only a rule or a budget leaves less than one line needs (see SEGMENT_CHARS). No line is passed over, and no next call is named: it would be repeated for ever.
+  if (cut.head === '' && ends.length > 0) {
+    return [`[tollgate: nothing was read: line ${offset} of ${ends.length} does not fit into the ${cap.bytes} bytes that a rule or a budget leaves here. Search, or read from offset ${offset} when more is left.]`];
+  }
+  const last = offset + cut.gap.first - 2;
+  if (offset === 1 && last === ends.length) return [cut.head];
   const next = last < ends.length ? ` Next: ${tool} path="${handle}" offset=${last + 1}` : '';
-  if (over) return [`[tollgate: line ${offset} of ${ends.length} is longer than a result may be here; it can be searched.${next}]`];
   return [cut.head, `[tollgate: lines ${offset}-${last} of ${ends.length}.${next}]`];
 }
 

@@ -10,8 +10,8 @@ import { verifies } from '../verifies.ts';
 import { ACT, startRaw, type RawFacade } from './raw.ts';
 
 const SECRET = 'spill-key/12345"67';
-/** Above the longest piece of a line: 2,000 characters of three bytes. */
-const CAP = { bytes: 7000, lines: 60 };
+/** The smallest `caps.bytes` that the configuration accepts. */
+const CAP = { bytes: 1024, lines: 60 };
 let facade: RawFacade;
 let session: Session;
 
