@@ -20,7 +20,12 @@ const LIST_MS = 30_000;
 export async function lookAt(settings: ServerSettings, options: AdapterOptions & { readonly signal: AbortSignal }): Promise<Looked> {
   const refusal = startRefusal(settings) ?? (await options.consent?.(settings));
   if (refusal !== undefined) throw refusal;
-  const session = new UpstreamSession(settings.name, connectionTo(settings, options), { onToolsChanged: () => undefined, onBad: () => undefined, onClosed: () => undefined });
+  const session: UpstreamSession = new UpstreamSession(settings.name, connectionTo(settings, options), {
+    onToolsChanged: () => undefined,
+    onBad: () => undefined,
+    onRefused: (refused) => options.onEvent?.({ event: 'request.refused', ...refused, server: settings.name, id: session.id }),
+    onClosed: () => undefined,
+  });
   const kill = (): void => session.kill();
   options.signal.addEventListener('abort', kill);
   process.once('exit', kill);

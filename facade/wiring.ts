@@ -9,7 +9,7 @@ import { haltable, type Haltable } from '../adapters/haltable.ts';
 import { jailedShell } from '../adapters/internal/jailed-shell.ts';
 import { directShell, type StartCommand } from '../adapters/internal/processes.ts';
 import type { Egress, LaunchHost } from '../adapters/launch.ts';
-import type { ServerAdapter } from '../adapters/port.ts';
+import type { ServerAdapter, ServerEvent } from '../adapters/port.ts';
 import { ServerPool } from '../adapters/pool.ts';
 import type { ServerSettings } from '../adapters/settings.ts';
 import { reapLeft } from '../adapters/sandbox/contain.ts';
@@ -35,6 +35,7 @@ import { openPlaces, openSecrets } from './secrets/secrets.ts';
 import { keepSignIns } from './secrets/sign-ins.ts';
 import { KillSwitch } from './servers/kill-switch.ts';
 import { ServerLogs } from './servers/logs.ts';
+import { recordOf } from './servers/records.ts';
 import { ownerOf, Supervision, type Supervised } from './servers/supervision.ts';
 import { appendQuietly, type Shared } from './shared.ts';
 
@@ -63,10 +64,14 @@ export function openLook(config: Config, parts: Pick<Shared, 'redactor' | 'audit
   const logs = new ServerLogs({ state: config.state, redactor: parts.redactor, onFault: () => undefined });
   const refuse = (): Promise<never> => Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A look is given no secrets.' }));
   const killSwitch = new KillSwitch(parts.state);
+  const onEvent = (event: ServerEvent): void => {
+    const record = recordOf(event);
+    if (record !== undefined) appendQuietly(parts.audit, record);
+  };
   return async (settings, { signal, withSecrets, consent }) => {
     const refusal = killSwitch.refusalOf(settings.name);
     if (refusal !== undefined) throw refusal;
-    return lookAt(settings, { host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) }, signal, onStderr: (name, line) => logs.write(name, line), ...(consent !== undefined && { consent }) });
+    return lookAt(settings, { host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) }, signal, onEvent, onStderr: (name, line) => logs.write(name, line), ...(consent !== undefined && { consent }) });
   };
 }
 
