@@ -105,8 +105,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const raw = await send(deps, { session, request, trace, target, table, limits: granted, sight });             // 6 call
     const labels = joinLabels(known, raw.labels ?? []);
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
-    const check = checkOf(raw, exposed.entry?.output);
-    const faults = outputFaults(raw, check, validateOutput);
+    const { faults, ...judged } = judgeOutput(raw, exposed.entry?.output, validateOutput);
     const shaped = (trace.shaped = shape(raw, {                                                                      // 7 shape
       cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: exposed.primitive !== undefined,
       spill: { put: (text) => deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
@@ -115,7 +114,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
         'tollgate/outputInvalid': faults > 0 ? faults : undefined, 'tollgate/warnings': warningMeta(decision),
       },
       notes: [...bound.notes, ...warningNotes(decision)],
-      ...(check === undefined ? {} : { validOutput: (value: unknown) => check(value).length === 0 }),
+      ...judged,
     }));
     reply = resultOf(shaped, table, session);
   } catch (thrown) {
@@ -165,20 +164,15 @@ function checkPin(session: OpenSession, name: string, pin: string): void {
   if (listed !== undefined && listed !== pin) throw new TollgateError('PIN_MISMATCH');
 }
 
-type Check = Validator['check'];
-
-/** How structured content is judged, where the tool declares an output schema. */
-function checkOf(raw: JsonDoc<ToolResult>, output: Validator | undefined): Check | undefined {
-  if (output === undefined) return undefined;
-  return raw.exact ? output.check : (value) => checkHeld(value, output.check);
-}
-
 /** HE-06: `warn` counts the faults for `_meta`, `strict` withholds the result. A result that is an error is not judged. */
-function outputFaults(raw: JsonDoc<ToolResult>, check: Check | undefined, mode: 'off' | 'warn' | 'strict'): number {
-  if (check === undefined || mode === 'off' || raw.value.isError === true) return 0;
-  const faults = raw.value.structuredContent === undefined ? 1 : check(raw.value.structuredContent).length;
+function judgeOutput(raw: JsonDoc<ToolResult>, output: Validator | undefined, mode: 'off' | 'warn' | 'strict'): { readonly faults: number; readonly validOutput?: (value: unknown) => boolean } {
+  if (output === undefined) return { faults: 0 };
+  const faultsOf = (value: unknown): number => (raw.exact ? output.check(value) : checkHeld(value, output.check)).length;
+  const validOutput = (value: unknown): boolean => faultsOf(value) === 0;
+  if (mode === 'off' || raw.value.isError === true) return { faults: 0, validOutput };
+  const faults = raw.value.structuredContent === undefined ? 1 : faultsOf(raw.value.structuredContent);
   if (faults > 0 && mode === 'strict') throw new TollgateError('OUTPUT_INVALID');
-  return faults;
+  return { faults, validOutput };
 }
 
 /** HB-07. The version is text of the server. */
