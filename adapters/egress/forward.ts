@@ -25,6 +25,17 @@ export function readAbsolute(url: string): Forward | undefined {
   return target === undefined ? undefined : { target, path: path.startsWith('/') ? path : `/${path}` };
 }
 
+/**
+ * Reads the target of a request inside a tunnel: a path, `*`, or an absolute URL of the host of the tunnel. A string says
+ * why it is refused.
+ */
+export function readInner(url: string, target: Target): Forward | 'other-name' | 'malformed' {
+  if (url === '*' || /^\/[^#]*$/.test(url)) return { target, path: url };
+  const named = readAbsolute(url);
+  if (named === undefined) return 'malformed';
+  return named.target.host === target.host && named.target.port === target.port ? { target, path: named.path } : 'other-name';
+}
+
 /** Whether the Host header, where there is one, names the target too: a second name is for a second reader. */
 export function hostAgrees(message: IncomingMessage, target: Target): boolean {
   const hosts = message.rawHeaders.filter((_, at) => at % 2 === 0 && message.rawHeaders[at]?.toLowerCase() === 'host');

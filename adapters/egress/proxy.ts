@@ -1,4 +1,4 @@
-/** Owns the proxy of one server: CONNECT and plain HTTP on a unix socket; refuses every target that its allowlist does not name. */
+/** The proxy of one server: CONNECT and plain HTTP on a unix socket. It refuses every target that its allowlist does not name. */
 import { chmodSync, chownSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
@@ -9,7 +9,7 @@ import { BlockedReports } from './blocked.ts';
 import type { Blocked, BlockReason } from './blocked.ts';
 import { dial, lookupBySystem } from './dial.ts';
 import type { Dialled, Lookup } from './dial.ts';
-import { hostAgrees, passRequest, readAbsolute } from './forward.ts';
+import { hostAgrees, passRequest, readAbsolute, readInner } from './forward.ts';
 import { parseAuthority, showTarget } from '../../catalogs/hosts.ts';
 import type { Target } from '../../catalogs/hosts.ts';
 import { Meter } from './meter.ts';
@@ -60,6 +60,10 @@ export class EgressProxy {
   readonly #meter: Meter;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
+  /** Connections to targets, also those that are being opened. */
+  #upstreams = 0;
+  /** Connections that are tunnels with plain HTTP in them. `upstream` is there until the first request takes it. */
+  readonly #tunnels = new WeakMap<Duplex, { readonly target: Target; upstream?: Socket }>();
 
   constructor(parts: ProxyParts) {
     this.#parts = parts;
@@ -74,7 +78,7 @@ export class EgressProxy {
     // Whatever goes wrong with one request costs that connection, never the process.
     this.#server.on('connect', (message: IncomingMessage, client: Duplex, head: Buffer) => void this.#connect(message, client, head).catch(() => client.destroy()));
     this.#server.on('request', (message, answer) => void this.#request(message, answer).catch(() => message.destroy()));
-    this.#server.on('clientError', (_error, client: Duplex) => this.#refuse(client, 'malformed'));
+    this.#server.on('clientError', (_error, client: Duplex) => this.#refuse(client, 'malformed', this.#tunnels.get(client)?.target));
   }
 
   /** Listens on a unix socket that its owner alone may use, or everyone where the owner is not known. */
@@ -102,26 +106,41 @@ export class EgressProxy {
   async #connect(message: IncomingMessage, client: Duplex, head: Buffer): Promise<void> {
     const target = parseAuthority(message.url ?? '');
     const hasBody = Number(message.headers['content-length'] ?? 0) !== 0 || message.headers['transfer-encoding'] !== undefined;
-    if (target === undefined || hasBody) return this.#refuse(client, 'malformed', target);
+    if (target === undefined || hasBody || this.#tunnels.has(client)) return this.#refuse(client, 'malformed', target);
     const refusal = this.#refusalOf(target) ?? (hostAgrees(message, target) ? undefined : 'other-name');
     if (refusal !== undefined) return this.#refuse(client, refusal, target);
     const dialled = await this.#dial(target);
     if ('failure' in dialled) return this.#refuse(client, dialled.failure, target);
     if (client.destroyed) return void dialled.socket.destroy();
     client.write('HTTP/1.1 200 Connection established\r\n\r\n');
-    openTunnel({ client, upstream: dialled.socket, target, meter: this.#meter, onBlocked: (reason) => this.#reports.note(reason, target) }, head);
+    const upstream = dialled.socket;
+    const onHttp = (greeting: Buffer): void => this.#readTunnel({ client, upstream, target }, greeting);
+    openTunnel({ client, upstream, target, meter: this.#meter, onBlocked: (reason) => this.#reports.note(reason, target), onHttp }, head);
+  }
+
+  /** Reads the requests of a tunnel as if they came to the proxy itself, so that each is judged and written again. */
+  #readTunnel({ client, upstream, target }: { readonly client: Duplex; readonly upstream: Socket; readonly target: Target }, greeting: Buffer): void {
+    this.#tunnels.set(client, { target, upstream });
+    client.once('close', () => upstream.destroy());
+    client.unshift(greeting);
+    this.#server.emit('connection', client);
+    client.resume();
   }
 
   async #request(message: IncomingMessage, answer: ServerResponse): Promise<void> {
-    const forward = readAbsolute(message.url ?? '');
-    const target = forward?.target;
-    if (forward === undefined || target === undefined) return this.#answer(answer, 'malformed');
+    const tunnel = this.#tunnels.get(message.socket);
+    const forward = tunnel === undefined ? (readAbsolute(message.url ?? '') ?? 'malformed') : readInner(message.url ?? '', tunnel.target);
+    if (typeof forward === 'string') return this.#answer(answer, forward, tunnel?.target);
+    const { target } = forward;
     const refusal = this.#refusalOf(target) ?? (hostAgrees(message, target) ? undefined : 'other-name');
     if (refusal !== undefined) return this.#answer(answer, refusal, target);
-    const dialled = await this.#dial(target);
+    const upstream = tunnel?.upstream;
+    if (tunnel !== undefined) delete tunnel.upstream;
+    const dialled = upstream === undefined || upstream.destroyed ? await this.#dial(target) : { socket: upstream };
     if ('failure' in dialled) return this.#answer(answer, dialled.failure, target);
     if (answer.destroyed) return void dialled.socket.destroy();
     passRequest(message, answer, { forward, upstream: dialled.socket, meter: this.#meter, onSpent: () => this.#reports.note('budget', target) });
+    dialled.socket.resume();
   }
 
   #refusalOf(target: Target): 'not-allowed' | 'budget' | undefined {
@@ -129,9 +148,16 @@ export class EgressProxy {
     return this.#meter.isSpent ? 'budget' : undefined;
   }
 
-  #dial(target: Target): Promise<Dialled> {
+  async #dial(target: Target): Promise<Dialled | { readonly failure: 'connections' }> {
     const { allowlist, lookup = lookupBySystem } = this.#parts;
-    return dial(target, { allowlist, lookup, connectMs: this.#limits.connectMs, onSocket: (socket) => this.#track(socket) });
+    // One client can ask for many pages at once without waiting for an answer.
+    if (this.#upstreams >= this.#limits.connections) return { failure: 'connections' };
+    this.#upstreams += 1;
+    const dialled = await dial(target, { allowlist, lookup, connectMs: this.#limits.connectMs, onSocket: (socket) => this.#track(socket) });
+    const release = (): void => void (this.#upstreams -= 1);
+    if ('failure' in dialled || dialled.socket.destroyed) release();
+    else dialled.socket.once('close', release);
+    return dialled;
   }
 
   #refuse(client: Duplex, reason: keyof typeof WORDS, target?: Target): void {

@@ -39,7 +39,7 @@ async function echo(limits: NonNullable<Parameters<typeof openProxy>[1]>['limits
 describe('a tunnel', () => {
   it('carries bytes both ways, and what came with the request' + verifies('PF-03'), async () => {
     const { socket, port, blocked } = await echo();
-    const { text, client } = await talk(socket, `CONNECT ECHO.test.:${port} HTTP/1.1\r\nHost: echo.test:${port}\r\n\r\nearly`, 'early');
+    const { text, client } = await talk(socket, `CONNECT ECHO.test.:${port} HTTP/1.1\r\nHost: echo.test:${port}\r\n\r\nearly\n`, 'early');
     expect(verdictOf(text).status).toBe(200);
     const more = new Promise((resolve) => client.once('data', (chunk: Buffer) => resolve(chunk.toString())));
     client.write('later');
