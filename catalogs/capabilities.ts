@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
 import { codeSource, interpreterName, startedBy } from './interpreters.ts';
+import { isLiteralCommand } from './literal-programs.ts';
 
 /** One capability, as catalogs/capabilities.yaml says. */
 export interface Capability {
@@ -32,7 +33,8 @@ export interface Use {
   readonly args: Readonly<Record<string, unknown>>;
   /** Paths as they were resolved: a link may hide what it leads to. */
   readonly paths: readonly string[];
-  readonly command?: { readonly text: string; readonly opaque: boolean; readonly words: readonly (readonly string[])[] };
+  /** `words`: of each simple command, whatever its program starts; absent if the text does not reduce to literal words. */
+  readonly command?: { readonly text: string; readonly words?: readonly (readonly string[])[] };
 }
 
 interface Written extends Omit<Capability, 'name' | 'names' | 'files' | 'interpreters' | 'programs' | 'host'> {
@@ -113,11 +115,20 @@ function matchesEnd(place: string, end: string): boolean {
 }
 
 const SHELLS = new Set(['sh', 'bash', 'dash', 'zsh', 'ksh', 'fish', 'eval', 'cmd', 'powershell', 'pwsh']);
-function starts(capability: Capability, { text, opaque, words }: NonNullable<Use['command']>): boolean {
+function starts(capability: Capability, { text, words }: NonNullable<Use['command']>): boolean {
   if (capability.programs.some(([only, ...more]) => more.length === 0 && text.trim().toLowerCase() === only)) return true;
-  if (words.some((command) => begins(capability, command))) return true;
+  if (words?.some((command) => begins(capability, command)) === true) return true;
   // What does not reduce to words may start anything, and so may a shell inside: the names that stand in it count.
-  if (!opaque && !words.some(([first = '', ...more]) => SHELLS.has(programOf(first)) && more.some((word) => /^-\w*c/.test(word)))) return false;
+  if (words === undefined || words.some(([first = '', ...more]) => SHELLS.has(programOf(first)) && more.some((word) => /^-\w*c/.test(word)))) return isNamedIn(capability, text);
+  return words.some((command) => mayStartArguments(command) && isNamedIn(capability, command.slice(1).join(' ')));
+}
+
+/** Whether a program may start what its words name: an interpreter was judged by the code that it is given. */
+function mayStartArguments(command: readonly string[]): boolean {
+  return !isLiteralCommand(command) && !startedBy(command).some((rest) => codeSource(rest) !== undefined);
+}
+
+function isNamedIn(capability: Capability, text: string): boolean {
   const named = new Set(text.toLowerCase().match(/[a-z][\w@/.-]*/g)?.map(programOf) ?? []);
   return [...capability.interpreters].some((one) => one.length > 1 && named.has(one)) || capability.programs.some((program) => program.every((word) => named.has(programOf(word.toLowerCase())) || word.startsWith('-')));
 }

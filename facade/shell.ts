@@ -18,8 +18,14 @@ const FOREIGN = /[^\x20-\x7e\t\n]/;
  * The parser is `unbash`; what it can read only with an error is opaque too.
  */
 export function commandFact(text: string): CommandFact {
+  const words = literalWords(text);
+  return words === undefined || words.some(isIndirect) ? { text, opaque: true, words: [] } : { text, opaque: false, words };
+}
+
+/** The literal words of every simple command, whatever their programs start; undefined if not all of them are literal. */
+export function literalWords(text: string): readonly (readonly string[])[] | undefined {
   const words = text.length > MAX_CHARS || STRANGE.test(text) ? undefined : readScript(text);
-  return words === undefined || words.length === 0 ? { text, opaque: true, words: [] } : { text, opaque: false, words };
+  return words?.length === 0 ? undefined : words;
 }
 
 /** What is thrown where a part is not literal; never leaves this file. */
@@ -73,7 +79,6 @@ function readCommand({ name, prefix, suffix }: Command): string[] {
     if (part.type === 'Word') words.push(literal(part));
     else judgeRedirection(part);
   }
-  if (isIndirect(words)) throw new Opaque();
   return words;
 }
 

@@ -1,8 +1,9 @@
 /** Owns what capabilities mean for lists and calls: what nobody added does not exist, and has a budget of its own once it was; refuses to ask about what ships with Tollgate. */
-import { CAPABILITIES, isNamed, isOn, isUsed, type Capability } from '../../catalogs/capabilities.ts';
+import { CAPABILITIES, isNamed, isOn, isUsed, type Capability, type Use } from '../../catalogs/capabilities.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { BudgetObligation, Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
+import { literalWords } from '../shell.ts';
 import { NOTHING_STANDS, type Standee, type StandingSource, type View } from '../standing.ts';
 import type { Upgrade, Upgrades } from './upgrades.ts';
 
@@ -59,7 +60,7 @@ export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { read
       if (!config.servers.has(effect.server)) return NOTHING_STANDS;
       const [byServer, byName, offered] = [ofServer(effect.server), named(effect.tool), onServer(effect.server)];
       if (byServer.length + byName.length + offered.length === 0) return NOTHING_STANDS;
-      const use = { tool: effect.tool, args, paths: effect.paths.map(({ path }) => path), ...(effect.command !== undefined && { command: effect.command }) };
+      const use = { tool: effect.tool, args, paths: effect.paths.map(({ path }) => path), ...(effect.command !== undefined && offered.length > 0 && { command: commandUse(effect.command.text) }) };
       const used = [...new Set([...byServer, ...byName, ...offered.filter((capability) => isUsed(capability, use))])];
       if (used.length === 0) return NOTHING_STANDS;
       const added = addedTo(caller.principal);
@@ -68,6 +69,11 @@ export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { read
       return { budgets: used.flatMap(({ name }) => budgetOf(added.get(name))) };
     },
   };
+}
+
+function commandUse(text: string): NonNullable<Use['command']> {
+  const words = literalWords(text);
+  return { text, ...(words !== undefined && { words }) };
 }
 
 /** Servers of host profiles: they run outside of every sandbox. */

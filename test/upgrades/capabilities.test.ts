@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CAPABILITIES, isNamed, isOn, isUsed, type Capability } from '../../catalogs/capabilities.ts';
-import { commandFact } from '../../facade/shell.ts';
+import { literalWords } from '../../facade/shell.ts';
 import { verifies } from '../verifies.ts';
 
 function capability(name: string): Capability {
@@ -12,7 +12,9 @@ function named(tool: string): readonly string[] {
 }
 
 function used(tool: string, args: Readonly<Record<string, unknown>>, paths: readonly string[] = []): readonly string[] {
-  const command = typeof args['command'] === 'string' ? { command: commandFact(args['command']) } : {};
+  const text = args['command'];
+  const words = typeof text === 'string' ? literalWords(text) : undefined;
+  const command = typeof text === 'string' ? { command: { text, ...(words !== undefined && { words }) } } : {};
   return [...CAPABILITIES.values()].filter((one) => isUsed(one, { tool, args, paths, ...command })).map(({ name }) => name);
 }
 
@@ -65,7 +67,7 @@ describe('capabilities as data' + verifies('CY-08'), () => {
     ['cd a && sudo env A=1 node --eval=1', ['in_memory_execution']], ['timeout 5 python3 -q', ['in_memory_execution']], ['bash -c "python3 -c 1"', ['in_memory_execution']], ['$(echo python3) -c 1', ['in_memory_execution']], ['npx tsx -e 1; node repl', ['in_memory_execution']], ['deno repl', ['in_memory_execution']], ['python3 <<EOF\nprint(1)\nEOF', ['in_memory_execution']],
     ['ssh -N -R 22:localhost:22 a.example', ['remote_control']], ['npx @wonderwhy-er/desktop-commander remote', ['remote_control']], ['x11vnc -forever', ['remote_control']], ['nohup ngrok http 80', ['remote_control']],
     ...['python3 -Ic 1', 'python3 -W ignore -c 1', 'python3 /dev/stdin', 'python3 /proc/self/fd/0', 'node --require fs -e 1', 'node --title x -e 1', 'node -pe 1', 'node --new-option x.js', 'perl -we 1', 'perl -MCwd -ne 1', 'perl -d x.pl', 'ruby -ne 1', 'python3 -m code', 'python3 -mpdb x.py', 'python3 -m timeit 1', 'deno run -', 'deno eval 1',
-      'bun run -', 'php -f /dev/stdin', 'php -r 1', 'poetry run python -c 1', 'uv run --with x python3.12 -c 1', 'pypy3 -c 1', 'tsx -e 1', 'node --import data:text/javascript,1 x.js', 'env -S "node -e 1"', 'timeout -s KILL 5 python3 -c 1', 'node inspect x.js'].map((command): [string, string[]] => [command, ['in_memory_execution']]),
+      'bun run -', 'php -f /dev/stdin', 'php -r 1', 'poetry run python -c 1', 'uv run --with x python3.12 -c 1', 'pypy3 -c 1', 'tsx -e 1', 'node --import data:text/javascript,1 x.js', 'env -S "node -e 1"', 'timeout -s KILL 5 python3 -c 1', 'node inspect x.js', 'find . -exec python3 -c 1 {} +', 'xargs python3 -c 1', 'linux64 python3 -c 1', 'alias p=python3; p -c 1'].map((command): [string, string[]] => [command, ['in_memory_execution']]),
     ...['python3 -W ignore build.py', 'python3 -u -m http.server', 'python3 -Im pytest', 'node --require ./x.js --no-warnings y.js', 'node --env-file=.env x.js', 'perl -w x.pl', 'ruby -I lib x.rb', 'deno run -A main.ts', 'deno test', 'bun install', 'bun run start', 'php -f x.php', 'poetry run python x.py', 'tsx watch x.ts', 'lua -l m x.lua'].map((command): [string, string[]] => [command, []]),
     ['python3 build.py', []], ['node dist/main.js --eval', []], ['python3 -m pytest', []], ['node --version', []], ['echo python3 -c', []], ['grep -r node .', []], ['ls -la', []], ['ssh a.example uptime', []],
   ])('the command %j: %j', (command, expected) => {
