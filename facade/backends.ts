@@ -10,8 +10,11 @@ import type { Config, ServerConfig } from './config/config.ts';
 import { eagerServers } from './config/profiles.ts';
 import { serveExternal, serveInternal, serveShipped } from './served.ts';
 
-/** What the facade alone reads of a server's entry: a change of it is none of its process. */
-const FACADE_ONLY = ['tools', 'semantics', 'labels', 'validateOutput', 'mapping', 'timeoutMs', 'hardTimeoutMs', 'trustHints', 'description', 'source', 'start'] as const;
+/**
+ * What the facade alone reads of a server's entry: a change of it is none of its process. `semantics` and `mapping` are not among
+ * them: consent binds them, and is compared when the server starts, so a change of them must start it again.
+ */
+const FACADE_ONLY = ['tools', 'labels', 'validateOutput', 'timeoutMs', 'hardTimeoutMs', 'trustHints', 'description', 'source', 'start'] as const;
 
 /** What an adapter is told of a server. */
 export type AdapterSettings = Omit<ServerConfig, (typeof FACADE_ONLY)[number]> & { readonly confinement?: Confinement };

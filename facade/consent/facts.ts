@@ -2,11 +2,12 @@
 import { createHash } from 'node:crypto';
 import type { DigestStore, Inspect, ServerSettings, StartFiles } from '../../adapters/port.ts';
 import { canonicalJson } from '../../catalogs/pin.ts';
+import type { ServerConfig } from '../config/config.ts';
 import type { Filled } from '../config/filled.ts';
 import { addressWithout, argumentsWithout, starOver } from '../config/secret-shapes.ts';
 
-/** The settings that decide what runs; those of the facade alone (times, labels, semantics) are none of it. */
-export type StartSettings = Pick<ServerSettings, 'name' | 'transport' | 'command' | 'args' | 'env' | 'cwd' | 'url' | 'socket' | 'trust' | 'pin' | 'headers' | 'oauth' | 'secretSources' | 'isolation' | 'sandbox'> & { readonly filled?: Filled };
+/** The settings that decide what runs, and what its tools count as for the policy. Times, labels and exposure are none of it. */
+export type StartSettings = Pick<ServerSettings, 'name' | 'transport' | 'command' | 'args' | 'env' | 'cwd' | 'url' | 'socket' | 'trust' | 'pin' | 'headers' | 'oauth' | 'secretSources' | 'isolation' | 'sandbox'> & Partial<Pick<ServerConfig, 'semantics' | 'mapping'>> & { readonly filled?: Filled };
 
 /** What facts are made with. */
 export interface FactSources {
@@ -37,23 +38,33 @@ export interface StartFacts extends Partial<StartFiles> {
   readonly secretPrograms?: Readonly<Record<string, StartFiles>>;
   readonly isolation?: string;
   readonly sandbox?: ServerSettings['sandbox'];
+  /** What the owner says that its tools do, in the order in which the patterns are tried: `wipe: read`. */
+  readonly semantics?: readonly string[];
+  readonly mapping?: string;
 }
 
 /** Looks at what a start would run now. A `${secret:NAME}` stands for itself: another value of it is no other server. */
 export async function startFacts(settings: StartSettings, { folder, inspect, digest, store }: FactSources): Promise<StartFacts> {
-  const { name, transport, command, args, env, url, socket, trust, pin, headers, oauth, secretSources, isolation = 'sandbox', sandbox, filled = {} } = settings;
+  const { name, transport, command, args, env, url, socket, trust, pin, headers, oauth, secretSources, isolation = 'sandbox', sandbox, semantics = [], mapping, filled = {} } = settings;
   const star = starOver(digest);
   const shown = (at: string, value: string, masked: string): string => (filled[at] === undefined ? masked : `${masked} (digest ${digest(`${at}\0${value}`).slice(0, 32)})`);
   const written = argumentsWithout(args.map((arg, index) => filled[`args.${index}`] ?? arg), star);
   const masked = (part: string, values: Readonly<Record<string, string>>): Record<string, string> =>
     Object.fromEntries(Object.entries(values).map(([key, value]) => [key, digest(`${part}\0${key}\0${value}`)]));
   const facts = {
-    server: name, transport, command, args: args.map((arg, index) => shown(`args.${index}`, arg, written[index] ?? '')), env: masked('env', env), headers: masked('headers', headers), url: url === undefined ? undefined : shown('url', url, addressWithout(filled['url'] ?? url, star)), socket, trust, pin, secretSources, secretPrograms: await programsOf(secretSources, (start, from) => inspect(start, from, store)),
+    server: name, transport, command, args: args.map((arg, index) => shown(`args.${index}`, arg, written[index] ?? '')), env: masked('env', env), headers: masked('headers', headers), url: url === undefined ? undefined : shown('url', url, addressWithout(filled['url'] ?? url, star)), socket, trust, pin, mapping, secretSources, secretPrograms: await programsOf(secretSources, (start, from) => inspect(start, from, store)),
     ...(oauth !== undefined && { oauth: { ...oauth, ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }) } }),
+    ...(semantics.length > 0 && { semantics: semantics.map(semanticsText) }),
     ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder, store)) }),
   };
   // What is absent must not be told from what is undefined.
   return JSON.parse(JSON.stringify(facts)) as StartFacts;
+}
+
+/** One text per pattern: the screen shows it, and a difference names both. Two rules never have the same text: a verb holds no colon, and canonical JSON no blank outside of its strings. */
+function semanticsText({ pattern, semantics }: ServerConfig['semantics'][number]): string {
+  const { verb, ...more } = semantics;
+  return `${pattern}: ${Object.keys(more).length === 0 ? verb : canonicalJson(semantics)}`;
 }
 
 /** They start in `/` (facade/secrets/program.ts), whatever the folder of the server is. */

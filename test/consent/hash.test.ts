@@ -36,6 +36,7 @@ const sandbox = fc.record({
 const settings = fc.record({
   name: word, transport: fc.constantFrom('stdio' as const, 'http' as const), command: word, args: fc.array(word, { maxLength: 3 }), env: fc.dictionary(word, word, { maxKeys: 3 }), url: word,
   headers: fc.dictionary(word, word, { maxKeys: 2 }), isolation: fc.constantFrom('direct' as const, 'sandbox' as const, 'container' as const), sandbox, socket: word, pin: word,
+  mapping: word, semantics: fc.array(fc.record({ pattern: word, semantics: fc.record({ verb: fc.constantFrom('read' as const, 'write' as const), byArgument: fc.record({ argument: word, verbs: fc.dictionary(word, fc.constantFrom('read' as const, 'execute' as const), { maxKeys: 2 }) }) }, { requiredKeys: ['verb'] }) }), { minLength: 1, maxLength: 2 }),
   oauth: fc.record({ grant: fc.constant('client_credentials' as const), clientId: word, clientSecret: word }), secretSources: fc.dictionary(word, fc.record({ from: fc.constant('exec'), command: fc.array(word) }), { maxKeys: 2 }),
 });
 
@@ -51,7 +52,8 @@ function* mutations(value: unknown): Generator<unknown> {
   if (typeof value === 'string') yield `${value}x`;
   else if (typeof value === 'number') yield value + 1;
   else if (Array.isArray(value)) {
-    yield [...(value as unknown[]), 'more'];
+    const [first] = value as unknown[];
+    yield [...(value as unknown[]), typeof first === 'object' ? first : 'more'];
     for (const [index, inner] of value.entries()) for (const other of mutations(inner)) yield value.with(index, other);
   } else if (typeof value === 'object' && value !== null) {
     for (const [key, inner] of Object.entries(value)) for (const other of mutations(inner)) yield { ...value, [key]: other };
@@ -93,6 +95,18 @@ describe('the hash of a start', () => {
     const facts = await factsOf({ env: { KEY: secret }, headers: { Authorization: secret }, oauth: { grant: 'client_credentials', clientSecret: secret } });
     expect(JSON.stringify(facts)).not.toContain(secret);
     expect(await hashOf({ env: { KEY: '${secret:A}' } })).not.toBe(await hashOf({ env: { KEY: '${secret:B}' } }));
+  });
+
+  it('holds what its tools count as, in the order of its patterns, and names the rule that differs' + verifies('TR-36'), async () => {
+    const rules = (...list: readonly (readonly [string, 'read' | 'write' | 'destructive'])[]): Partial<StartSettings> => ({ semantics: list.map(([pattern, verb]) => ({ pattern, semantics: { verb } })) });
+    const before = await factsOf(rules(['wipe', 'destructive']));
+    expect(before.semantics).toEqual(['wipe: destructive']);
+    expect(differences(before, await factsOf(rules(['wipe', 'read'])))).toEqual(['semantics[0]']);
+    // The first pattern that matches counts.
+    expect(await hashOf(rules(['w*', 'read'], ['wipe', 'write']))).not.toBe(await hashOf(rules(['wipe', 'write'], ['w*', 'read'])));
+    expect(differences(await factsOf({}), await factsOf({ mapping: 'desktop-commander' }))).toEqual(['mapping']);
+    // An approval from before semantics were bound is void where a server has some, and says so.
+    expect(differences(await factsOf({}), before)).toEqual(['semantics']);
   });
 
   it('a secret that comes from a program is bound to that program', async () => {

@@ -6,7 +6,11 @@ import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { realPlaces } from '../../facade/config/control-files.ts';
 import { EXIT } from '../../facade/cli/io.ts';
-import type { Config } from '../../facade/config/config.ts';
+import { startScreen } from '../../facade/cli/consent/screens.ts';
+import type { Config, ServerConfig } from '../../facade/config/config.ts';
+import { reviewStart } from '../../facade/consent/review.ts';
+import { withConsents } from '../consent/place.ts';
+import { Reloadable } from '../reload/project.ts';
 import { loadInForce } from '../../facade/config/in-force.ts';
 import { cli, type Answer } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
@@ -104,6 +108,44 @@ describe('a shell command in the sandbox', () => {
     const facade = { controlFiles: [path.join(root, 'policies/rules.yaml'), path.join(root, 'cfg/real.yaml')] } as Pick<Config, 'controlFiles'>;
     expect(await shellOver(root, realPlaces(facade.controlFiles))('echo x >policies/rules.yaml; echo x >cfg/real.yaml; mv cfg away; cat cfg/real.yaml')).toMatch(/Read-only file system[^]*Read-only file system[^]*busy[^]*id: all/);
     expect(readFileSync(path.join(root, 'cfg/real.yaml'), 'utf8')).toBe(ALLOW_ALL);
+  });
+});
+
+describe('an edited classification of an approved server', () => {
+  const configure = (semantics: string): Readonly<Record<string, string>> => ({
+    'tollgate.yaml': 'version: 1\nworkspace: workspace\nstate: state\npolicies: [rules.yaml]\nprincipals: [{id: agent, role: agent, profiles: [default]}]\nexpose: {tools: ["notes.*"]}\n',
+    'rules.yaml': 'rules:\n  - {id: reads, outcome: allow, when: {verbs: [read]}}\n',
+    'servers/notes.yaml': `command: ${process.execPath}\nargs: [${FIXTURE}, mode]\nisolation: direct\nprofiles: [default]\nsemantics: {${semantics}}\n`,
+  });
+  const begin = async (semantics: string): Promise<Reloadable> => {
+    const facade = await new Reloadable(configure(semantics)).start();
+    done.push(() => facade.close());
+    return facade;
+  };
+
+  it.each([['while the server runs', true], ['before it is started', false]])('voids its approval %s, outside of the workspace too' + verifies('TR-36'), async (_when, isRunning) => {
+    const facade = await begin('find: read, admin: destructive');
+    const session = facade.open('agent');
+    if (isRunning) expect((await facade.call(session, 'notes_find', { text: 'a' })).code).toBe('');
+    expect((await facade.call(session, 'notes_admin', { text: 'x' })).code).toMatch(/DENIED|UNKNOWN_TOOL|^-?\d*$/);
+    facade.write('servers/notes.yaml', configure('find: read, admin: read')['servers/notes.yaml'] ?? '');
+    await facade.reload();
+    const refused = await facade.call(facade.open('agent'), 'notes_admin', { text: 'x' });
+    expect(refused).toMatchObject({ code: 'SERVER_UNAVAILABLE', text: expect.stringContaining('semantics[1] differs from what was approved') as string });
+    const ran = facade.at('mode.log');
+    expect(existsSync(ran) ? readFileSync(ran, 'utf8') : '').not.toContain('admin');
+  });
+
+  it('is shown by the screen of the approval, with what it was' + verifies('TR-36'), async () => {
+    const facade = await begin('admin: destructive');
+    facade.write('servers/notes.yaml', configure('admin: read')['servers/notes.yaml'] ?? '');
+    const config = facade.read();
+    const screen = await withConsents(config, async (consents) => {
+      const server = config.servers.get('notes') as ServerConfig;
+      return startScreen(server, await reviewStart(server, consents));
+    });
+    expect(screen).toContain('  tools    "admin: read"\n');
+    expect(screen).toContain('    semantics[0]: was "admin: destructive", is "admin: read"\n');
   });
 });
 

@@ -15,7 +15,7 @@ const LONG = 200;
 
 /** What would run, a thing a line. */
 export function startScreen(server: ServerConfig, { facts, hash, approved, changed, before, remarks }: StartReview): string {
-  const { command, args, url, socket, program, scripts = [], folder } = facts;
+  const { command, args, url, socket, program, scripts = [], folder, mapping, semantics = [] } = facts;
   return lines([
     `Server ${server.name} (from ${printable(server.source)})`,
     ...(command === undefined ? [] : [`  command  ${quoted(command)}`, ...args.map((arg, index) => `  args[${index}]  ${quoted(arg)}`)]),
@@ -27,6 +27,7 @@ export function startScreen(server: ServerConfig, { facts, hash, approved, chang
     ...named('env', server.env, server.filled), ...named('header', server.headers),
     ...Object.keys(server.secretSources ?? {}).map((name) => `  secret   ${printable(name)} comes from ${sourceWords(server.secretSources?.[name])}`),
     ...isolationWords(server, facts.given).map((line, index) => `${index === 0 ? '  rights   ' : '           '}${line}`),
+    ...(mapping === undefined ? [] : [`  mapping  ${quoted(mapping)}`]), ...semantics.map((rule) => `  tools    ${quoted(rule)}`),
     ...remarks.map((remark) => `  ! ${printable(remark)}`),
     ...(changed.length === 0 ? [] : ['  changed since it was approved:', ...changed.map((field) => `    ${printable(field)}${changeWords(field, before, facts)}`)]),
     `  start hash  ${hash}`,
