@@ -22,6 +22,6 @@ describe('examples of conditions', () => {
   });
 
   it('there is one for every condition', () => {
-    expect(ROWS.length).toBe(19);
+    expect(ROWS.length).toBe(20);
   });
 });

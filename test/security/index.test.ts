@@ -27,7 +27,7 @@
  *    59                token passthrough           security/callers, adapters/remote
  *    60                session of another          wire/http, wire/sessions; spills of another: security/callers, output/shape
  *    61                era of 2026-07-28           later
- *    a tunnel that carries requests for another host: security/tunnels
+ *    URLs and addresses that two programs read differently: security/readings; a tunnel that carries requests for another host: security/tunnels
  *    62                addresses of OAuth          oauth/sign-in; a browser without a shell: oauth/cli
  *    runs, sessions, counts of another: security/principals
  * E  63 to 74            approval, supply chain    security/faults, which reads the table of docs/threat-model.md
