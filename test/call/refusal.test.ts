@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { UpstreamError } from '../../adapters/port.ts';
 import { ERRORS, TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
+import type { ArgsShape } from '../../facade/args.ts';
 import { decide, type Judging } from '../../facade/decide.ts';
 import { Metrics } from '../../facade/metrics.ts';
 import { Redactor } from '../../facade/output/redact.ts';
@@ -80,7 +81,8 @@ describe('decide', () => {
   });
   const session = openSession(principal, 'stdio');
   const caller = { decision: 'a1', session, principal, run: session.id, startedAt: 0 };
-  const exposed = { name: 's_t', server: { name: 's', labels: [] }, pin: 'p' } as unknown as Judging['exposed'];
+  const args: ArgsShape = { schema: {}, validator: { check: () => [] } as unknown as ArgsShape['validator'], lift: (given) => ({ args: given, changed: false }), pins: {}, maxBytes: 1000 };
+  const exposed = { name: 's_t', server: { name: 's', labels: [] }, pin: 'p', args } as unknown as Judging['exposed'];
   /** What has answered the ask, with a person who is never there. */
   const ask = async (made: CallDecision | (() => CallDecision), { args = {}, grant, obtain }: { args?: Record<string, unknown>; grant?: string; obtain?: () => Promise<string | undefined> } = {}): Promise<string | undefined> => {
     const trace = { startedAt: 0 } as Trace;
@@ -126,11 +128,14 @@ describe('decide', () => {
     await expect(ask(advised)).rejects.toMatchObject({ code: 'DENIED', next: 'Push to a branch.' });
   });
 
-  it('refuses when a pin of the policy is not what will be sent, also where a person could be asked', async () => {
+  it('puts what a rule pins into the call once, and refuses when it is not what will be sent, also where a person could be asked', async () => {
     await expect(ask(decision('allow', { repo: ['a'] }), { args: { repo: ['a'] } })).resolves.toBeUndefined();
-    await expect(ask(decision('allow', { repo: ['a'] }), { args: { repo: ['b'] } })).rejects.toMatchObject({ code: 'POLICY_FAILED' });
-    await expect(ask(decision('allow', { toString: 'x' }))).rejects.toMatchObject({ code: 'POLICY_FAILED' });
-    await expect(ask(decision('ask', { repo: ['a'] }), { args: { repo: ['b'] }, grant: 'g1' })).rejects.toMatchObject({ code: 'POLICY_FAILED' });
+    await expect(ask(decision('allow', { repo: ['a'] }), { args: { repo: ['b'] } })).resolves.toBeUndefined();
+    const changing = ['allow', 'ask'].map((outcome) => {
+      let asked = 0;
+      return () => decision(outcome, { repo: [(asked += 1)] });
+    });
+    for (const policy of changing) await expect(ask(policy, { grant: 'g1' })).rejects.toMatchObject({ code: 'POLICY_FAILED' });
   });
 });
 

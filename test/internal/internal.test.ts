@@ -46,7 +46,7 @@ async function facade(way: Way, pin?: string, more = ''): Promise<TestFacade> {
   const made = await startFacade(`version: 1
 workspace: ./workspace
 state: ./state
-servers: {notes: {${reached}, trust: internal, tools: {allow: [find, add]}${pin === undefined ? '' : `, pin: ${JSON.stringify(pin)}`}, reconnectBackoffMs: 100${more}}}
+servers: {notes: {${reached}, trust: internal, tools: {allow: [find, add]}${pin === undefined ? '' : `, pin: ${JSON.stringify(pin)}`}${way === 'socket' ? ', reconnectBackoffMs: 100' : ''}${more}}}
 principals: [{id: alice, stdio: true}]
 profiles: {default: {servers: [notes], expose: {primitives: workspace, tools: ["notes.*"]}}}
 rules: [{id: own, outcome: allow, when: {trust: [internal]}}]
