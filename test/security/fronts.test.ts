@@ -2,6 +2,11 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openAudit } from '../../facade/audit/log.ts';
+import { discover } from '../../facade/consent/discovery.ts';
+import { WIRING } from '../../facade/main.ts';
+import { Redactor } from '../../facade/output/redact.ts';
+import { openState } from '../../facade/state/sqlite.ts';
 import { Project } from '../config/project.ts';
 import { Child } from '../process/child.ts';
 import type { Act } from '../properties/raw.ts';
@@ -17,6 +22,11 @@ const EVIL: Act = {
     ...Array.from({ length: 500 }, (_, at) => `{"jsonrpc":"2.0","id":"q${at}","method":"sampling/createMessage","params":{"text":"${KEY}"}}`),
   ],
   raw: `{"content":[{"type":"text","text":"${'long line '.repeat(20_000)}"}]}`,
+};
+
+const recordsIn = (project: Project): readonly Readonly<Record<string, unknown>>[] => {
+  const folder = path.join(project.folder, 'state', 'audit');
+  return readdirSync(folder).filter((name) => name.endsWith('.jsonl')).flatMap((name) => readFileSync(path.join(folder, name), 'utf8').trim().split('\n').map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>));
 };
 
 /** What the client is sent in order, whichever way: parsed messages. */
@@ -65,10 +75,7 @@ describe.each(['stdio', 'http'] as const)('a hostile server behind the program, 
   let sent: readonly Readonly<Record<string, unknown>>[];
   const paramsOf = (): readonly Readonly<Record<string, unknown>>[] => sent.filter(({ method }) => method === 'notifications/progress').map(({ params }) => params as Readonly<Record<string, unknown>>);
   const textsOf = (messages: readonly Readonly<Record<string, unknown>>[]): readonly string[] => ((messages.at(-1)?.['result'] as { content?: { text: string }[] } | undefined)?.content ?? []).map(({ text }) => text);
-  const records = (): readonly Readonly<Record<string, unknown>>[] => {
-    const folder = path.join(front.project.folder, 'state', 'audit');
-    return readdirSync(folder).filter((name) => name.endsWith('.jsonl')).flatMap((name) => readFileSync(path.join(folder, name), 'utf8').trim().split('\n').map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>));
-  };
+  const records = (): ReturnType<typeof recordsIn> => recordsIn(front.project);
 
   beforeAll(async () => {
     front = await start(kind);
@@ -118,5 +125,29 @@ describe.each(['stdio', 'http'] as const)('a hostile server behind the program, 
   it('the count of the storm is recorded when the server ends', async () => {
     await front.child.kill('SIGTERM');
     expect(records().filter(({ event }) => event === 'request.refused').map(({ method, count }) => [method, count])).toEqual([['sampling/createMessage', 1], ['sampling/createMessage', 499]]);
+  });
+});
+
+describe('a server that asks for something while an owner looks at it' + verifies('TR-82'), () => {
+  it('is refused, and it is recorded with its count', async () => {
+    const project = new Project();
+    const listing = Array.from({ length: 20 }, (_, at) => `{"jsonrpc":"2.0","id":"p${at}","method":"elicitation/create","params":{"message":"${KEY}"}}`);
+    const definitions = project.write('raw.json', JSON.stringify({ listing, lists: [[{ name: 'act', inputSchema: { type: 'object' } }]] }));
+    project.write('workspace/a', '');
+    const raw = { command: process.execPath, args: [program, definitions, path.join(project.folder, 'raw.log')], isolation: 'direct' };
+    const config = project.config(JSON.stringify({ version: 1, workspace: './workspace', state: './state', servers: { raw } }));
+    const [audit, state] = [openAudit(config.audit), openState(config.state)];
+    try {
+      const look = await WIRING.openLook(config, { redactor: new Redactor(), audit, state });
+      const { tools } = await discover(config.servers.get('raw')!, { ownIsolation: true }, { look, signal: AbortSignal.timeout(20_000) });
+      expect(tools.map(({ name }) => name)).toEqual(['act']);
+    } finally {
+      await audit.close();
+      await state.close();
+    }
+    const refused = recordsIn(project).filter(({ event }) => event === 'request.refused');
+    expect(refused.map(({ server, method, count, outcome }) => ({ server, method, count, outcome }))).toEqual([1, 19].map((count) => ({ server: 'raw', method: 'elicitation/create', count, outcome: 'deny' })));
+    expect(readFileSync(path.join(project.folder, 'raw.log'), 'utf8').split('UPSTREAM_REQUEST_DENIED').length - 1).toBe(20);
+    project.remove();
   });
 });
