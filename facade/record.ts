@@ -123,6 +123,7 @@ function outcomeRecord({ shaped, rawBytes, upstreamMs, whose, hits, executed, ar
     isError: serverError === true ? true : shaped?.isError,
     redactions: shaped?.redactions,
     escaped: shaped?.escaped,
+    ...(shaped !== undefined && shaped.links > 0 && { removed: shaped.links }),
     progress: progressOf(progress?.counts),
   };
 }

@@ -94,6 +94,8 @@ export interface OutcomeEntry extends CallFacts {
   /** Registered secrets that were redacted, and hostile characters that were escaped. */
   readonly redactions?: number;
   readonly escaped?: number;
+  /** Addresses and icons that were removed. */
+  readonly removed?: number;
   /** Progress notifications of the server, where the client asked for them. */
   readonly progress?: ProgressCounts;
   /** From identify to the reply, and the server's part of it. */

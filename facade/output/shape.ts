@@ -90,6 +90,7 @@ function metaOf(base: Readonly<Record<string, unknown>>, done: Cleaning, cutting
   const meta: Record<string, unknown> = { ...base };
   if (done.redactions > 0) meta['tollgate/redacted'] = done.redactions;
   if (done.escaped > 0) meta['tollgate/escaped'] = done.escaped;
+  if (done.links > 0) meta['tollgate/removed'] = done.links;
   if (cutting !== undefined) meta['tollgate/cut'] = cutting.facts;
   return meta;
 }

@@ -47,15 +47,17 @@ describe('attack, icons' + verifies('TR-85'), () => {
   it('of a link in a result do not pass', () => {
     const { result, links } = shaped(JSON.stringify({ content: [{ type: 'resource_link', uri: 'https://example.com/', name: 'x', icons }] }));
     expect(result.content).toEqual([{ type: 'resource_link', uri: 'https://example.com/', name: 'x' }]);
-    expect(links).toBe(1);
+    expect([links, result._meta]).toEqual([1, { 'tollgate/removed': 1 }]);
   });
 
-  it('of a tool are not listed', async () => {
-    const facade = await startRaw({ one: { tools: [tool('shown', { icons, title: 'Shown' })] } });
+  it('of a tool are not listed, and those of a result stand in its record', async () => {
+    const facade = await startRaw({ one: { tools: [ACT, tool('shown', { icons, title: 'Shown' })] } });
     try {
       const listed = await facade.list(facade.open('me'));
       expect(listed.find(({ name }) => name === 'one_shown')).toMatchObject({ title: 'Shown' });
       expect(JSON.stringify(listed)).not.toContain('evil.example');
+      await facade.call(facade.open('me'), 'one_act', { raw: JSON.stringify({ content: [{ type: 'resource_link', uri: 'file:///etc/passwd', name: 'x', icons }] }) });
+      expect(facade.records().at(-1)).toMatchObject({ type: 'outcome', removed: 2 });
     } finally {
       await facade.close();
     }
