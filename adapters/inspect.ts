@@ -54,9 +54,9 @@ export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation
     else if (!scripts.has(real)) await noteFact(scripts, real, store);
   }
   for (const file of scripts.keys()) data.delete(file);
-  const places = startPlaces({ command, args, ...(cwd !== undefined && { cwd }), ...(isolation !== undefined && { isolation }) }, folder);
+  const places = startPlaces({ command, args, ...(cwd !== undefined && { cwd }), ...(isolation !== undefined && { isolation }), ...(sandbox !== undefined && { sandbox }) }, folder);
   const loaded = await placeFacts(places);
-  const exposed = places.exposed !== undefined ? `${path.basename(places.exposed)} lies directly in a folder that agents may write` : loaded === undefined ? 'the packages that it loads from folders that agents may write are too large to be read at each start' : undefined;
+  const exposed = places.exposed ?? (loaded === undefined ? 'the packages that it loads from folders that agents may write are too large to be read at each start' : undefined);
   const given = found === undefined || isolation === 'direct' ? [] : await foldersOf([...(cwd === undefined ? [] : [place]), ...ownFilesOf(found, args, place)]);
   return { folder: place, ...(program !== undefined && { program }), scripts: [...scripts.values()], ...(data.size > 0 && { data: [...data] }), ...(given.length > 0 && { given }), ...(loaded !== undefined && loaded.length > 0 && { places: loaded }), ...(exposed !== undefined && { exposed }), ...(isolation !== 'container' && { ...(unbound !== undefined && { unbound }), ...(gone !== undefined && { gone }) }) };
 };

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { writableRootOf } from '../catalogs/programs.ts';
 import { findProgram } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
+import { importsOutside, runsItsFolder } from './start-imports.ts';
 import { filesNamed } from './start-words.ts';
 
 /** Where a start loads code from, among the places that agents may write. Absolute and real. */
@@ -14,7 +15,7 @@ export interface StartPlaces {
   readonly own: readonly string[];
   /** Modules and settings that are shared with the project, whether they exist or not. */
   readonly shared: readonly string[];
-  /** A script that lies directly in a folder that agents may write: all that lies there could be loaded with it. */
+  /** In words: code lies directly in a folder that agents may write, or is looked for there; all that lies there could be loaded with it. */
   readonly exposed?: string;
 }
 
@@ -25,36 +26,77 @@ export interface PlaceFact {
 }
 
 /** Read by node, npm, Python and others next to what they run. */
-const SETTINGS = ['package.json', 'package-lock.json', 'npm-shrinkwrap.json', 'pnpm-lock.yaml', 'yarn.lock', '.npmrc', '.yarnrc', '.yarnrc.yml', 'node_modules'] as const;
+const SETTINGS = [
+  'package.json', 'package-lock.json', 'npm-shrinkwrap.json', 'pnpm-lock.yaml', 'pnpm-workspace.yaml', '.pnpmfile.cjs', 'yarn.lock', '.npmrc', '.yarnrc', '.yarnrc.yml', '.pnp.cjs',
+  '.pnp.loader.mjs', 'bunfig.toml', 'uv.toml', 'tsconfig.json', 'node_modules',
+] as const;
 const MARKS = ['package.json', 'pyproject.toml', 'pyvenv.cfg'] as const;
 /** Files of languages that import what lies next to the file; others are bound by their own digest. */
 const IMPORTS = /\.(?:[cm]?[jt]sx?|pyc?|pyw|rb|pl|lua|php)$/i;
 const MAX_FILES = 20_000;
 const MAX_BYTES = 512 * 1024 * 1024;
 
-/** Looks at names only; `folder` is where a program starts whose settings name none. */
-export function startPlaces({ command = '', args, cwd, isolation }: Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'>, folder: string): StartPlaces {
+type Start = Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'> & Partial<Pick<ServerSettings, 'sandbox'>>;
+
+/** Looks at names, and at relative paths in the code itself; `folder` is where a program starts whose settings name none. */
+export function startPlaces(start: Start, folder: string): StartPlaces {
+  const { command = '', args, cwd, isolation } = start;
   if (isolation === 'container') return { own: [], shared: [] };
   const place = realOf(cwd ?? folder);
   const program = findProgram(command, place);
   const { files, unbound } = filesNamed(command, args, place);
-  const code = [...(program === undefined ? [] : [program]), ...files.filter(({ mayRun }) => mayRun).map(({ file }) => file)].map(realOf);
-  const own = new Set<string>();
-  const shared = new Set<string>();
-  let exposed: string | undefined;
-  for (const file of code) {
-    const root = writableRootOf(file);
-    if (root === undefined) continue;
-    // What npm and others read from the folder that they start in is data of the project.
-    const tree = SETTINGS.some((name) => name === path.basename(file)) ? undefined : treeOf(file, root);
-    if (tree === root) exposed ??= IMPORTS.test(file) ? file : undefined;
-    else if (tree !== undefined) own.add(tree);
-    for (const one of above(path.dirname(tree ?? file), root)) shared.add(one);
+  const isProject = runsItsFolder(command, args) && seesFolder(start, place);
+  const found: Found = { own: new Set(), shared: new Set(), followed: new Set(), isProject };
+  const named = files.filter(({ mayRun }) => mayRun).map(({ file }) => file);
+  for (const file of [...(program === undefined ? [] : [program]), ...named].map(realOf)) noteCode(found, file, place);
+  const root = unbound === undefined && !isProject ? undefined : writableRootOf(place);
+  if (root !== undefined) for (const one of above(place, root)) found.shared.add(one);
+  if (root === place && isProject) found.exposed ??= `${path.basename(command)} runs code of the folder that it starts in, which agents may write`;
+  else if (root !== undefined && isProject) {
+    found.own.add(place);
+    follow(found, place, place);
   }
-  const root = unbound === undefined ? undefined : writableRootOf(place);
-  if (root !== undefined) for (const one of above(place, root)) shared.add(one);
+  const { own, shared, exposed } = found;
   const isOwn = (file: string): boolean => [...own].some((tree) => file === tree || file.startsWith(`${tree}/`));
   return { own: [...own].sort(), shared: [...shared].filter((file) => !isOwn(file)).sort(), ...(exposed !== undefined && { exposed }) };
+}
+
+interface Found {
+  readonly own: Set<string>;
+  readonly shared: Set<string>;
+  /** Trees and files of which relative paths have been followed. */
+  readonly followed: Set<string>;
+  readonly isProject: boolean;
+  exposed?: string;
+}
+
+/** Notes the tree of a file of code, and those that it loads from. */
+function noteCode(found: Found, file: string, place: string): void {
+  const root = writableRootOf(file);
+  if (root === undefined) return;
+  // What npm and others read from the folder that they start in is data of the project, unless they run the project.
+  const isSetting = isOfSettings(file);
+  const tree = isSetting ? (found.isProject ? path.dirname(file) : undefined) : treeOf(file, root);
+  for (const one of above(path.dirname(tree ?? file), root)) found.shared.add(one);
+  if (tree === root && (IMPORTS.test(file) || found.isProject)) found.exposed ??= `${path.basename(file)} lies directly in a folder that agents may write`;
+  if (tree !== undefined && tree !== root) found.own.add(tree);
+  if (tree !== undefined) follow(found, tree === root ? file : tree, place);
+}
+
+function follow(found: Found, tree: string, place: string): void {
+  if (found.followed.has(tree)) return;
+  found.followed.add(tree);
+  for (const file of importsOutside(tree, place)) if (!isOfSettings(file)) noteCode(found, file, place);
+}
+
+function isOfSettings(file: string): boolean {
+  return SETTINGS.some((name) => name === path.basename(file));
+}
+
+/** Whether a program sees the folder that it starts in: a sandbox shows it only where the settings give it. */
+function seesFolder({ isolation, cwd, sandbox }: Start, place: string): boolean {
+  const { allowRead = [], allowWrite = [] } = sandbox?.filesystem ?? {};
+  return isolation === 'direct' || cwd !== undefined || [...allowRead, ...allowWrite].map(realOf).some((given) => place === given || place.startsWith(`${given === '/' ? '' : given}/`));
 }
 
 /** Digests of all places. Undefined: they hold more than is read at each start. Changes only when a name or a byte does. */
@@ -64,8 +106,13 @@ export async function placeFacts({ own, shared }: StartPlaces): Promise<readonly
   for (const place of [...own, ...shared]) {
     const hash = createHash('sha256');
     const waiting = [place];
+    const seen = new Set<string>();
     for (let file = waiting.pop(); file !== undefined; file = waiting.pop()) {
       const found = await lstat(file).catch(() => undefined);
+      // What a link leads to is loaded as if it lay here: a package of the same project, for one.
+      const target = found?.isSymbolicLink() === true ? realOf(file) : undefined;
+      if (target !== undefined && writableRootOf(target) !== undefined && !target.startsWith(`${place}/`) && !seen.has(target)) waiting.push(target);
+      if (target !== undefined) seen.add(target);
       if ((left.files -= 1) < 0 || (left.bytes -= found?.isFile() === true ? found.size : 0) < 0) return undefined;
       hash.update(`${path.relative(place, file)}\0`);
       if (found?.isDirectory() === true) waiting.push(...(await readdir(file).catch(() => [])).sort().map((name) => path.join(file ?? '', name)));

@@ -8,6 +8,7 @@ import { inspectStart } from '../../adapters/inspect.ts';
 import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { findProgram } from '../../adapters/sandbox/programs.ts';
+import { startPlaces } from '../../adapters/start-places.ts';
 import { HELPERS, lookForHelper, useHelpers } from '../../catalogs/programs.ts';
 import { useProgramsOf } from '../../facade/config/programs.ts';
 import { differences, startFacts, startHash, type StartFacts } from '../../facade/consent/facts.ts';
@@ -130,6 +131,53 @@ describe('O: a module that an approved server imports', () => {
     useHelpers({ programs: {}, writable: [path.join(folder, 'other')] });
     const outside = await factsOf({ command: 'node', args: ['server.mjs'] });
     expect([outside.exposed, outside.places]).toEqual([undefined, undefined]);
+  });
+
+  it.each([
+    ['by a path that leaves the folder of the script', 'node', ['tools/server.mjs'], 'shared/x.mjs', "import '../shared/x.mjs';", 'shared/y.mjs'],
+    ['by such a path in a module beside it', 'node', ['tools/server.mjs'], 'shared/x.js', "const x = require('../shared/x');", 'shared/x.js'],
+    ['by a shell script, from its own folder', 'sh', ['tools/run.sh'], 'shared/x.js', 'exec node "$(dirname "$0")/../shared/x.js"', 'shared/x.js'],
+    ['by a shell script, from the folder that it starts in', 'sh', ['tools/run.sh'], 'shared/x.js', 'node ./shared/x.js', 'shared/x.js'],
+  ])('%s, voids the approval and is closed to agents' + verifies('TR-26', 'TR-27'), async (_how, command, args, file, text, changed) => {
+    put(file);
+    put(command === 'sh' ? 'tools/run.sh' : 'tools/lib/other.mjs', text);
+    if (command !== 'sh') put('tools/server.mjs', file.endsWith('.mjs') ? text : "import './lib/other.mjs';");
+    if (file.endsWith('.js') && command === 'node') put('tools/lib/other.mjs', "require('../../shared/x');");
+    const before = await factsOf({ command, args });
+    put(changed, 'evil()');
+    expect(startHash(await factsOf({ command, args }))).not.toBe(startHash(before));
+    expect(startPlaces({ command, args, isolation: 'sandbox' }, path.join(folder, 'w')).own).toContain(path.join(folder, 'w', 'shared'));
+  });
+
+  it('behind a link of the modules, as packages of one project are, voids the approval' + verifies('TR-26'), async () => {
+    put('packages/helper/index.js', '');
+    mkdirSync(path.join(folder, 'w', 'node_modules'));
+    symlinkSync('../packages/helper', path.join(folder, 'w', 'node_modules', 'helper'));
+    symlinkSync('..', path.join(folder, 'w', 'packages', 'helper', 'circle'));
+    const start = { command: 'node', args: ['tools/server.mjs'] };
+    const before = await factsOf(start);
+    put('packages/helper/index.js', 'evil()');
+    expect(differences(before, await factsOf(start)).join()).toMatch(/^places/);
+  });
+
+  it.each([
+    ['python3', ['-m', 'some_server']], ['python3', ['-um', 'some_server']], ['/usr/bin/env', ['python3', '-m', 'some_server']], ['npm', ['start']], ['pnpm', ['run', 'x']], ['make', ['x']], ['nice', ['npm', 'test']],
+  ])('looked for by %s %j in a folder that agents may write: refused there, bound and closed in a folder of its own' + verifies('TR-26', 'TR-27'), async (command, args) => {
+    const at = (name: string): string => path.join(folder, 'w', name);
+    const words = /^(?:(?:python3|make|env|npm|pnpm|nice) runs code of the folder that it starts in, which|package\.json lies directly in a folder that) agents may write$/;
+    expect((await factsOf({ command, args, cwd: at('.') })).exposed).toMatch(words);
+    expect(startPlaces({ command, args, isolation: 'direct' }, at('.')).exposed).toMatch(words);
+    // A sandbox without the folder shows nothing of it.
+    expect(startPlaces({ command, args, isolation: 'sandbox' }, at('.')).exposed).toBeUndefined();
+    const start = { command, args, cwd: at('tools') };
+    const before = await factsOf(start);
+    expect([before.exposed, startPlaces({ ...start, isolation: 'sandbox' }, at('.')).own]).toEqual([undefined, [at('tools')]]);
+    put('tools/json.py', 'evil()');
+    expect(differences(before, await factsOf(start)).join()).toMatch(/places/);
+  });
+
+  it.each([['python3', ['-P', '-m', 'x']], ['python3', ['-Im', 'x']], ['npx', ['x@1.0.0']], ['npm', ['exec', 'x@1.0.0']], ['uvx', ['x@1.0.0']]])('is not looked for there by %s %j', (command, args) => {
+    expect(startPlaces({ command, args, isolation: 'direct' }, path.join(folder, 'w')).exposed).toBeUndefined();
   });
 
   it('is closed to agents' + verifies('TR-27'), () => withProject((project) => {
