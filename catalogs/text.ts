@@ -6,6 +6,11 @@ const QUICK = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u180e\u200b-
 /** The same characters one by one, with half pairs. */
 const EACH = new RegExp(`${QUICK.source.replace('\\udb40', '')}|\\udb40[\\udc00-\\udfff]|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]`, 'g');
 
+/** True for a text that may hold a character that `escapeHostile` writes out; cheaper than asking exactly, and never false for one that does. */
+export function mayBeHostile(text: string): boolean {
+  return QUICK.test(text);
+}
+
 type Ranges = readonly (readonly [number, number])[];
 /** Pictographs and regional letters, generously. */
 const PICTOGRAPHS: Ranges = [[0x1f000, 0x1faff], [0x2190, 0x2bff], [0x3030, 0x303d], [0x3297, 0x3299], [0xa9, 0xae], [0x203c, 0x203c], [0x2049, 0x2049], [0x2100, 0x214f]];

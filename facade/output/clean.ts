@@ -1,5 +1,5 @@
 /** Owns what is done to every string of a result before it is cut: secrets out, hostile characters made visible, local links removed. */
-import { escapeHostile } from '../../catalogs/text.ts';
+import { escapeHostile, mayBeHostile } from '../../catalogs/text.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
 import type { Redactor } from './redact.ts';
 
@@ -20,8 +20,6 @@ const ADDRESSES = ['resource_link', '"resource"', '"icons"', '\\u'];
 const NO_ADDRESS = 'urn:tollgate:address-removed';
 /** Anything but plain ASCII; most results are nothing else, and this is half the cost of asking exactly. */
 const NOT_PLAIN = /[^\n\t\x20-\x7e]/;
-/** Raw controls, DEL and C1, zero width, bidi, BOM, tags. */
-const SUSPECT = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/u;
 /** Escapes of JSON that may stand for one of them. */
 const ESCAPES = ['\\u', '\\b', '\\f', '\\r'];
 
@@ -48,7 +46,7 @@ export function cleanResult(text: string, result: ToolResult, options: { redacto
 }
 
 function maybeHostile(json: string): boolean {
-  return (NOT_PLAIN.test(json) && SUSPECT.test(json)) || ESCAPES.some((escape) => json.includes(escape));
+  return (NOT_PLAIN.test(json) && mayBeHostile(json)) || ESCAPES.some((escape) => json.includes(escape));
 }
 
 /**

@@ -140,6 +140,13 @@ describe('results that are no results', () => {
     }), { numRuns: 150 });
   }, 60_000);
 
+  it('every character that hides is made visible where no other gives it away: selectors, marks, separators' + verifies('TR-86'), async () => {
+    for (const char of ['\u{e0101}\u{e01ef}', '\ufe01\ufe02', '\u180e', '\ufff9', '\u{e0041}', '\u200b', '\u2066', '\u206a', '\u007f', '\u0085', '\ufeff']) {
+      const written = [...char].map((one) => `\\u{${(one.codePointAt(0) ?? 0).toString(16).toUpperCase()}}`).join('');
+      expect((await answer(`{"content":[{"type":"text","text":"a${char}b"}]}`)).text).toBe(`a${written}b`);
+    }
+  });
+
   it('terminal, bidi and tag characters are made visible, in errors of the server too', async () => {
     const hostile = 'ok \u001b[2J\u202e\u{e0041}';
     expect((await answer(text(hostile))).text).toBe('ok \\u{1B}[2J\\u{202E}\\u{E0041}');
