@@ -54,7 +54,7 @@ export interface Shaped extends Cleaning {
  */
 export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
   requireContent(doc.value.content);
-  const theirs = mayHoldMeta(doc.text) ? withoutOwnKeys(doc.value) : doc.value;
+  const theirs = mayHoldMeta(doc.text) ? withoutForged(doc.value) : doc.value;
   const { result: cleaned, done: counted } = cleanResult(doc.text, theirs, request);
   const same = cleaned === doc.value;
   const done = same ? PLAIN : counted;
@@ -65,6 +65,13 @@ export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
   const made = same && result === cleaned && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
   const text = doc.exact ? made : releaseNumbers(made);
   return { text, sent: Buffer.byteLength(text), cut: cutting !== undefined, spilled: cutting?.spilled ?? 0, isError: result.isError === true, redactions: done.redactions, escaped: done.escaped, links: done.links };
+}
+
+/** Keys of the result's own `_meta` are dropped from its text (see meta.ts), so that the others keep their bytes. */
+function withoutForged(value: ToolResult): ToolResult {
+  const { _meta, ...rest } = value;
+  const [clean, meta] = [withoutOwnKeys(rest), withoutOwnKeys(_meta)];
+  return clean === rest && meta === _meta ? value : { ...clean, ...(meta !== undefined && { _meta: meta }) };
 }
 
 function requireContent(content: unknown): void {

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { members, readMessage } from '../../adapters/rpc/json.ts';
+import { isOwnKey } from '../../catalogs/own-keys.ts';
 import { openDispatch, type Dispatch } from '../../facade/wire/dispatch.ts';
 import type { CallInput, Policy } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
@@ -108,5 +109,5 @@ function without(text: string): readonly (readonly [string, string])[] {
 /** The members of `_meta` that are not ours; what is no object counts as empty. */
 function theirMeta(text: string): readonly (readonly [string, string])[] {
   const meta = memberOf(text, '_meta');
-  return meta.startsWith('{') ? members(meta).filter(({ key }) => !key.startsWith('tollgate/')).map(({ key, start, end }) => [key, meta.slice(start, end)]) : [];
+  return meta.startsWith('{') ? members(meta).filter(({ key }) => !isOwnKey(key)).map(({ key, start, end }) => [key, meta.slice(start, end)]) : [];
 }

@@ -10,8 +10,8 @@ import { verifies } from '../verifies.ts';
 import { ACT, startRaw, type RawFacade } from './raw.ts';
 
 const SECRET = 'spill-key/12345"67';
-/** The smallest `caps.bytes` that the configuration accepts. */
-const CAP = { bytes: 1024, lines: 60 };
+/** Small, so that there are many pages. The smallest that is accepted is tested in test/security/channels.test.ts. */
+const CAP = { bytes: 3000, lines: 60 };
 let facade: RawFacade;
 let session: Session;
 
