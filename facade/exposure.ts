@@ -18,6 +18,7 @@ import { prospectOf } from './effect.ts';
 import { READ_SPILL, SPILL_TOOL } from './output/spill-tool.ts';
 import type { From, Standings, View } from './standing.ts';
 import type { ToolEntry } from './tool-entry.ts';
+import { judgeWanted, type Wanted } from './wanted.ts';
 
 /** One tool as the agent sees it. */
 export interface Exposed {
@@ -44,6 +45,8 @@ export interface Table {
   readonly reader: string | undefined;
   /** Names that two tools claim, and are therefore not shown. */
   readonly collisions: readonly NameCollision[];
+  /** What Rego wants shown and is not, a line each. For the owner alone. */
+  readonly unshown: readonly string[];
   /** Why policy hides the tool of this name; undefined if it hides none. For the audit alone. */
   readonly hiddenBy: (name: string) => readonly Reason[] | undefined;
 }
@@ -51,7 +54,7 @@ export interface Table {
 const SPILL_INPUT = createValidator(SPILL_TOOL.inputSchema);
 
 /** What is shown when the facade is switched off. */
-const NOTHING: Table = { byName: new Map(), listed: [], text: '{"tools":[]}', reader: undefined, collisions: [], hiddenBy: () => undefined };
+const NOTHING: Table = { byName: new Map(), listed: [], text: '{"tools":[]}', reader: undefined, collisions: [], unshown: [], hiddenBy: () => undefined };
 
 /** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs. */
 export class Exposures {
@@ -61,14 +64,16 @@ export class Exposures {
   readonly #serversOf: (principal: Principal) => readonly string[];
   readonly #maxArgBytes: (principal: Principal) => number;
   readonly #view: Standings['view'];
+  readonly #tell: (lines: readonly string[]) => void;
   readonly #tables = new WeakMap<Principal, { readonly policy: string; readonly catalog: number; readonly view: string; readonly table: Table }>();
 
-  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number; view: Standings['view'] }) {
+  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number; view: Standings['view']; tell?: (lines: readonly string[]) => void }) {
     this.#catalog = parts.catalog;
     this.#policy = parts.policy;
     this.#serversOf = parts.serversOf;
     this.#maxArgBytes = parts.maxArgBytes;
     this.#view = parts.view;
+    this.#tell = parts.tell ?? (() => undefined);
     const known = parts.primitives.flatMap((tool) => PRIMITIVES.filter((name) => name === tool.name).map((name) => [name, { tool, validator: createValidator(tool.inputSchema) }] as const));
     this.#primitives = new Map(known);
   }
@@ -125,7 +130,9 @@ export class Exposures {
     const candidates = this.#candidates(this.#serversOf(principal)).filter(({ asked }) => !view.hides(asked));
     const decisions = await policy.list(principal, candidates.map((candidate) => candidate.asked));
     if (decisions.length !== candidates.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
-    const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal), view });
+    const wanted = judgeWanted((await policy.wanted?.(principal)) ?? [], (server) => this.#catalog.entries(server).filter((entry) => entry.quarantine === undefined).map(({ tool }) => tool));
+    this.#tell(wanted.lines);
+    const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal), view, wanted });
     this.#tables.set(principal, { policy: policy.revision, catalog, view: view.revision, table });
     return table;
   }
@@ -142,13 +149,13 @@ export class Exposures {
     });
   }
 
-  #build(candidates: readonly Candidate[], { decisions, maxBytes, view }: { decisions: readonly ListDecision[]; maxBytes: number; view: View }): Table {
+  #build(candidates: readonly Candidate[], { decisions, maxBytes, view, wanted }: { decisions: readonly ListDecision[]; maxBytes: number; view: View; wanted: Wanted }): Table {
     const shown: Shown[] = [];
     const hidden: Shown[] = [];
     const primitives = new Map<string, Shown>();
     for (const [index, candidate] of candidates.entries()) {
       const decision = decisions[index];
-      if (decision === undefined) continue;
+      if (decision === undefined || wanted.isUnbound(candidate.asked)) continue;
       for (const exposure of decision.expose) {
         const one: Shown = { candidate, decision, exposure };
         if (decision.verdict === 'never') hidden.push(one);
@@ -168,7 +175,7 @@ export class Exposures {
       primitive === undefined ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true : candidates.some(({ asked }) => asked.primitive === primitive && view.withholds?.(asked) !== true);
     const listed = exposed.filter((one) => isOpen(one) && (one.entry === undefined || !this.#catalog.problems.has(one.server.name)));
     const reader = this.#addSpillReader(byName, listed, maxBytes);
-    return { byName, listed, collisions, hiddenBy: (name) => reasonsOf(hidden, name), reader, text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
+    return { byName, listed, collisions, unshown: wanted.lines, hiddenBy: (name) => reasonsOf(hidden, name), reader, text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
   }
 
   /** Spills are bound to principal and run, and their policy is that of their source: whoever is shown a tool may read on in its results. */
@@ -185,7 +192,7 @@ export class Exposures {
     const { candidate, exposure } = one;
     if (candidate.primitive !== undefined) return this.#exposePrimitive(one, candidate.primitive, maxBytes);
     const entry = candidate.entry;
-    const projection = entry?.projection(one.decision.schemaProfile, one.decision.bounds);
+    const projection = entry?.projection(exposure.schemaProfile ?? one.decision.schemaProfile, one.decision.bounds);
     if (entry === undefined || projection === undefined) return [];
     const schema = withoutPinned(projection.schema, Object.keys(exposure.pins));
     const args: ArgsShape = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins: exposure.pins, maxBytes };

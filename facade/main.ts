@@ -39,7 +39,7 @@ function told(line: string): string {
 
 /** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
 export const checkPolicy: Check = async (config, options) => {
-  const [{ findUnjudgedNames, findUnknownNames }, { TollgateError }, { compileParts, startPolicy }, { findUnjudged }, { formatProblem }, { controlRule, policyParts }, { findUnbound }, { approvedOffer }] = await Promise.all([import('./tool-names.ts'), import('../catalogs/errors.ts'), import('../policies/engine.ts'), import('../policies/offered.ts'), import('../policies/problems.ts'), import('./policy-parts.ts'), import('./unbound.ts'), import('./consent/approved-offer.ts')]);
+  const [{ findUnjudgedNames, findUnknownNames }, { TollgateError }, { compileParts, startPolicy }, { findUnjudged }, { formatProblem }, { controlRule, policyParts }, { findUnbound }, { approvedOffer }, { findUnshown }] = await Promise.all([import('./tool-names.ts'), import('../catalogs/errors.ts'), import('../policies/engine.ts'), import('../policies/offered.ts'), import('../policies/problems.ts'), import('./policy-parts.ts'), import('./unbound.ts'), import('./consent/approved-offer.ts'), import('./wanted.ts')]);
   const cache = mkdtempSync(path.join(tmpdir(), 'tollgate-check-'));
   try {
     const offered = await approvedOffer(config);
@@ -49,10 +49,10 @@ export const checkPolicy: Check = async (config, options) => {
     if (faults.length > 0) throw new TollgateError('CONFIG_INVALID', { detail: `${file} names what approved servers do not have.`, data: { problems: faults.map(({ file: at, line, column, message }) => ({ file: at, line, column, message })) } });
     const compiled = await compileParts({ ...policyParts(config, { ...options, cache }), offered });
     const policy = await startPolicy(compiled);
-    const unbound = await findUnbound(config, policy).finally(() => policy.close());
+    const [unbound, unshown] = await Promise.all([findUnbound(config, policy), findUnshown(config, policy, offered)]).finally(() => policy.close());
     const unjudged = findUnjudged(compiled.rules.rules, [...config.servers.keys()].filter((name) => !offered.has(name))).map(formatProblem);
     const named = [...unknown, ...findUnjudgedNames(config, offered)].map(formatProblem).filter((line) => !unjudged.some((said) => told(said) === told(line)));
-    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length, unbound, unjudged: [...unjudged, ...named] };
+    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length, unbound, unjudged: [...unjudged, ...named, ...unshown] };
   } finally {
     rmSync(cache, { recursive: true, force: true });
   }

@@ -62,8 +62,8 @@ const LOST = {
   expose: 'nothing is shown', pins: 'nothing is pinned', budgets: 'nothing is limited', deny: 'nothing is taken away', allow: 'nothing is admitted', semantics: 'nothing is classified',
 } as const;
 
-/** An argument must be known to one of the tools. In a schema that takes any name, one that is nearly a known name is a slip too. */
-function argumentFault(name: string, tools: readonly NamedTool[]): string | undefined {
+/** Why a pin of an argument binds nothing; undefined if one of the tools has the argument. It must be known to one of the tools. In a schema that takes any name, one that is nearly a known name is a slip too. */
+export function argumentFault(name: string, tools: readonly NamedTool[]): string | undefined {
   const found = tools.map(({ inputSchema }) => argumentsOf(inputSchema, { root: inputSchema, depth: 0 }));
   const known = [...new Set(found.flatMap(({ names }) => [...names]))];
   if (known.includes(name) || (found.some(({ isOpen }) => isOpen) && nearest(name, known) === undefined)) return undefined;

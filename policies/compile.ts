@@ -20,7 +20,7 @@ export type { RegoSource } from './stage.ts';
 export type CompiledRego = Bundle & { readonly facts: RegoFacts };
 
 /** Changes when the same sources would be built to something else by another version of this folder's code. */
-const FORM = '7';
+const FORM = '8';
 
 /**
  * Builds all sources into one module with the library, or takes it from `cache` when nothing changed. Throws POLICY_INVALID
@@ -96,9 +96,9 @@ export interface PreparedRego extends RegoFacts {
  * place, and the library reads these. Throws POLICY_INVALID.
  */
 export async function prepareRego(files: readonly SourceFile[], job: Job): Promise<PreparedRego> {
-  const { facts, rules, files: parsed, problems } = await checkRego(files, job);
+  const { facts, rules, exposes, files: parsed, problems } = await checkRego(files, job);
   refuseProblems(problems);
-  const { appended, sources } = placeRules(parsed, rules);
+  const { appended, sources } = placeRules(parsed, rules, exposes);
   for (const [staged, { text }] of appended) await appendFile(path.join(job.staging, staged), text);
   await writeFile(path.join(job.staging, STAGED_LIBRARY, 'sources.rego'), sources);
   return { ...facts, rowOf: (staged, row) => appended.get(staged)?.rowOf(row) ?? row };

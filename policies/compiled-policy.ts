@@ -5,12 +5,12 @@ import type { Question, WorkerParts } from './worker-handle.ts';
 import type { Confinement } from '../catalogs/confinement.ts';
 import { Confinements } from './confinement.ts';
 import type { Confining } from './confining.ts';
-import { readCallDecision, readListDecisions } from './decision.ts';
+import { readCallDecision, readListDecisions, readWanted } from './decision.ts';
 import { callInputText, listInputText } from './input.ts';
 import { ENTRYPOINTS } from './library.ts';
 import { judgeFor } from './offered.ts';
 import { inPieces } from './pieces.ts';
-import type { CallDecision, CallInput, Effect, ListDecision, ListTool, OfferedTool, Policy, Principal } from './port.ts';
+import type { CallDecision, CallInput, Effect, ListDecision, ListTool, OfferedTool, Policy, Principal, WantedExposure } from './port.ts';
 import { formatProblem } from './problems.ts';
 import type { LocatedRule } from './rules.ts';
 import type { WasmPolicy } from './wasm.ts';
@@ -125,6 +125,10 @@ export class CompiledPolicy implements Policy {
       decisions.push(...readListDecisions(await this.#list(principal, chunk), chunk.length));
     }
     return decisions;
+  }
+
+  async wanted(principal: Principal): Promise<readonly WantedExposure[]> {
+    return this.#evaluator.projects ? [] : readWanted(await this.#list(principal, []));
   }
 
   /** Rego that fails over what is known before a call says nothing of it in the list: its calls say what is wrong. */

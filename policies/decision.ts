@@ -1,8 +1,9 @@
 /** Owns the reading of what wasm answered; refuses every answer that is not exactly a decision: only a literal `allow` allows. */
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Bound } from '../catalogs/projection/bounds.ts';
+import { readExposed } from './exposures.ts';
 import { checkMembers } from './members.ts';
-import { APPROVAL_SCOPES, type BudgetObligation, type CallDecision, type Exposure, type ListDecision, type Obligations, type Reason, type ShadowReason } from './port.ts';
+import { APPROVAL_SCOPES, type BudgetObligation, type CallDecision, type Exposure, type ListDecision, type Obligations, type Reason, type ShadowReason, type WantedExposure } from './port.ts';
 
 type Record_ = Readonly<Record<string, unknown>>;
 
@@ -27,6 +28,7 @@ export function readCallDecision(value: Record_): CallDecision {
 /** Reads a result of `tollgate/list/decisions` for `count` tools. Throws POLICY_FAILED. */
 export function readListDecisions(value: Record_, count: number): readonly ListDecision[] {
   requireThat(value['version'] === 1, 'version');
+  readWanted(value);
   const schemaProfile = text(value['schemaProfile'], 'schemaProfile');
   const verdicts = list(value['verdicts'], 'verdicts').map(readVerdict);
   const tools = list(value['tools'], 'tools');
@@ -36,6 +38,11 @@ export function readListDecisions(value: Record_, count: number): readonly ListD
     const verdict = typeof tool['same'] === 'number' ? (verdicts[tool['same']] ?? failed('same')) : readVerdict(tool);
     return { ...verdict, expose: list(tool['expose'], 'expose').map(readExposure), schemaProfile };
   });
+}
+
+/** What a list decision says of `expose` in Rego. Throws POLICY_FAILED. */
+export function readWanted(value: Record_): readonly WantedExposure[] {
+  return readExposed(list(value['exposed'], 'exposed'), list(value['unshown'], 'unshown'));
 }
 
 /** Of one tool, or of all of a kind. */

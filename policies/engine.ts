@@ -10,6 +10,7 @@ import { compileRego } from './compile.ts';
 import { confine, type Confining } from './confining.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
 import { weigh, type Weights } from './cost.ts';
+import { exposeNumber, findUnknownExposed } from './exposures.ts';
 import { findFaults } from './judge.ts';
 import { hashLibrary, readLibrary } from './library.ts';
 import type { Offered } from './offered.ts';
@@ -107,7 +108,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     refuseProblems([...faults, ...problemsOf(thrown)]);
     throw thrown;
   });
-  refuseProblems([...faults, ...(user?.facts === undefined ? [] : findTakenIds(rules.rules, user.facts))]);
+  refuseProblems([...faults, ...(user?.facts === undefined ? [] : [...findTakenIds(rules.rules, user.facts), ...findUnknownExposed(user.facts.exposes ?? [], parts)])]);
   const around = compileSettings(settings);
   const config = {
     version: 1,
@@ -116,7 +117,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     modes: user?.modes ?? {},
     mode: user?.mode ?? 'enforce',
     places: user?.facts?.places ?? {},
-    regoRules: Object.fromEntries((user?.facts?.rules ?? []).map(reasonFacts).entries()),
+    regoRules: Object.fromEntries([...(user?.facts?.rules ?? []).map(reasonFacts).entries(), ...(user?.facts?.exposes ?? []).map(({ file, line }, at) => [exposeNumber(at), { file, line }] as const)]),
     // Read where nobody has marked the rules.
     rego: user?.sets ?? NO_SETS,
   };

@@ -39,15 +39,16 @@ function faultsOf(set: string, member: unknown): readonly string[] {
 }
 
 /** A value that is known when the rule is evaluated only. */
-const UNKNOWN = Symbol('unknown');
+export const UNKNOWN = Symbol('unknown');
 
-function isKnown(value: unknown): boolean {
+/** True where no part of a value is unknown. */
+export function isKnown(value: unknown): boolean {
   if (value === UNKNOWN) return false;
   return typeof value !== 'object' || value === null || Object.values(value).every(isKnown);
 }
 
 /** The value of a term whose keys are written out; parts of it may be unknown. */
-function valueOf({ type, value }: Term): unknown {
+export function valueOf({ type, value }: Term): unknown {
   if (type === 'string' || type === 'boolean' || type === 'null') return type === 'null' ? null : value;
   if (type === 'number') return Number(value);
   if (type === 'array') return (value as readonly Term[]).map(valueOf);

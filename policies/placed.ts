@@ -6,7 +6,8 @@ import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation,
 import { leadingGuard, outcomesOf } from './guards.ts';
 import { chooseTests, isRef } from './leading-tests.ts';
 import { Marks, mostOf, type Reads } from './reads.ts';
-import { SETS, type ParsedFile, type SetRule } from './rego.ts';
+import { exposeNumber } from './exposures.ts';
+import { EXPOSE, SETS, type ExposeRule, type ParsedFile, type SetRule } from './rego.ts';
 import { sourcesText, type Folded, type Part } from './sources-module.ts';
 
 /** What the build adds. */
@@ -53,8 +54,8 @@ function countLines(text: string): number {
 }
 
 /** Makes copies of all rules whose packages nobody reads as a whole; the sets of the others are folded as they are. */
-export function placeRules(files: readonly (ParsedFile & { readonly bytes: Buffer })[], rules: readonly SetRule[]): Placed {
-  const seen = findSeen(files, new Set(rules.map(({ facts }) => facts.package)));
+export function placeRules(files: readonly (ParsedFile & { readonly bytes: Buffer })[], rules: readonly SetRule[], exposes: readonly ExposeRule[] = []): Placed {
+  const seen = findSeen(files, new Set([...rules.map(({ facts }) => facts.package), ...exposes.map((one) => one.package)]));
   const job = { marks: new Marks(files.map(({ module }) => module)), appended: new Map(files.map(({ staged, bytes }) => [staged, new Appendix(bytes.toString('utf8'))])) };
   const folded: Folded[] = [];
   for (const [name, own] of groupBy(rules.map((rule, number) => ({ ...rule, number })), ({ facts }) => facts.package)) {
@@ -64,7 +65,19 @@ export function placeRules(files: readonly (ParsedFile & { readonly bytes: Buffe
       folded.push({ package: name, set, ...((seen.has(name) ? undefined : copyRules(members, job)) ?? asTheyAre(members, job.marks)) });
     }
   }
-  return { appended: job.appended, sources: sourcesText(folded) };
+  return { appended: job.appended, sources: sourcesText(folded, placeExposes(exposes, { seen, appended: job.appended })) };
+}
+
+/** The names under which members of `expose` stand, by package. A copy gives its members the place of their rule. */
+function placeExposes(exposes: readonly ExposeRule[], { seen, appended }: { readonly seen: ReadonlySet<string>; readonly appended: Placed['appended'] }): ReadonlyMap<string, string | undefined> {
+  const names = new Map<string, string | undefined>();
+  const numbered = exposes.map((one, at) => ({ one, text: copyOf({ rule: one.rule, file: one.file, number: exposeNumber(at), set: EXPOSE }) }));
+  for (const [name, own] of groupBy(numbered, ({ one }) => one.package)) {
+    const isCopied = !seen.has(name) && own.every(({ text }) => text !== undefined);
+    names.set(name, isCopied ? 'tollgate_expose' : undefined);
+    for (const { one, text } of isCopied ? own : []) appended.get(one.file.staged)?.add(text?.('tollgate_expose') ?? '', one.rule.location.row);
+  }
+  return names;
 }
 
 /** The set as it stands: what one of its rules reads, all of it reads. */
@@ -112,7 +125,7 @@ function copyRules(rules: readonly Numbered[], { marks, appended }: Job): Pick<F
   const copies: Copy[] = [];
   const open: Folded['open'][number][] = [];
   for (const one of rules) {
-    const text = copyOf(one);
+    const text = copyOf({ ...one, set: one.facts.set });
     if (text === undefined) return undefined;
     const reads = marks.ofRule(one.rule, one.file.module);
     copies.push({ of: one, body: one.rule.body, reads, isGuard: false, text });
@@ -151,13 +164,13 @@ function guardOf(rule: Numbered, guard: readonly Expression[]): (name: string) =
 }
 
 /** The rule with another head: what it gave becomes the second part of a pair, the number of the rule the first. */
-function copyOf({ rule, number, facts, file }: Numbered): ((name: string) => string) | undefined {
+function copyOf({ rule, number, set, file }: { readonly rule: Rule; readonly number: number | string; readonly set: string; readonly file: ParsedFile }): ((name: string) => string) | undefined {
   const text = sourceOf(rule.location);
   // `deny contains "x" if { … } { … }`: the second body is a rule of its own that begins with its brace.
   const isChained = text?.startsWith('{') === true;
   const owner = isChained ? (file.module.rules ?? []).slice(0, file.module.rules?.indexOf(rule)).findLast(({ location }) => sourceOf(location)?.startsWith('{') === false) : rule;
   const head = sourceOf(owner?.head.location);
-  const key = new RegExp(`^${facts.set}\\s+contains\\b`).exec(head ?? '');
+  const key = new RegExp(`^${set}\\s+contains\\b`).exec(head ?? '');
   if (text === undefined || head === undefined || key === null) return undefined;
   const rest = isChained ? ` if ${text}` : text.slice(head.length);
   return (name) => `${name} contains ["${number}", ${head.slice(key[0].length)}]${rest}`;

@@ -148,7 +148,21 @@ export interface Exposure {
   readonly name?: string;
   readonly description?: string;
   readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
+  /** Absent: that of the list decision. */
+  readonly schemaProfile?: string;
   readonly pins: Readonly<Record<string, unknown>>;
+}
+
+/** One member of `expose` of Rego, as it holds for one principal. */
+export interface WantedExposure {
+  /** `server.tool`, or a pattern. */
+  readonly tool: string;
+  /** Names of the arguments that it pins. */
+  readonly pins: readonly string[];
+  /** `file:line`, or the package. */
+  readonly place: string;
+  /** Why it shows nothing, whatever the server offers. */
+  readonly refused?: string;
 }
 
 /** The list verdict (design §3): `never` hides; `maybe` lists with its condition; `always` is never denied by policy. */
@@ -182,6 +196,8 @@ export interface Policy {
   call(input: CallInput): Promise<CallDecision> | CallDecision;
   /** One decision per tool, in order. */
   list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];
+  /** How Rego wants tools shown to this principal; absent or empty: it says nothing. Throws POLICY_FAILED. */
+  wanted?(principal: Principal): Promise<readonly WantedExposure[]>;
   /**
    * What the enforced YAML rules on paths and hosts mean to programs that this server starts or is: rules that deny or ask, and
    * read nothing else of a call. `workspace` means the commands of bash. `principal`: whom a program is started for; absent

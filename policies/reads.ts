@@ -7,16 +7,28 @@ import { aliasesOf, groundPath, packagePath, termsIn, type Module, type Rule, ty
  */
 export type Reads = 'kind' | 'tool' | 'call';
 
-const ORDER: readonly Reads[] = ['kind', 'tool', 'call'];
+/** `caller`: the caller alone. */
+type Depth = 'caller' | Reads;
+
+const ORDER: readonly Depth[] = ['caller', 'kind', 'tool', 'call'];
 
 /** Built-in functions that answer by more than what they are given; of those that wasm has here it is the clock alone. */
 const UNSTEADY: ReadonlySet<string> = new Set(['time.now_ns']);
 
 /** The most that is read of several parts. */
 export function mostOf(parts: Iterable<Reads>): Reads {
+  return inLists(deepest(parts));
+}
+
+function deepest(parts: Iterable<Depth>): Depth {
   let most = 0;
   for (const part of parts) most = Math.max(most, ORDER.indexOf(part));
   return ORDER[most] ?? 'call';
+}
+
+/** To a list, the caller and the kind of tool are known alike. */
+function inLists(depth: Depth): Reads {
+  return depth === 'caller' ? 'kind' : depth;
 }
 
 interface Defined {
@@ -34,7 +46,7 @@ export class Marks {
   readonly #exact = new Map<string, Defined[]>();
   readonly #below = new Map<string, Defined[]>();
   readonly #aliases = new Map<Module, ReadonlyMap<string, readonly string[]>>();
-  readonly #marked = new Map<Rule, Reads>();
+  readonly #marked = new Map<Rule, Depth>();
 
   constructor(modules: readonly Module[]) {
     for (const module of modules) {
@@ -49,12 +61,17 @@ export class Marks {
 
   /** What a rule of `module` reads to give what it gives. */
   ofRule(rule: Rule, module: Module): Reads {
-    return this.#rule({ rule, module });
+    return inLists(this.#rule({ rule, module }));
+  }
+
+  /** True for a rule that gives the same for every call and every list of a caller. */
+  readsCallerOnly(rule: Rule, module: Module): boolean {
+    return this.#rule({ rule, module }) === 'caller';
   }
 
   /** What a part of the tree of `module` reads. */
   of(part: unknown, module: Module): Reads {
-    return mostOf(this.#each(part, module));
+    return inLists(deepest(this.#each(part, module)));
   }
 
   /** True for a name that a rule or an import of the module has, and for `input` and `data`. */
@@ -62,7 +79,7 @@ export class Marks {
     return name === 'input' || name === 'data' || this.#aliases.get(module)?.has(name) === true || this.#below.has(keyOf([...packagePath(module), name]));
   }
 
-  *#each(part: unknown, module: Module): Generator<Reads> {
+  *#each(part: unknown, module: Module): Generator<Depth> {
     for (const term of termsIn(part)) {
       if (term.type !== 'var' && term.type !== 'ref') continue;
       const names = groundNames(term.type === 'ref' ? (term.value as readonly Term[]) : [term]);
@@ -75,19 +92,19 @@ export class Marks {
   }
 
   /** What rules read that a reference to this place of `data` could lead to. */
-  #found(names: readonly string[]): Reads {
+  #found(names: readonly string[]): Depth {
     // All of `data` would show what Tollgate keeps there.
     if (names.length === 0) return 'call';
     const above = names.slice(0, -1).flatMap((_, at) => this.#exact.get(keyOf(names.slice(0, at + 1))) ?? []);
-    return mostOf([...(this.#below.get(keyOf(names)) ?? []), ...above].map((found) => this.#rule(found)));
+    return deepest([...(this.#below.get(keyOf(names)) ?? []), ...above].map((found) => this.#rule(found)));
   }
 
-  #rule({ rule, module }: Defined): Reads {
+  #rule({ rule, module }: Defined): Depth {
     const known = this.#marked.get(rule);
     if (known !== undefined) return known;
     // Until it is known: rules that only seem to ask for each other, by local names, meet it here, and keep what they found.
     this.#marked.set(rule, 'call');
-    const reads = this.of(partsOf(rule), module);
+    const reads = deepest(this.#each(partsOf(rule), module));
     this.#marked.set(rule, reads);
     return reads;
   }
@@ -99,8 +116,9 @@ function partsOf({ head, body, else: otherwise }: Rule): readonly unknown[] {
 }
 
 /** What a reference below `input` reads: a list is decided for a caller and a tool, with every verb that a call of it may have. */
-function readOf([top, field]: readonly string[]): Reads {
-  if (top === 'principal' || top === 'version' || top === 'phase') return 'kind';
+function readOf([top, field]: readonly string[]): Depth {
+  if (top === 'principal') return 'caller';
+  if (top === 'version' || top === 'phase') return 'kind';
   if (top !== 'effect' || field === undefined) return 'call';
   if (field === 'server' || field === 'verb') return 'kind';
   return field === 'tool' ? 'tool' : 'call';

@@ -1,14 +1,19 @@
 /** Owns what user Rego must look like before it is built: folded sets in packages of their own; refuses names of the library, sets that are none, and ids that are none. */
 import { createHash } from 'node:crypto';
 import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation, type Module, type Rule } from './ast.ts';
+import { exposeFacts, findExposeFaults } from './exposures.ts';
 import { findMemberFaults } from './members.ts';
 import type { Problem } from './problems.ts';
+import { Marks } from './reads.ts';
 import { RESERVED } from './rules.ts';
 import { findIdFaults, findSharedIds, ID, ID_WORDS, writtenIds } from './rego-ids.ts';
 
 /** The sets that count. */
 export const SETS = ['deny', 'ask', 'allow'] as const;
 export type SetName = (typeof SETS)[number];
+
+/** The set that says how tools are shown. Its members are no reasons. */
+export const EXPOSE = 'expose';
 
 const SEVERITIES = ['low', 'medium', 'high', 'critical'] as const;
 /** A name between dots: ids and modes are spelled with dots. */
@@ -33,6 +38,16 @@ export interface RegoRule {
   readonly remediation?: string;
 }
 
+/** What is known of one rule of `expose`: where it stands, and its member as far as it is written out. */
+export interface ExposeFacts {
+  readonly package: string;
+  readonly file: string;
+  readonly line: number;
+  readonly column: number;
+  readonly tool?: string;
+  readonly pins?: readonly string[];
+}
+
 /** What the library and its readers need to know of user Rego beyond its evaluation. */
 export interface RegoFacts {
   /** Packages below `policy`, without it, with the number of the source that each file of them came from. */
@@ -43,6 +58,8 @@ export interface RegoFacts {
   readonly places: Readonly<Record<string, { readonly file: string; readonly line: number }>>;
   /** By number, as members name them. */
   readonly rules: readonly RegoRule[];
+  /** Rules of `expose`, by the number that their members come with; absent in bundles that were built before there were any. */
+  readonly exposes?: readonly ExposeFacts[];
   /** Digests of all other rules by their full name, for the same purpose as a rule's own. */
   readonly others: Readonly<Record<string, string>>;
 }
@@ -66,10 +83,18 @@ export interface SetRule {
   readonly facts: RegoRule;
 }
 
+/** A rule of `expose` with its tree. */
+export interface ExposeRule {
+  readonly file: ParsedFile;
+  readonly rule: Rule;
+  readonly package: string;
+}
+
 /** What was found in all files. */
 export interface Inspected {
   readonly facts: RegoFacts;
   readonly rules: readonly SetRule[];
+  readonly exposes: readonly ExposeRule[];
   readonly problems: readonly Problem[];
 }
 
@@ -78,11 +103,11 @@ export function inspectRego(files: readonly ParsedFile[]): Inspected {
   const inspector = new Inspector();
   const owners = new Map(files.flatMap(({ module }) => (module.annotations ?? []).filter(({ scope }) => scope === 'package').map((annotation) => [packagePath(module).join('.'), annotation] as const)));
   for (const file of files) inspector.add(file, owners.get(packagePath(file.module).join('.')));
-  const { packages, rules, problems } = inspector;
+  const { packages, rules, exposes, problems } = inspector;
   const sets = Object.fromEntries(SETS.map((set) => [set, rules.some(({ facts }) => facts.set === set)])) as RegoFacts['sets'];
   const places = Object.fromEntries(rules.flatMap(({ rule, facts: { file, line } }) => writtenIds(rule).map((id) => [id, { file, line }])));
-  problems.push(...findIdFaults(rules), ...findSharedIds(rules), ...findMemberFaults(rules));
-  return { facts: { packages, sets, places, rules: rules.map(({ facts }) => facts), others: digestOthers(files, rules) }, rules, problems };
+  problems.push(...findIdFaults(rules), ...findSharedIds(rules), ...findMemberFaults(rules), ...findExposeFaults(exposes, new Marks(files.map(({ module }) => module))));
+  return { exposes, facts: { packages, sets, places, rules: rules.map(({ facts }) => facts), ...(exposes.length === 0 ? {} : { exposes: exposes.map(exposeFacts) }), others: digestOthers(files, rules) }, rules, problems };
 }
 
 /** Why a package cannot be one of the user's, or undefined. */
@@ -97,6 +122,7 @@ function packageFault(names: readonly string[]): string | undefined {
 class Inspector {
   readonly packages: { name: string; source: number }[] = [];
   readonly rules: SetRule[] = [];
+  readonly exposes: ExposeRule[] = [];
   readonly problems: Problem[] = [];
 
   add(file: ParsedFile, owner: Annotation | undefined): void {
@@ -113,14 +139,21 @@ class Inspector {
       const { head } = rule;
       const defined = String(head.ref[0]?.value);
       if (folded && OURS.test(defined)) refuse(head.location, `\`${defined}\`: names that begin with tollgate_ are kept for the build; choose another`);
+      if (folded && defined === EXPOSE) {
+        if (isSetRule(rule)) this.exposes.push({ file, rule, package: name });
+        else refuse(head.location, '`expose` must be a set: write `expose contains {"tool": "server.tool", "name": "…"} if { … }`');
+      }
       const set = SETS.find((known) => defined === known);
       if (set === undefined || (head.args !== undefined && !folded)) continue;
-      const partial = head.ref.length === 1 && head.key !== undefined && head.value === undefined;
       if (!folded) refuse(head.location, `\`${set}\` counts only in a package policy.<name>; move it there, or name it otherwise`);
-      else if (!partial) refuse(head.location, `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``);
+      else if (!isSetRule(rule)) refuse(head.location, `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``);
       else this.rules.push({ file, rule, facts: { package: name, set, file: file.shown, line: rule.location.row, digest: digestOf(rule), ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]), ...writtenIds(rule).map((id) => ({ id }))[0] } });
     }
   }
+}
+
+function isSetRule({ head }: Rule): boolean {
+  return head.ref.length === 1 && head.key !== undefined && head.value === undefined;
 }
 
 /** References to what the library keeps for itself: through them a rule could read the decision that it is part of. */

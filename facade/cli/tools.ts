@@ -27,11 +27,12 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
     const rows = view.listed.map((one) => ({ name: one.name, server: one.server.name, tool: one.entry?.tool.name ?? one.primitive ?? '', bytes: Buffer.byteLength(one.text) }));
     const missing = serversOf(principal).flatMap((name) => reasonOf(catalog.problems.get(name)).map((reason) => ({ name, reason })));
     const data = options.json === true
-      ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions, missing })}\n`
+      ? `${JSON.stringify({ principal: principal.id, tools: rows, bytes: Buffer.byteLength(view.text), collisions: view.collisions, unshown: view.unshown, missing })}\n`
       : table(io, ['NAME', 'SERVER', 'TOOL', 'BYTES'], rows.map((row) => [row.name, row.server, row.tool, String(row.bytes)]));
     const remarks = [
       ...(await unseen(deps.standing, { principal, catalog, servers: serversOf(principal) })),
       ...view.collisions.map(collisionRemark),
+      ...view.unshown,
       ...missing.map(({ name, reason }) => `The tools of ${name} are missing: ${reason}`),
     ];
     return { data, remarks, code: missing.length > 0 ? EXIT.server : EXIT.ok };

@@ -97,6 +97,7 @@ export interface ExposeRule {
   readonly name?: string;
   readonly description?: string;
   readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
+  readonly schemaProfile?: string;
   readonly pins: Readonly<Record<string, unknown>>;
 }
 

@@ -146,6 +146,7 @@ class ReferenceChecker {
       this.#tool(tool, typeof entry === 'string' ? at : [...at, 'tool'], reached);
       const wrapped = backendsOf(expose).find((backend) => backend === splitToolId(tool)?.server);
       if (wrapped !== undefined) this.#report.refuse(typeof entry === 'string' ? at : [...at, 'tool'], `server ${quote(wrapped)} serves primitives here, and shows tools of its own: ${TWICE}; write the line in another profile, or other primitives`);
+      if (typeof entry !== 'string') this.schemaProfile(entry.schemaProfile, [...at, 'schemaProfile']);
       if (name === undefined) return;
       if (tool.includes('*')) this.#report.refuse([...at, 'name'], `name ${quote(name)} for the pattern ${quote(tool)}: several tools would have one name; name one tool`);
       if (PRIMITIVE_NAMES.has(name)) this.#report.refuse([...at, 'name'], `name ${quote(name)} belongs to a primitive; take another`);

@@ -126,6 +126,7 @@ export interface WrittenExposed {
   readonly name?: string;
   readonly description?: string;
   readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
+  readonly schemaProfile?: string;
   readonly pins?: Readonly<Record<string, unknown>>;
 }
 

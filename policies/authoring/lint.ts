@@ -4,7 +4,7 @@ import { aliasesOf, groundPath, packagePath, termsIn, type Expression, type Loca
 import { CAPABILITIES } from '../library.ts';
 import { adviseBuiltin } from '../opa-errors.ts';
 import type { Problem } from '../problems.ts';
-import { SETS, type ParsedFile, type SetRule } from '../rego.ts';
+import { EXPOSE, SETS, type ParsedFile, type SetRule } from '../rego.ts';
 import { INPUT_SCHEMA } from '../stage.ts';
 
 /** A fault, or something that an author should know. Only errors refuse. */
@@ -144,7 +144,7 @@ function* namesIn(part: unknown): Generator<string> {
 function lintUse({ module }: ParsedFile, { head, location, default: isDefault }: Rule, used: ReadonlySet<string>): readonly Found[] {
   const [root, ...names] = packagePath(module);
   const name = String(head.ref[0]?.value);
-  if (root !== 'policy' || isDefault === true || SETS.some((set) => set === name)) return [];
+  if (root !== 'policy' || isDefault === true || name === EXPOSE || SETS.some((set) => set === name)) return [];
   if (name.startsWith('test_')) return [{ where: location, severity: 'warning', message: `${name} runs only in a file *_test.rego; move it there` }];
   const paths = ['data', root, ...names, name].map((_, count, all) => all.slice(0, count + 1).join('.')).slice(1);
   return paths.some((path) => used.has(path)) ? [] : [{ where: location, severity: 'warning', message: `${name} is used by no rule; remove it, or name it ${SETS.join(', ')} if it decides` }];

@@ -2,27 +2,111 @@
 # title: Exposures
 # description: >-
 #   Under which names a tool is shown, and which arguments are pinned. A rule that names the tool hides rules with `*`, so that
-#   `git.*` never shows again what `git.push` shows with pinned arguments.
+#   `git.*` never shows again what `git.push` shows with pinned arguments. Rego of the user says how a tool is shown that
+#   tollgate.yaml shows; it reads the caller alone, so a list and a call get the same answer.
 package tollgate.exposure
 
 import data.tollgate.match
 import data.tollgate.principal
+import data.tollgate.user
 
-rules(target) := exact(target) if count(exact(target)) > 0
+rules(target) := admitted(target, wanted_exact[target.id]) if {
+	count(wanted_exact[target.id]) > 0
+} else := exact(target) if {
+	count(exact(target)) > 0
+} else := admitted(target, wanted_pattern(target)) if {
+	count(wanted_pattern(target)) > 0
+} else := patterns(target)
 
-rules(target) := sort({show |
+patterns(target) := sort({show |
 	some profile in principal.profiles
 	some rule in profile.expose.patterns[target.server]
 	match.text(rule.tool, target.tool)
 	show := rule.show
-}) if {
-	count(exact(target)) == 0
-}
+})
 
 exact(target) := sort({show |
 	some profile in principal.profiles
 	some show in profile.expose.exact[target.id]
 })
+
+# Exposures of tollgate.yaml.
+configured(target) := exact(target) if {
+	count(exact(target)) > 0
+} else := patterns(target)
+
+# What members of `expose` show, by the tool that they name.
+wanted_exact[tool] contains show if {
+	some entry in user.exposures
+	tool := entry.member.tool
+	not contains(tool, "*")
+	show := object.union({"pins": {}}, object.remove(entry.member, ["tool"]))
+}
+
+wanted_pattern(target) := {show |
+	some entry in user.exposures
+	contains(entry.member.tool, "*")
+	covers(entry.member.tool, target.id)
+	show := object.union({"pins": {}}, object.remove(entry.member, ["tool"]))
+}
+
+# Other characters could mean something else in a regular expression (policies/exposures.ts refuses them too).
+covers(pattern, id) if {
+	regex.match(`^[a-z0-9-]+\.[A-Za-z0-9_*-]+$`, pattern)
+	regex.match(concat("", ["^", replace(replace(pattern, ".", "[.]"), "*", ".*"), "$"]), id)
+}
+
+# Never wider than tollgate.yaml: pins of its entry stay. Where no entry or several fit, or two members give one tool one name,
+# none is shown.
+admitted(target, shows) := sort({object.union(show, {"pins": pins}) |
+	some show in shows
+	not is_reserved(show)
+	not doubled(show, shows)
+	found := joined(show, target)
+	count(found) == 1
+	some pins in found
+})
+
+joined(show, target) := {object.union(show.pins, one.pins) |
+	some one in configured(target)
+	not contradicts(show.pins, one.pins)
+}
+
+contradicts(pins, others) if {
+	some name, value in pins
+	others[name] != value
+}
+
+doubled(show, shows) if {
+	some other in shows
+	other != show
+	object.get(other, "name", "") == object.get(show, "name", "")
+}
+
+# As names are compared (catalogs/names.ts): a second tool of a name would hide the primitive.
+is_reserved(show) if replace(lower(show.name), "-", "_") in {"read", "write", "edit", "bash", "read_spill"}
+
+# Members that show nothing, with the reason: for a list, which tells the owner.
+unshown := sort({object.union(entry, {"why": why}) |
+	some entry in user.exposures
+	not contains(entry.member.tool, "*")
+	parts := split(entry.member.tool, ".")
+	target := {"id": entry.member.tool, "server": parts[0], "tool": concat(".", array.slice(parts, 1, count(parts)))}
+	show := object.union({"pins": {}}, object.remove(entry.member, ["tool"]))
+	why := fault(show, target)
+})
+
+fault(show, target) := "reserved" if {
+	is_reserved(show)
+} else := "doubled" if {
+	doubled(show, wanted_exact[target.id])
+} else := "beyond" if {
+	count(configured(target)) == 0
+} else := "contradicts" if {
+	count(joined(show, target)) == 0
+} else := "several" if {
+	count(joined(show, target)) > 1
+}
 
 # Pins of the exposures whose pins the arguments carry; reading on in a spill carries the arguments of `read`.
 carried := [show.pins |
@@ -36,8 +120,9 @@ default pins := {}
 
 pins := carried[0] if not input.effect.spill
 
+# Also where Rego names a tool that tollgate.yaml shows, and no member of it is admitted.
 unpinned if {
 	not input.effect.spill
-	count(rules(data.tollgate.rules.target)) > 0
 	count(carried) == 0
+	count(configured(data.tollgate.rules.target)) > 0
 }

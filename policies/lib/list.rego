@@ -12,6 +12,7 @@ import data.tollgate.plan
 import data.tollgate.principal
 import data.tollgate.servers
 import data.tollgate.sources
+import data.tollgate.user
 import data.tollgate.voices
 
 # METADATA
@@ -21,6 +22,8 @@ decisions := {
 	"schemaProfile": principal.schema_profile,
 	"verdicts": [kinds[key].verdict | some key in numbered],
 	"tools": [decide(tool) | some tool in input.tools],
+	"exposed": user.exposed,
+	"unshown": exposure.unshown,
 } if {
 	input.version == 1
 	input.phase == "list"

@@ -15,6 +15,8 @@ found := array.concat(
 	),
 )
 
+exposed := [{"name": name, "members": pairs(members)} | some name; members := data.policy[name].expose]
+
 pairs(members) := {["", member] | some member in members} if is_set(members)
 
 # What is no set becomes a member that nobody can read: a fault.

@@ -83,6 +83,20 @@ known_keys(outcome) := {"id", "message", "approval", "obligations"} if outcome !
 
 mode(name) := data.tollgate.modes.of(object.get(data.config.modes, name, data.config.mode))
 
+# How tools are shown (lib/exposure.rego). Members see the caller and nothing else, so that a list and a call agree.
+# Their form is judged where a list is read (policies/exposures.ts), and no call comes before its list.
+exposures := {entry | some entry in exposed; is_string(entry.member.tool)}
+
+exposed := sort({object.union(place(pair[0]), {"package": set.name, "member": pair[1]}) |
+	some set in exposing
+	mode(set.name) == "enforce"
+	some pair in set.members
+})
+
+exposing := sets if {
+	sets := sources.exposed with input as {"version": 1, "phase": "list", "principal": input.principal}
+}
+
 # A text has the id of its rule's METADATA, else of its package's, else the package's name.
 readable(name, pair) := object.union({"id": concat(".", ["policy", name])}, object.union(place(pair[0]), {"message": pair[1]})) if is_string(pair[1])
 

@@ -12,7 +12,7 @@ import { withProject } from './project.ts';
 const root = path.join(import.meta.dirname, '..', '..');
 
 /** Maps whose keys people choose. */
-const NAMED = new Set(['servers', 'profiles', 'secretSources', 'env', 'headers', 'filled', 'pins', 'verbs', 'lifetimes', 'starts', 'primitives']);
+const NAMED = new Set(['servers', 'profiles', 'secretSources', 'env', 'headers', 'filled', 'pins', 'verbs', 'lifetimes', 'starts', 'primitives', 'programs']);
 /** Of the loader itself, and texts that only describe: rules have a walk of their own in test/policy/used.test.ts. */
 const APART = new Set(['rules', 'value']);
 
