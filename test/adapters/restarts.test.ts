@@ -63,7 +63,7 @@ describe('Restarts', () => {
   });
 
   it('tries a lost remote server ten times, with pauses that double up to 30 s, and anew after a success' + verifies('HE-02', 'HE-08'), () => {
-    const restarts = new Restarts(chaos('ok', { transport: 'http', reconnectBackoffMs: 1000 }));
+    const restarts = new Restarts(chaos('ok', { transport: 'http', maxRetries: 10, reconnectBackoffMs: 1000 }));
     let now = 50;
     const outlooks = Array.from({ length: 12 }, () => {
       const outlook = lose(restarts, 'remote', now);

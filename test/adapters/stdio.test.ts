@@ -165,7 +165,6 @@ describe('calls', () => {
   });
 
   it.each([
-    ['string-id', 'string'],
     ['twice', 'first'],
     ['noisy', 'behind noise'],
     ['flood', 'after the flood'],
@@ -180,10 +179,16 @@ describe('calls', () => {
     ['neither', 'UPSTREAM_INVALID'],
     ['scalar', 'UPSTREAM_INVALID'],
     ['input', 'UPSTREAM_REQUEST_DENIED'],
-    ['failing', 'rpc -32042'],
+    ['failing', 'URL_ELICITATION_DENIED'],
     ['unheard-of', 'rpc -32602'],
   ])('refuses an answer like %s with %s', async (tool, code) => {
     expect(await codeOf(start().server.call(callOf(tool)))).toBe(code);
+  });
+
+  it('does not take an answer whose id has another type', async () => {
+    const { server } = start();
+    expect(await codeOf(server.call(callOf('string-id', {}, { timeoutMs: 500, hardTimeoutMs: 500 })))).toBe('TOOL_TIMEOUT');
+    expect(server.health().badLines).toBe(1);
   });
 
   it('degrades a server that keeps breaking the protocol', async () => {
