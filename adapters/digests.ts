@@ -1,6 +1,7 @@
 /** Owns digests of files that decide what runs; refuses to answer from memory for a file that may have changed since. */
 import { createHash } from 'node:crypto';
-import { open, realpath, stat } from 'node:fs/promises';
+import { realpath, stat } from 'node:fs/promises';
+import { openPlain } from './plain-file.ts';
 
 /** A file as it is now: its real path and the SHA-256 of its bytes, hex. */
 export interface FileFact {
@@ -55,7 +56,7 @@ export async function fileFact(file: string, { most, store }: { readonly most?: 
 /** One buffer for all reads: a stream would make a hundred of them for a program. */
 async function digestOf(file: string): Promise<string> {
   const hash = createHash('sha256');
-  const handle = await open(file);
+  const handle = await openPlain(file);
   try {
     const buffer = Buffer.allocUnsafe(LARGE);
     for (;;) {

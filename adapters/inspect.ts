@@ -1,8 +1,9 @@
 /** Owns the look at the files that a server would run: its program and every file that its words name, with digests; runs none of them, and refuses to guess at those of a container's image. */
-import { open, realpath, stat } from 'node:fs/promises';
+import { realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { pathOf, piecesOf } from '../catalogs/words.ts';
 import { fileFact, type DigestStore, type FileFact } from './digests.ts';
+import { openPlain } from './plain-file.ts';
 import { outermost } from './sandbox/covers.ts';
 import { findProgram, ownFilesOf } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
@@ -94,7 +95,7 @@ async function isCode(file: string): Promise<boolean> {
 }
 
 async function firstBytes(file: string): Promise<string> {
-  const handle = await open(file);
+  const handle = await openPlain(file);
   try {
     const { bytesRead, buffer } = await handle.read(Buffer.alloc(2), 0, 2, 0);
     return buffer.subarray(0, bytesRead).toString('latin1');

@@ -1,9 +1,10 @@
 /** Finds what a start loads from places that agents may write, besides the files that its words name: its package, and modules on the way. */
 import { createHash } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
-import { lstat, readdir, readFile, readlink } from 'node:fs/promises';
+import { lstat, readdir, readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { writableRootOf } from '../catalogs/programs.ts';
+import { openPlain } from './plain-file.ts';
 import { findProgram } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
 import { importsOutside, runsItsFolder } from './start-imports.ts';
@@ -124,8 +125,15 @@ export async function placeFacts({ own, shared }: StartPlaces): Promise<readonly
 }
 
 async function contentOf(file: string, isLink: boolean): Promise<string | Buffer> {
-  if (!isLink) return readFile(file).catch(() => 'unreadable');
-  return `link ${await readlink(file).catch(() => '')} ${realOf(file)}`;
+  if (isLink) return `link ${await readlink(file).catch(() => '')} ${realOf(file)}`;
+  const handle = await openPlain(file).catch(() => undefined);
+  try {
+    return (await handle?.readFile()) ?? 'unreadable';
+  } catch {
+    return 'unreadable';
+  } finally {
+    await handle?.close();
+  }
 }
 
 /** The installed modules around a file, its package, or its folder; the root where that is all that there is. */

@@ -1,7 +1,8 @@
 /** Owns which files a command may run, by its words alone: everything that could be named is; refuses to guess which option of which program counts. */
-import { readFileSync, statSync, type Stats } from 'node:fs';
+import { statSync, type Stats } from 'node:fs';
 import path from 'node:path';
 import { pathOf, piecesOf } from '../catalogs/words.ts';
+import { readPlainSync } from './plain-file.ts';
 import { findProgram } from './sandbox/programs.ts';
 
 /** A file that a command names. */
@@ -20,6 +21,8 @@ export interface NamedFiles {
   readonly gone?: string;
 }
 
+/** Bytes of a package.json; a larger one names no main file. */
+const MAX_MANIFEST = 1024 * 1024;
 /** Run files that they are told of: one of those must be there. */
 const INTERPRETER = /^(?:node|nodejs|bun|deno|tsx|ts-node|ts-node-esm|vite-node|jiti|esno|nodemon|electron|python[\d.]*|pypy[\d.]*|ruby[\d.]*|jruby|perl[\d.]*|raku|php[\d.]*|lua[\d.]*|luajit|java|groovy|scala|kotlin|dotnet|mono|r?bash|sh|ash|dash|zsh|fish|ksh|pwsh|Rscript|julia|elixir|mix|escript|erl|guile|racket|tclsh|expect|[gm]?awk|wasmtime|wasmer|make|gmake|just|task|rake)$/;
 /** Run what a package, or a file of the project, says: that file is bound, and what it leads to is not. */
@@ -119,7 +122,7 @@ function behind(file: string): readonly string[] {
 
 function mainOf(manifest: string): string | undefined {
   try {
-    const { main } = JSON.parse(readFileSync(manifest, 'utf8')) as { readonly main?: unknown };
+    const { main } = JSON.parse(readPlainSync(manifest, MAX_MANIFEST)) as { readonly main?: unknown };
     return typeof main === 'string' && !main.includes('\0') ? main : undefined;
   } catch {
     return undefined;

@@ -1,17 +1,21 @@
 /** Owns folders held open beneath the workspace, so that a symlink swapped in after the check is refused at use (TOCTOU). */
 import { constants } from 'node:fs';
 import type { Dirent, Stats } from 'node:fs';
-import { lchown, lstat, mkdir, open, readdir, readlink, realpath } from 'node:fs/promises';
+import { lchown, lstat, mkdir, open, opendir, readlink, realpath } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { canHold, changed, pathOfDescriptor } from '../../catalogs/held.ts';
 import type { Held } from '../../catalogs/held.ts';
+import type { Pace } from '../pace.ts';
+import { failed } from './text.ts';
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
 /** With /proc a name beneath an open folder is reached as openat(2) would; elsewhere the real path is compared after opening. */
 const HAS_PROC = canHold();
+/** Entries of one folder. All of them are held and sorted before the first is shown. */
+const MAX_ENTRIES = 200_000;
 
 /** An open folder. Names are single components; none is followed when it is a symlink. Close it. */
 export class Folder {
@@ -92,9 +96,14 @@ export class Folder {
     return this.#open(name, flags | O_NONBLOCK, mode);
   }
 
-  /** Entries by name, in order of their code units. */
-  async entries(): Promise<readonly Dirent[]> {
-    const entries = await readdir(this.at(), { withFileTypes: true });
+  /** Entries by name, in order of their code units. Throws TOOL_FAILED for a folder that holds more than 200,000. */
+  async entries(pace: Pace): Promise<readonly Dirent[]> {
+    const entries: Dirent[] = [];
+    for await (const entry of await opendir(this.at(), { bufferSize: 1024 })) {
+      entries.push(entry);
+      if (entries.length > MAX_ENTRIES) throw failed(`A folder holds more than ${MAX_ENTRIES} entries: ${path.basename(this.#path)}.`, 'Look at it with a program: bash command="ls -f … | head".');
+      if (pace.isDue) await pace.rest();
+    }
     return entries.sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 

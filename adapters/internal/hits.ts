@@ -1,5 +1,6 @@
 /** Owns what a search gathers and how it is shown; refuses lines and lists without bounds. */
 import { Folder } from './folder.ts';
+import { Pace } from '../pace.ts';
 import { takeSnapshot } from './snapshot.ts';
 import type { UpstreamCall } from '../port.ts';
 import { basename } from 'node:path';
@@ -28,6 +29,9 @@ export interface Query {
 
 const PAGE_MATCHES = 100;
 const MAX_LINE = 500;
+const NEWLINE = 0x0a;
+/** Bytes between two looks at the clock. */
+const BYTES_A_LOOK = 1_048_576;
 /** Matches kept; a search that finds more is ended, and the total is given as `more than`. */
 const MAX_MATCHES = 5000;
 
@@ -64,11 +68,12 @@ export class Hits {
       else known.push(hit);
     }
     const kept = new Set<Hit>();
+    const pace = new Pace();
     for (const [path, hits] of byPath) {
       if (signal.aborted) this.ended ??= 'ended before every file was judged';
       if (signal.aborted) break;
-      const lines = await judgedLines(path, mayRead);
-      for (const hit of lines === undefined ? [] : hits.filter(({ line, text }) => shows(lines[line - 1] ?? '', text))) kept.add(hit);
+      const lines = await judgedLines(path, { mayRead, wanted: new Set(hits.map(({ line }) => line)), pace });
+      for (const hit of lines === undefined ? [] : hits.filter(({ line, text }) => shows(lines.get(line) ?? '', text))) kept.add(hit);
     }
     this.#hits = this.#hits.filter((hit) => kept.has(hit));
     this.#matches = this.#hits.filter((hit) => hit.matches).length;
@@ -117,8 +122,14 @@ function shorten(text: string): string {
   return cut.length < text.length ? `${cut}…[+${text.length - cut.length} chars]` : cut;
 }
 
-/** The lines of a file that may be read, out of the descriptor that was judged. */
-async function judgedLines(path: string, mayRead: MayRead): Promise<readonly string[] | undefined> {
+interface Wanted {
+  readonly mayRead: MayRead;
+  readonly wanted: ReadonlySet<number>;
+  readonly pace: Pace;
+}
+
+/** The wanted lines of a file that may be read, by number from 1, out of the descriptor that was judged. */
+async function judgedLines(path: string, { mayRead, wanted, pace }: Wanted): Promise<ReadonlyMap<number, string> | undefined> {
   const paths = await mayRead(path);
   const held = paths?.all()[0];
   if (paths === undefined || held === undefined) return undefined;
@@ -126,7 +137,7 @@ async function judgedLines(path: string, mayRead: MayRead): Promise<readonly str
   try {
     folder = await Folder.around(held);
     const { bytes } = await takeSnapshot(folder, basename(held.location.absolute));
-    return decodeAny(bytes).split('\n').map((line) => line.replace(/\r$/, ''));
+    return await linesIn(asUtf8(bytes), wanted, pace);
   } catch {
     return undefined; // Gone or unreadable by now: nothing of it is shown.
   } finally {
@@ -135,9 +146,23 @@ async function judgedLines(path: string, mayRead: MayRead): Promise<readonly str
   }
 }
 
+/** Looks for line ends byte by byte: the text of a large file could be millions of lines. */
+async function linesIn(bytes: Buffer, wanted: ReadonlySet<number>, pace: Pace): Promise<ReadonlyMap<number, string>> {
+  const lines = new Map<number, string>();
+  let [line, start] = [1, 0];
+  for (let at = 0; at <= bytes.length && lines.size < wanted.size; at += 1) {
+    if (at % BYTES_A_LOOK === 0 && pace.isDue) await pace.rest();
+    if (at < bytes.length && bytes[at] !== NEWLINE) continue;
+    if (wanted.has(line)) lines.set(line, bytes.toString('utf8', start, at).replace(/\r$/, ''));
+    line += 1;
+    start = at + 1;
+  }
+  return lines;
+}
+
 /** As ripgrep decodes: UTF-16 by its byte order mark, else UTF-8. */
-function decodeAny(bytes: Buffer): string {
+function asUtf8(bytes: Buffer): Buffer {
   const mark = bytes.length >= 2 ? bytes.readUInt16BE(0) : 0;
-  if (mark === 0xfffe || mark === 0xfeff) return new TextDecoder(mark === 0xfffe ? 'utf-16le' : 'utf-16be').decode(bytes);
-  return bytes.toString('utf8').replace(/^\ufeff/, '');
+  if (mark === 0xfffe || mark === 0xfeff) return Buffer.from(new TextDecoder(mark === 0xfffe ? 'utf-16le' : 'utf-16be').decode(bytes));
+  return bytes.subarray(bytes.length >= 3 && bytes.readUIntBE(0, 3) === 0xefbbbf ? 3 : 0);
 }

@@ -17,13 +17,13 @@ export interface Snapshot {
   readonly version: string;
 }
 
-/** Reads `name` whole. Throws TOOL_FAILED for other than regular files and above 64 MiB, else errors of the system. */
-export async function takeSnapshot(folder: Opener, name: string): Promise<Snapshot> {
+/** Reads `name` whole. Throws TOOL_FAILED for other than regular files and above `most` bytes (64 MiB), else errors of the system. */
+export async function takeSnapshot(folder: Opener, name: string, most = MAX_BYTES): Promise<Snapshot> {
   const handle = await folder.openFile(name);
   try {
     const stat = await regularStat(handle, name);
-    if (stat.size > BigInt(MAX_BYTES)) {
-      throw failed(`${JSON.stringify(name)} has ${stat.size} bytes; at most ${MAX_BYTES} are read.`, `Take a part: bash command="sed -n '1,200p' …", or search it.`);
+    if (stat.size > BigInt(most)) {
+      throw failed(`${JSON.stringify(name)} has ${stat.size} bytes; at most ${most} are read.`, `Take a part: bash command="sed -n '1,200p' …", or search it.`);
     }
     const bytes = await handle.readFile();
     return { bytes, stat, version: isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat) };

@@ -3,6 +3,7 @@ import type { Dirent } from 'node:fs';
 import { compileGlob } from './globs.ts';
 import type { Glob } from './globs.ts';
 import type { Folder } from './folder.ts';
+import { Pace } from '../pace.ts';
 import { takeSnapshot } from './snapshot.ts';
 
 /** One entry, with the open folder that holds it (only until the next entry is asked for). */
@@ -20,6 +21,8 @@ export interface Walk {
   readonly hidden: boolean;
   readonly signal: AbortSignal;
   readonly ignored?: readonly IgnoreRule[];
+  /** That of the walk around it. */
+  readonly pace?: Pace;
 }
 
 /** One line of a .gitignore; `base` is its folder, relative to the workspace, '' for the root. */
@@ -31,21 +34,26 @@ export interface IgnoreRule {
 }
 
 const MAX_DEPTH = 64;
+/** Bytes of a .gitignore, and rules of all together; what is more is not read. Each entry is compared with each rule. */
+const MAX_IGNORE_BYTES = 64 * 1024;
+const MAX_RULES = 2000;
 
 /** Entries in order of their names, a folder before what is in it. `prefix` is the folder's path. What cannot be opened is passed over. */
 export async function* walk(folder: Folder, how: Walk, prefix: string): AsyncGenerator<Entry> {
-  const rules = how.hidden ? [] : [...(how.ignored ?? []), ...(await ignoreRules(folder, prefix))];
-  for (const entry of await folder.entries()) {
+  const pace = how.pace ?? new Pace(how.signal);
+  const rules = how.hidden ? [] : [...(how.ignored ?? []), ...(await ignoreRules(folder, prefix))].slice(0, MAX_RULES);
+  for (const entry of await folder.entries(pace)) {
     how.signal.throwIfAborted();
     const path = prefix === '' ? entry.name : `${prefix}/${entry.name}`;
     const kind = kindOf(entry);
+    if (pace.isDue) await pace.rest();
     if (!how.hidden && (entry.name.startsWith('.') || isIgnored(rules, path, kind === 'folder'))) continue;
     yield { path, name: entry.name, kind, folder };
     if (kind !== 'folder' || how.depth <= 1 || path.split('/').length > MAX_DEPTH) continue;
     const inner = await folder.enter(entry.name).catch(() => undefined);
     if (inner === undefined) continue;
     try {
-      yield* walk(inner, { ...how, depth: how.depth - 1, ignored: rules }, path);
+      yield* walk(inner, { ...how, depth: how.depth - 1, ignored: rules, pace }, path);
     } finally {
       await inner.close();
     }
@@ -60,13 +68,13 @@ function kindOf(entry: Dirent): Entry['kind'] {
 
 /** The rules in this folder's .gitignore; a file that cannot be read has none. */
 export async function ignoreRules(folder: Folder, base: string): Promise<readonly IgnoreRule[]> {
-  const file = await takeSnapshot(folder, '.gitignore').catch(() => undefined);
+  const file = await takeSnapshot(folder, '.gitignore', MAX_IGNORE_BYTES).catch(() => undefined);
   return file === undefined ? [] : parseIgnore(file.bytes.toString('utf8'), base);
 }
 
-/** Parses a .gitignore (gitignore(5)). Pure. */
+/** Parses a .gitignore (gitignore(5)), its first 2,000 rules. Pure. */
 export function parseIgnore(text: string, base: string): readonly IgnoreRule[] {
-  return text.split(/\r?\n/).flatMap((raw) => {
+  return text.slice(0, MAX_IGNORE_BYTES).split(/\r?\n/).slice(0, MAX_RULES).flatMap((raw) => {
     const line = raw.replace(/(?<!\\)[ \t]+$/, '');
     if (line === '' || line.startsWith('#')) return [];
     const negated = line.startsWith('!');
@@ -87,8 +95,9 @@ function safeGlob(pattern: string): Glob | undefined {
 
 /** True when the last rule that matches ignores. A path that a rule's folder does not hold is not its business. */
 export function isIgnored(rules: readonly IgnoreRule[], path: string, isFolder: boolean): boolean {
-  for (const rule of [...rules].reverse()) {
-    if (rule.foldersOnly && !isFolder) continue;
+  for (let at = rules.length - 1; at >= 0; at -= 1) {
+    const rule = rules[at];
+    if (rule === undefined || (rule.foldersOnly && !isFolder)) continue;
     const inner = rule.base === '' ? path : path.startsWith(`${rule.base}/`) ? path.slice(rule.base.length + 1) : undefined;
     if (inner !== undefined && rule.glob(inner)) return !rule.negated;
   }

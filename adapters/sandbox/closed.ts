@@ -1,10 +1,10 @@
 /** Owns the search for what rules close among the files that a program is given; refuses to start one when it cannot look everywhere. */
 import { statSync } from 'node:fs';
 import path from 'node:path';
-import { setImmediate as turn } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
 import { PathTree, type Closure, type Standing } from '../../catalogs/path-globs.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { Pace } from '../pace.ts';
 import { entriesOf, type Entries } from './entries.ts';
 
 /** What was found: absolute, outermost first. Nothing lies beneath a hidden one. */
@@ -20,7 +20,6 @@ export interface Given {
 const MAX_ENTRIES = 1_000_000;
 /** Each is a mount, and the time for mounts grows with the square of their number: half a second for so many. */
 const MAX_CLOSED = 400;
-const FOLDERS_A_TURN = 128;
 const TRIES = 3;
 
 /** A folder that was listed is not there any more: something moves while we look. */
@@ -54,6 +53,7 @@ class Walk {
   readonly closed = new Map<string, Closure>();
   readonly #trees: Readonly<Record<'inside' | 'outside', PathTree>>;
   readonly #workspace: string;
+  readonly #pace = new Pace();
   #entries = 0;
 
   constructor(trees: Readonly<Record<'inside' | 'outside', PathTree>>, workspace: string) {
@@ -65,15 +65,18 @@ class Walk {
     const { standing, closure } = this.#enter(root);
     const first = this.#take({ at: root, standing, isFixed: false }, closure);
     const waiting = first !== undefined && statSync(root).isDirectory() ? [first] : [];
-    for (let count = 1; waiting.length > 0; count += 1) {
+    while (waiting.length > 0) {
       const folder = waiting.pop() as Folder;
-      const { folders, files } = this.#list(folder.at);
-      for (const name of files) this.#step(folder, name);
+      const { folders, files } = await this.#list(folder.at);
+      for (const name of files) {
+        this.#step(folder, name);
+        if (this.#pace.isDue) await this.#pace.rest();
+      }
       for (const name of folders) {
         const next = this.#step(folder, name);
         if (next !== undefined) waiting.push(next);
       }
-      if (count % FOLDERS_A_TURN === 0) await turn();
+      if (this.#pace.isDue) await this.#pace.rest();
     }
   }
 
@@ -112,9 +115,9 @@ class Walk {
     if (this.closed.size > MAX_CLOSED) throw refused(`more than ${MAX_CLOSED} files fall under rules on paths, each to be covered by itself`, 'Write these rules for whole folders (folder/**).');
   }
 
-  #list(folder: string): Entries {
+  async #list(folder: string): Promise<Entries> {
     try {
-      return entriesOf(folder);
+      return await entriesOf(folder, this.#pace, MAX_ENTRIES + 1);
     } catch (thrown) {
       const { code } = thrown as NodeJS.ErrnoException;
       if (code === 'ENOENT' || code === 'ENOTDIR') throw new Moved();

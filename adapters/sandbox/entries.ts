@@ -1,5 +1,6 @@
 /** Owns what lies in folders, asked of the disk again only where something changed; refuses to keep what may be changing right now. */
-import { lstatSync, readdirSync } from 'node:fs';
+import { lstatSync, opendirSync } from 'node:fs';
+import type { Pace } from '../pace.ts';
 
 /** Names in a folder; links and what they lead to are left out. */
 export interface Entries {
@@ -17,31 +18,44 @@ interface Kept {
 /** Within this time a second change might not move the clock of the disk. */
 const FRESH_NS = 2_000_000_000n;
 const MAX_KEPT = 200_000;
+const NAMES_A_LOOK = 1024;
 
 const kept = new Map<string, Kept>();
 let size = 0;
 
-/** The entries of a folder. Throws the system's errors, and ENOTDIR where a link stands by now. */
-export function entriesOf(folder: string): Entries {
+/** The entries of a folder. Throws the system's errors, and ENOTDIR where a link stands by now. `most` ends the look at a folder with more. */
+export async function entriesOf(folder: string, pace: Pace, most = Number.POSITIVE_INFINITY): Promise<Entries> {
   const found = lstatSync(folder, { bigint: true });
   if (!found.isDirectory()) throw Object.assign(new Error('no folder'), { code: 'ENOTDIR' });
   const { ino, ctimeNs, dev } = found;
   const [inode, now] = [(dev << 64n) | ino, BigInt(Date.now()) * 1_000_000n];
   const known = kept.get(folder);
   if (known?.inode === inode && known.changed === ctimeNs) return known.entries;
-  const entries = list(folder);
-  if (known !== undefined) size -= lengthOf(known.entries);
+  const entries = await list(folder, pace, most);
+  const before = kept.get(folder);
+  if (before !== undefined) size -= lengthOf(before.entries);
   kept.delete(folder);
-  if (now - ctimeNs > FRESH_NS && size + lengthOf(entries) <= MAX_KEPT) {
+  const isSame = lstatSync(folder, { bigint: true }).ctimeNs === ctimeNs;
+  if (isSame && now - ctimeNs > FRESH_NS && size + lengthOf(entries) <= MAX_KEPT) {
     kept.set(folder, { entries, inode, changed: ctimeNs });
     size += lengthOf(entries);
   }
   return entries;
 }
 
-function list(folder: string): Entries {
-  const all = readdirSync(folder, { withFileTypes: true });
-  return { folders: all.filter((entry) => entry.isDirectory()).map(({ name }) => name), files: all.filter((entry) => !entry.isDirectory() && !entry.isSymbolicLink()).map(({ name }) => name) };
+async function list(folder: string, pace: Pace, most: number): Promise<Entries> {
+  const [folders, files]: [string[], string[]] = [[], []];
+  const opened = opendirSync(folder, { bufferSize: NAMES_A_LOOK });
+  try {
+    for (let count = 1, entry = opened.readSync(); entry !== null && count <= most; count += 1, entry = opened.readSync()) {
+      if (entry.isDirectory()) folders.push(entry.name);
+      else if (!entry.isSymbolicLink()) files.push(entry.name);
+      if (count % NAMES_A_LOOK === 0 && pace.isDue) await pace.rest();
+    }
+    return { folders, files };
+  } finally {
+    opened.closeSync();
+  }
 }
 
 /** An empty folder takes its place too. */

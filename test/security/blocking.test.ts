@@ -1,11 +1,22 @@
 /** Attacks that would keep the process busy: one call must not block the others, whatever a client or a server sends. */
-import { describe, expect, it } from 'vitest';
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { fileFact } from '../../adapters/digests.ts';
 import { applyEdit, type EditArgs } from '../../adapters/internal/edit.ts';
+import { Hits } from '../../adapters/internal/hits.ts';
+import { Pace } from '../../adapters/pace.ts';
+import { entriesOf } from '../../adapters/sandbox/entries.ts';
+import { placeFacts } from '../../adapters/start-places.ts';
+import { filesNamed } from '../../adapters/start-words.ts';
+import { HeldPaths } from '../../catalogs/held.ts';
 import { createValidator } from '../../catalogs/validate.ts';
 import { shrink } from '../../facade/output/shrink.ts';
 import { tooFast } from '../growth.ts';
 import { verifies } from '../verifies.ts';
-import { makeBench } from '../workspace/harness.ts';
+import { makeBench, textsOf } from '../workspace/harness.ts';
 
 describe('an edit with many matches' + verifies('TR-40'), () => {
   const lines = (size: number): string => 'a\n'.repeat(size);
@@ -101,10 +112,96 @@ describe('structuredContent with many keys' + verifies('TR-40'), () => {
   it('is shortened, or found to be too long, in linear time', async () => {
     const nested = (size: number): unknown => ({ rows: Array.from({ length: 10 }, () => keys(size / 10)), more: keys(size) });
     const rows = (size: number): unknown => ({ rows: Array.from({ length: size }, (_, id) => ({ id, text: 'x'.repeat(50) })) });
-    for (const make of [keys, nested, rows]) expect(await tooFast({ make, run: (value) => shrink(value, 30_000) })).toBeUndefined();
+    for (const make of [keys, nested, rows]) expect(await tooFast({ make, run: (value) => shrink(value, 10_000) })).toBeUndefined();
     const began = process.cpuUsage();
-    expect(shrink(keys(400_000), 30_000)).toBeUndefined();
-    expect(shrink(rows(100_000), 30_000)).toMatchObject({ rows: expect.any(Array) });
+    expect(shrink(keys(400_000), 10_000)).toBeUndefined();
+    expect(shrink(rows(100_000), 10_000)).toMatchObject({ rows: expect.any(Array) });
     expect(process.cpuUsage(began).user).toBeLessThan(3_000_000);
+  });
+});
+
+describe('a folder that an agent has filled' + verifies('TR-40'), () => {
+  /** Most milliseconds of processor time between two turns of the event loop while `work` runs. */
+  async function longestBlock(work: () => Promise<unknown>): Promise<number> {
+    const cpuMs = (): number => process.cpuUsage().user / 1_000;
+    let [last, worst] = [cpuMs(), 0];
+    const note = (): void => {
+      worst = Math.max(worst, cpuMs() - last);
+      last = cpuMs();
+    };
+    const ticking = setInterval(note, 1);
+    await work();
+    note();
+    clearInterval(ticking);
+    return worst;
+  }
+
+  it.each([['list', {}], ['find', { pattern: '*.none' }]] as const)('with a .gitignore of a million rules: %s answers, and lets others have their turn', async (action, more) => {
+    const bench = makeBench({ '.gitignore': 'aa*b?c\n'.repeat(1_000_000) });
+    for (let at = 0; at < 500; at += 1) bench.put(`f${at}`, '');
+    let answer = '';
+    expect(await longestBlock(async () => (answer = await bench.text('read', { action, path: '.', ...more })))).toBeLessThan(1_000);
+    expect(answer).toContain(action === 'list' ? 'f499' : 'no file matches');
+  });
+
+  it('with rules up to the limit in every folder', async () => {
+    const bench = makeBench();
+    const folder = (depth: number): string => Array.from({ length: depth }, () => 'd').join('/');
+    for (let depth = 1; depth <= 20; depth += 1) for (let at = 0; at < 20; at += 1) bench.put(`${folder(depth)}/f${at}`, '');
+    for (let depth = 1; depth <= 20; depth += 1) bench.put(`${folder(depth)}/.gitignore`, `${'*a'.repeat(10)}\n`.repeat(3_000));
+    expect(await longestBlock(() => bench.text('read', { action: 'find', path: '.', pattern: '**/f1' }))).toBeLessThan(1_000);
+  });
+
+  it('with a file of millions of lines: what a search found in it is judged with turns for others', async () => {
+    const bench = makeBench({ 'lines.txt': `${'\n'.repeat(40_000_000)}needle\n` });
+    const hits = new Hits();
+    hits.add({ path: 'lines.txt', line: 40_000_001, text: 'needle\n', matches: true });
+    const mayRead = (file: string): Promise<HeldPaths> => {
+      const held = new HeldPaths([bench.root]);
+      held.of(file);
+      return Promise.resolve(held);
+    };
+    expect(await longestBlock(() => hits.keep(mayRead, AbortSignal.timeout(60_000)))).toBeLessThan(1_000);
+    expect(textsOf(hits.page({}, 0))).toEqual(['lines.txt:40000001:needle']);
+  });
+
+  it('with many files: the look for what a sandbox must not show takes turns', async () => {
+    const bench = makeBench();
+    for (let at = 0; at < 10_000; at += 1) writeFileSync(path.join(bench.root, `f${at}`), '');
+    let turns = 0;
+    const ticking = setInterval(() => (turns += 1), 0);
+    const pace = new Pace();
+    for (let again = 0; again < 5; again += 1) expect((await entriesOf(bench.root, pace)).files).toHaveLength(10_000);
+    clearInterval(ticking);
+    expect(turns).toBeGreaterThan(3);
+  });
+});
+
+describe('a pipe in the place of a file that a start reads' + verifies('TR-40'), () => {
+  let folder: string;
+  let writer: ReturnType<typeof spawn>;
+
+  beforeEach(() => {
+    folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-pipe-')));
+    mkdirSync(path.join(folder, 'srv'));
+    const pipe = path.join(folder, 'srv', 'package.json');
+    expect(spawnSync('mkfifo', [pipe]).status).toBe(0);
+    // Ends the wait of whoever reads it, so that the test fails and does not hang.
+    writer = spawn('/bin/sh', ['-c', 'sleep 5; exec : > "$0"', pipe], { detached: true, stdio: 'ignore' });
+  });
+  afterEach(() => {
+    process.kill(-Number(writer.pid), 'SIGKILL');
+    rmSync(folder, { recursive: true });
+  });
+
+  const attacks: readonly (readonly [string, (pipe: string) => unknown])[] = [
+    ['the digests of a package', (pipe) => placeFacts({ own: [path.dirname(pipe)], shared: [] })],
+    ['the digest of a script', (pipe) => fileFact(pipe)],
+    ['the main file of a package', (pipe) => filesNamed('node', ['srv'], path.dirname(path.dirname(pipe)))],
+  ];
+  it.each(attacks)('holds up nothing: %s', async (_name, attack) => {
+    const began = Date.now();
+    await attack(path.join(folder, 'srv', 'package.json'));
+    expect(Date.now() - began).toBeLessThan(4_000);
   });
 });
