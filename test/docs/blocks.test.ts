@@ -73,7 +73,7 @@ describe('blocks', () => {
 
   it.each(named('rego'))('%s is checked and built by opa', async (_where, { text }) => {
     write('policies/example/example.rego', text);
-    await expect(load('example-config.yaml', 'policies: [policies/example]')).resolves.toMatch(/^[0-9a-f]{64}$/);
+    await expect(load('example-config.yaml', 'servers: {git: {command: git-server}}\npolicies: [policies/example]')).resolves.toMatch(/^[0-9a-f]{64}$/);
   });
 
   it.each(named('json'))('%s is JSON', (_where, { text }) => {
