@@ -1,12 +1,10 @@
-/** Owns the facts of a shell command: the literal words of its simple commands; whatever is not plainly literal is opaque. */
+/** Owns the facts of a shell command: the literal words of its simple commands, and whether one of them starts other programs. */
 import { parse, type Command, type CommandNode, type PipelineNode, type AndOr, type Redirection, type Statement, type Word, type WordPart } from 'unbash';
-import { isLiteralCommand } from '../catalogs/literal-programs.ts';
+import { isLiteralCommand, runsItsWords } from '../catalogs/literal-programs.ts';
 import type { CommandFact } from '../policies/port.ts';
 
-/** Longer commands are opaque: the time of a parse stays under that of a call. */
+/** Longer commands have no words: the time of a parse stays under that of a call. */
 const MAX_CHARS = 16 * 1024;
-/** Builtins that evaluate subscripts such as `a[$(id)]` inside of quoted words with these options. */
-const REBINDING_OPTIONS: Readonly<Record<string, RegExp>> = { printf: /^-v/, test: /^-[vR]$/, '[': /^-[vR]$/ };
 /** Outside quotes only ASCII that no shell reads as something else; control characters nowhere but blanks and line ends. */
 const STRANGE = /[\0-\x08\x0b-\x1f\x7f]/;
 const FOREIGN = /[^\x20-\x7e\t\n]/;
@@ -14,12 +12,13 @@ const FOREIGN = /[^\x20-\x7e\t\n]/;
 /**
  * The literal words of every simple command in a text of Bash, in order; lists, pipelines, groups, subshells, `if` and
  * `while` are looked into. Anything that a word's value depends on (expansions, globs, assignments, functions), output to
- * files, and programs that start others or may (catalogs/literal-programs.ts) make all of it opaque: a guess would let `$CMD` pass a rule about `rm`.
- * The parser is `unbash`; what it can read only with an error is opaque too.
+ * files, and programs that run their words as code leave all of it without words: a guess would let `$CMD` pass a rule about `rm`.
+ * So does what the parser, `unbash`, can read only with an error. A command without words is opaque. One with words is opaque if a
+ * program in it starts others or may (catalogs/literal-programs.ts).
  */
 export function commandFact(text: string): CommandFact {
   const words = literalWords(text);
-  return words === undefined || words.some(isIndirect) ? { text, opaque: true, words: [] } : { text, opaque: false, words };
+  return words === undefined || words.some(runsItsWords) ? { text, opaque: true, words: [] } : { text, opaque: !words.every(isLiteralCommand), words };
 }
 
 /** The literal words of every simple command, whatever their programs start; undefined if not all of them are literal. */
@@ -28,7 +27,7 @@ export function literalWords(text: string): readonly (readonly string[])[] | und
   return words?.length === 0 ? undefined : words;
 }
 
-/** What is thrown where a part is not literal; never leaves this file. */
+/** What is thrown where words are not known; never leaves this file. */
 class Opaque extends Error {}
 
 function readScript(text: string): string[][] | undefined {
@@ -80,14 +79,6 @@ function readCommand({ name, prefix, suffix }: Command): string[] {
     else judgeRedirection(part);
   }
   return words;
-}
-
-/** True unless the program is known to start no other one. */
-function isIndirect(words: readonly string[]): boolean {
-  const [first = '', ...rest] = words;
-  if (!isLiteralCommand(words)) return true;
-  const options = Object.hasOwn(REBINDING_OPTIONS, first) ? REBINDING_OPTIONS[first] : undefined;
-  return options !== undefined && rest.some((word) => options.test(word));
 }
 
 /** Joining streams and throwing output away touch no file; every other redirection reads or writes one that no word names. */

@@ -1,4 +1,5 @@
 /** Owns the translation of a rule's `when` into the conditions that lib/*.rego judges; refuses patterns that mislead, each at its place. */
+import { mayBeLiteral } from '../catalogs/literal-programs.ts';
 import type { Verb } from '../catalogs/tool.ts';
 import { compileArguments, type ArgumentTests } from './arguments.ts';
 import { addHost, addPath, addText, addUrl, nullMap, PatternError, splitTool, type Forms, type PathForms } from './patterns.ts';
@@ -28,7 +29,9 @@ export interface When {
   readonly paths?: readonly string[];
   readonly insideWorkspace?: boolean;
   readonly commands?: readonly string[];
+  readonly exceptCommands?: readonly string[];
   readonly opaque?: boolean;
+  readonly readable?: boolean;
   readonly hosts?: readonly string[];
   readonly schemes?: readonly string[];
   readonly urls?: readonly string[];
@@ -104,8 +107,7 @@ function compileCall(when: When, reading: Reading): readonly Condition[] {
   return [
     ...compilePaths(when, reading),
     ...compileUrls(when, reading),
-    ...(when.commands === undefined ? [] : [{ over: 'commands', need, first: compileCommands(when.commands, refuse) }]),
-    ...(when.opaque === undefined ? [] : [{ opaque: when.opaque }]),
+    ...compileCommands(when, reading),
     ...(when.labels === undefined ? [] : [{ over: 'labels', need, labels: setOf(when.labels) }]),
     ...(when.time === undefined ? [] : [{ need, ...compileTime(when.time, (path, message) => refuse(['time', ...path], message)) }]),
     ...compileArguments(when.args ?? {}, { strict, refuse: (path, message) => refuse(['args', ...path], message) }),
@@ -149,10 +151,27 @@ function isEmpty(forms: Forms): boolean {
   return Object.keys(forms).length === 0;
 }
 
+/** `starts` lets a rule that allows read commands that start other programs; `anywhere` makes a deny read each of their words. */
+function compileCommands({ commands, exceptCommands, opaque, readable }: When, { outcome, need, refuse }: Reading): readonly Condition[] {
+  if (exceptCommands !== undefined && outcome === 'allow') refuse(['exceptCommands'], 'a rule that allows names what it allows; write `commands` in its place');
+  if (commands !== undefined && outcome === 'allow' && opaque !== true) {
+    commands.forEach((command, index) => {
+      if (!mayBeLiteral(command.trim().split(/\s+/))) refuse(['commands', index], `"${command}" starts other programs or may, so this rule never allows it; add \`opaque: true\`, in a rule of its own where others of its commands are literal`);
+    });
+  }
+  const reach = { ...(opaque === true ? { starts: true } : {}), ...(outcome === 'deny' ? { anywhere: true } : {}) };
+  return [
+    ...(commands === undefined ? [] : [{ over: 'commands', need, first: beginnings('commands', commands, refuse), ...reach }]),
+    ...(exceptCommands === undefined ? [] : [{ over: 'commands', need, except: beginnings('exceptCommands', exceptCommands, refuse) }]),
+    ...(opaque === undefined ? [] : [{ opaque }]),
+    ...(readable === undefined ? [] : [{ readable }]),
+  ];
+}
+
 /** By first word, the words that must follow it. */
-function compileCommands(commands: readonly string[], refuse: Refuse): Record<string, string[][]> {
+function beginnings(field: string, commands: readonly string[], refuse: Refuse): Record<string, string[][]> {
   const first = nullMap<string[][]>();
-  eachOf({ field: 'commands', patterns: commands, refuse }, (command) => {
+  eachOf({ field, patterns: commands, refuse }, (command) => {
     const [head, ...rest] = command.trim().split(/\s+/);
     if (head === undefined || head === '' || /[*|;&<>$`"']/.test(command)) {
       throw new PatternError(`"${command}" is no list of literal words: write how the command begins, such as git or git push`);

@@ -108,9 +108,9 @@ function isPersonal({ roles, groups, principals, origins, profiles, owner }: Whe
 const SHARED = 'it is about some callers, and one program serves all';
 
 /** Why a sandbox cannot hold this rule whoever calls; undefined when it can. */
-function whyUnbound(outcome: LocatedRule['rule']['outcome'], { paths, hosts, schemes, urls, verbs, commands, opaque, labels, time, args }: When): string | undefined {
+function whyUnbound(outcome: LocatedRule['rule']['outcome'], { paths, hosts, schemes, urls, verbs, commands, exceptCommands, opaque, readable, labels, time, args }: When): string | undefined {
   if (outcome === 'allow') return paths === undefined ? undefined : 'it opens some paths, and closes none; deny what they must not see';
-  if ((schemes ?? commands ?? opaque ?? labels ?? time ?? args) !== undefined) return 'it depends on more of the call than paths and hosts; deny the paths or hosts alone';
+  if ((schemes ?? commands ?? exceptCommands ?? opaque ?? readable ?? labels ?? time ?? args) !== undefined) return 'it depends on more of the call than paths and hosts; deny the paths or hosts alone';
   if ([paths, hosts, urls].filter((field) => field !== undefined).length > 1) return 'it needs two facts of one call; write two rules';
   if (paths !== undefined) return undefined;
   if (!isSeen(verbs)) return 'reading from a host and writing to it look alike; leave `verbs` out';

@@ -16,7 +16,7 @@ export function lintRules(rules: readonly LocatedRule[], known: Pick<Known, 'ser
 }
 
 function findExclusive({ rule, at }: LocatedRule, { servers: trusts }: Pick<Known, 'servers'>): readonly Problem[] {
-  const { tools = [], servers, trust, opaque, commands } = rule.when;
+  const { tools = [], servers, trust, opaque, readable } = rule.when;
   const problems: Problem[] = [];
   const refuse = (path: readonly (string | number)[], message: string): void => void problems.push({ ...at(['when', ...path]), message });
   tools.forEach((tool, index) => {
@@ -25,7 +25,8 @@ function findExclusive({ rule, at }: LocatedRule, { servers: trusts }: Pick<Know
     if (servers === undefined) judgeTrust(server, ['tools', index]);
   });
   (servers ?? []).forEach((server, index) => judgeTrust(server, ['servers', index]));
-  if (opaque === true && commands !== undefined) refuse(['commands'], 'an opaque command has no words that could be read, so `commands` and `opaque: true` never hold together; remove one of them');
+  if (opaque === false && readable === false) refuse(['readable'], 'a command that is not opaque has words, so `opaque: false` and `readable: false` never hold together; remove one of them');
+  if (rule.outcome === 'allow' && readable === false && rule.when.commands !== undefined) refuse(['commands'], 'a command that cannot be read has no words, so `commands` and `readable: false` never hold together in a rule that allows; remove one of them');
   return problems;
 
   function judgeTrust(server: string, path: readonly (string | number)[]): void {

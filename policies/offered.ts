@@ -29,7 +29,7 @@ export const INTERNAL_TOOLS: ReadonlyMap<string, readonly OfferedTool[]> = new M
 ]);
 
 /** What a condition reads, and the meaning of an argument without which no call of a tool carries it. */
-const FACTS = [['paths', 'paths'], ['insideWorkspace', 'paths'], ['hosts', 'urls'], ['schemes', 'urls'], ['urls', 'urls'], ['commands', 'command'], ['opaque', 'command']] as const;
+const FACTS = [['paths', 'paths'], ['insideWorkspace', 'paths'], ['hosts', 'urls'], ['schemes', 'urls'], ['urls', 'urls'], ['commands', 'command'], ['exceptCommands', 'command'], ['opaque', 'command'], ['readable', 'command']] as const;
 
 /** Problems of the rules that are about this server alone. Rules about several servers are not judged: another one may have what is asked. */
 export function findUnoffered(rules: readonly LocatedRule[], server: string, tools: readonly OfferedTool[]): readonly Problem[] {

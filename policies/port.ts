@@ -38,7 +38,10 @@ export interface UrlFact {
   readonly address?: string;
 }
 
-/** A shell command: `words` of each simple command when all of it reduces to literal words, else `opaque`. */
+/**
+ * A shell command. `words` of each simple command, or none where it does not reduce to literal words. `opaque` where one of its
+ * programs starts others or may, and where there are no words.
+ */
 export interface CommandFact {
   readonly text: string;
   readonly opaque: boolean;

@@ -26,7 +26,7 @@ export function showsOf(when: When, outcome: Outcome): { readonly shows?: Shows 
  */
 function sayWhen(when: When, outcome: Outcome): string | undefined {
   const [one, all] = outcome === 'allow' ? ['every', 'is under'] : ['a', 'is'];
-  const { paths, insideWorkspace, commands, opaque, hosts, schemes, urls, labels, time, args } = when;
+  const { paths, insideWorkspace, commands, exceptCommands, opaque, readable, hosts, schemes, urls, labels, time, args } = when;
   const words = [
     ...(paths === undefined ? [] : [`${one} path ${all} ${some(paths)}`]),
     ...(insideWorkspace === undefined ? [] : [`${one} path is ${insideWorkspace ? 'inside' : 'outside'} the workspace`]),
@@ -34,7 +34,9 @@ function sayWhen(when: When, outcome: Outcome): string | undefined {
     ...(schemes === undefined ? [] : [`${one} URL has the scheme ${some(schemes)}`]),
     ...(urls === undefined ? [] : [`${one} URL is ${some(urls)}`]),
     ...(commands === undefined ? [] : [`${one} command begins with ${some(commands)}`]),
-    ...(opaque === undefined ? [] : [opaque ? 'the command is not plain words' : 'the command is plain words']),
+    ...(exceptCommands === undefined ? [] : [`${one} command begins with none of ${some(exceptCommands)}`]),
+    ...(opaque === undefined ? [] : [opaque ? 'the command starts other programs or cannot be read' : 'the command is plain words and starts no other program']),
+    ...(readable === undefined ? [] : [readable ? 'the command is plain words' : 'the command is not plain words']),
     ...(labels === undefined ? [] : [`the run holds data labelled ${some(labels)}`]),
     ...(time === undefined ? [] : [`it is ${sayTime(time)}`]),
     ...Object.entries(args ?? {}).map(([path, tests]) => `${path} ${sayTests(tests)}`),

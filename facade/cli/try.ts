@@ -76,7 +76,7 @@ function readable({ decision, target, notes, explain }: Findings): string {
   lines.push('', `effect     ${effect.verb} ${effect.server}.${effect.tool}`);
   for (const fact of effect.paths) lines.push(`path       ${fact.path} (${fact.inside ? 'inside' : 'outside'} the workspace, argument ${fact.argument})`);
   for (const fact of effect.urls) lines.push(`host       ${fact.host} (argument ${fact.argument})`);
-  if (effect.command !== undefined) lines.push(`command    ${effect.command.opaque ? 'opaque' : effect.command.words.map((words) => words.join(' ')).join(' | ')}`);
+  if (effect.command !== undefined) lines.push(`command    ${[...(effect.command.opaque ? ['opaque'] : []), ...effect.command.words.map((words) => words.join(' '))].join(' | ')}`);
   lines.push(`caps       ${JSON.stringify(decision.obligations.caps)}`, `budgets    ${decision.obligations.budgets.map((budget) => budget.id).join(', ') || 'none'}`, ...notes.map((text) => `note       ${text}`));
   return `${lines.join('\n')}\n`;
 }

@@ -103,7 +103,10 @@ function commandAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   const others = [[command.words[0]?.[0] ?? 'true', OTHER], ['true']];
   const named = when.commands === undefined ? [] : hold ? begins : others.map((words) => at(words, `the command were none of ${some(when.commands ?? [])}`));
   const read = when.opaque === undefined ? [] : [when.opaque === hold ? at('opaque', 'the command could not be read') : at(['true'], 'the command could be read')];
-  return [...named, ...read];
+  const excepted = (when.exceptCommands ?? []).map((line) => at(line.trim().split(/\s+/), `the command began with ${line}`));
+  const besides = when.exceptCommands === undefined ? [] : hold ? [at(['true'], `the command were none of ${some(when.exceptCommands)}`)] : excepted;
+  const words = when.readable === undefined ? [] : [when.readable === hold ? at(['true'], 'the command could be read') : at('opaque', 'the command could not be read')];
+  return [...named, ...besides, ...read, ...words];
 }
 
 function labelAtoms({ labels }: When, { input, hold }: Wish): readonly Atom[] {

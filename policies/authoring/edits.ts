@@ -1,4 +1,5 @@
 /** Owns how one fact of a call is replaced by another, wherever the policy may read it: in the effect and in the arguments alike. */
+import { isLiteralCommand } from '../../catalogs/literal-programs.ts';
 import { readUrl } from '../../catalogs/urls.ts';
 import type { CallInput, Principal } from '../port.ts';
 import { readArgs } from './groups.ts';
@@ -38,7 +39,7 @@ export function withUrl(url: string): Edit {
 /** The command is these words, or cannot be read. */
 export function withCommand(words: readonly string[] | 'opaque'): Edit {
   const text = words === 'opaque' ? '$COMMAND' : words.join(' ');
-  const command = { text, opaque: words === 'opaque', words: words === 'opaque' ? [] : [words] };
+  const command = { text, opaque: words === 'opaque' || !isLiteralCommand(words), words: words === 'opaque' ? [] : [words] };
   return (input) => {
     const before = input.effect.command?.text;
     const args = readArgs(input);

@@ -63,11 +63,18 @@ const READS: ReadonlyMap<string, (input: CallInput) => readonly Fact[]> = new Ma
   ['schemes', ({ effect }) => effect.urls.map(({ scheme }) => ({ name: 'scheme', value: scheme }))],
   ['hosts', ({ effect }) => effect.urls.map(({ host }) => ({ name: 'host', value: host }))],
   ['urls', ({ effect }) => effect.urls.map(({ url }) => ({ name: 'url', value: url }))],
-  ['commands', ({ effect }) => (effect.command?.opaque === true ? [{ name: 'command', value: 'opaque' }] : (effect.command?.words ?? []).map((words) => ({ name: 'command', value: words.join(' ') })))],
+  ['commands', commandsOf],
+  ['exceptCommands', commandsOf],
   ['opaque', ({ effect }) => (effect.command === undefined ? [] : [{ name: 'command.opaque', value: effect.command.opaque }])],
+  ['readable', ({ effect }) => (effect.command === undefined ? [] : [{ name: 'command.readable', value: effect.command.words.length > 0 }])],
   ['labels', ({ labels }) => [{ name: 'labels', value: labels }]],
   ['time', ({ time }) => [{ name: 'time', value: time }]],
 ]);
+
+function commandsOf({ effect: { command } }: CallInput): readonly Fact[] {
+  if (command?.opaque === true && command.words.length === 0) return [{ name: 'command', value: 'not readable' }];
+  return (command?.words ?? []).map((words) => ({ name: 'command', value: words.join(' ') }));
+}
 
 /** The facts that a field read in this call. None: the call has no such thing. */
 export function factsOf(field: string, input: CallInput): readonly Fact[] {

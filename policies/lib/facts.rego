@@ -43,6 +43,17 @@ holds(condition) if {
 holds(condition) if condition.opaque == input.effect.command.opaque
 
 holds(condition) if {
+	condition.readable == true
+	worded
+}
+
+holds(condition) if {
+	condition.readable == false
+	input.effect.command
+	not worded
+}
+
+holds(condition) if {
 	minute := input.clock[condition.zone]
 	some span in condition.spans
 	span[0] <= minute
@@ -82,7 +93,16 @@ items(condition) := input.effect.urls if condition.over in {"hosts", "urls"}
 
 items(condition) := input.labels if condition.over == "labels"
 
-items(condition) := commands if condition.over == "commands"
+items(condition) := input.effect.command.words if {
+	condition.over == "commands"
+	legible(condition)
+}
+
+items(condition) := [{"hidden": true}] if {
+	condition.over == "commands"
+	input.effect.command.opaque
+	not legible(condition)
+}
 
 # Rules that allow go through objects only.
 items(condition) := [object.get(input.effect.arguments, condition.path, null)] if {
@@ -91,9 +111,21 @@ items(condition) := [object.get(input.effect.arguments, condition.path, null)] i
 	stands(condition.path)
 }
 
-commands := [{"opaque": true}] if input.effect.command.opaque
+worded if count(input.effect.command.words) > 0
 
-commands := input.effect.command.words if not input.effect.command.opaque
+# An opaque command has words where it only starts other programs. Rules that deny or ask read them. Rules that allow do
+# where they say `opaque: true`.
+legible(_) if not input.effect.command.opaque
+
+legible(condition) if {
+	worded
+	condition.need == "any"
+}
+
+legible(condition) if {
+	worded
+	condition.starts
+}
 
 # Two defaults that differ: only a value that is there gives the same answer to both.
 stands(path) if object.get(input.effect.arguments, path, 0) == object.get(input.effect.arguments, path, 1)
@@ -119,10 +151,10 @@ places[names][json.marshal(value)] := value if {
 	count(names) > 0
 }
 
-# An opaque command may be any command, a URL that does not parse may name any host, a long text may hold anything.
+# A command without words may be any command, a URL that does not parse may name any host, a long text may hold anything.
 unreadable(condition, item) if {
 	condition.over == "commands"
-	item.opaque
+	item.hidden
 }
 
 unreadable(condition, item) if {
@@ -215,6 +247,29 @@ suits(condition, item) if {
 	}
 }
 
+# A program that starts others may take the name of one as any of its words, `env git push`: a rule that denies looks there too.
+suits(condition, item) if {
+	condition.over == "commands"
+	condition.anywhere
+	input.effect.command.opaque
+	some head in {spelt | some word in item; some spelt in program(word)}
+	some rest in condition.first[head]
+	every word in rest {
+		word in item
+	}
+}
+
+suits(condition, item) if {
+	condition.over == "commands"
+	condition.except
+	not excepted(condition, item)
+}
+
+excepted(condition, item) if {
+	some rest in condition.except[item[0]]
+	array.slice(item, 1, 1 + count(rest)) == rest
+}
+
 suits(condition, item) if {
 	condition.over == "argument"
 	meets(condition, item)
@@ -235,6 +290,14 @@ spelling(condition, word) := {word} if condition.need == "every"
 
 spelling(condition, word) := {word, parts[count(parts) - 1]} if {
 	condition.need == "any"
+	parts := split(word, "/")
+}
+
+# Files of the workspace are named by relative paths; they are no programs of the system.
+program(word) := {word} if not startswith(word, "/")
+
+program(word) := {word, parts[count(parts) - 1]} if {
+	startswith(word, "/")
 	parts := split(word, "/")
 }
 

@@ -21,6 +21,14 @@ test_an_opaque_command_denies_and_never_allows if {
 	not facts.holds({"over": "commands", "need": "every", "first": {"rm": [[]]}}) with input as opaque
 }
 
+test_a_command_that_starts_others_is_read_to_deny_and_allowed_where_the_rule_says_so if {
+	make := effect({"command": {"text": "make x", "opaque": true, "words": [["make", "x"]]}})
+	facts.holds({"over": "commands", "need": "any", "first": {"make": [[]]}}) with input as make
+	not facts.holds({"over": "commands", "need": "any", "first": {"rm": [[]]}}) with input as make
+	not facts.holds({"over": "commands", "need": "every", "first": {"make": [[]]}}) with input as make
+	facts.holds({"over": "commands", "need": "every", "starts": true, "first": {"make": [[]]}}) with input as make
+}
+
 test_a_long_value_denies_and_never_allows if {
 	long := effect({"arguments": {"body": {"tollgate_long": true, "bytes": 100000}}})
 	facts.holds({"over": "argument", "need": "any", "path": ["body"], "tests": [{"equals": "x"}]}) with input as long

@@ -244,6 +244,8 @@ reads(condition) := {"paths": "paths", "hosts": "urls", "urls": "urls", "command
 
 reads(condition) := "command" if is_boolean(condition.opaque)
 
+reads(condition) := "command" if is_boolean(condition.readable)
+
 certain(target, rules) := [rule |
 	some rule in rules
 	count(rule.call) == 0

@@ -11,9 +11,11 @@ export interface FieldCase {
   readonly rests?: readonly CallOf[];
   /** Fires where the rule denies or asks, not where it allows: what cannot be seen, or only in part. */
   readonly strict?: readonly CallOf[];
+  /** Outcomes that a rule with this field may have, where not all. */
+  readonly outcomes?: readonly string[];
 }
 
-const bash = (commands: CallOf['commands']): CallOf => ({ server: 'workspace', tool: 'bash', verb: 'execute', commands: commands ?? [] });
+const bash = (commands: CallOf['commands'], starts = false): CallOf => ({ server: 'workspace', tool: 'bash', verb: 'execute', commands: commands ?? [], starts });
 const args = (value: unknown): CallOf => ({ args: value });
 const long = { tollgate_long: true, bytes: 100_000, sha256: '', head: 'a' };
 
@@ -68,9 +70,17 @@ export const FIELDS: readonly FieldCase[] = [
   { name: 'paths and insideWorkspace: of the same path', when: { paths: ['**/.env'], insideWorkspace: true }, fires: [{ inside: ['.env'] }], rests: [{ inside: ['a'], outside: ['/x/.env'] }] },
 
   { name: 'commands: first word', when: { commands: ['git'] }, fires: [bash([['git', 'status']]), bash([['git']])], strict: [bash([['git'], ['ls']]), bash('opaque'), bash([['/usr/bin/git']])], rests: [{}, bash([]), bash([['gitk']]), bash([['ls', 'git']])] },
-  { name: 'commands: more words', when: { commands: ['git push'] }, fires: [bash([['git', 'push', '-f']])], strict: [bash('opaque'), bash([['git', '-C', '.', 'push']])], rests: [bash([['git', 'pull']]), bash([['git']]), bash([['git', '-C', '.', 'pull']]), bash([['git', 'commit', '-m', 'push']])] },
-  { name: 'commands: an option among the words', when: { commands: ['docker compose down'] }, fires: [bash([['docker', 'compose', 'down']])], strict: [bash([['docker', 'compose', '-f', 'x', 'down']])], rests: [bash([['docker', 'compose', '-f', 'x', 'up']])] },
+  { name: 'commands: more words', when: { commands: ['git log'] }, fires: [bash([['git', 'log', '-f']])], strict: [bash('opaque'), bash([['git', '-C', '.', 'log']])], rests: [bash([['git', 'pull']]), bash([['git']]), bash([['git', '-C', '.', 'pull']]), bash([['git', 'commit', '-m', 'log']])] },
+  { name: 'commands: an option among the words', when: { commands: ['docker compose down'], opaque: true }, fires: [bash([['docker', 'compose', 'down']], true)], strict: [bash([['docker', 'compose', '-f', 'x', 'down']], true)], rests: [bash([['docker', 'compose', '-f', 'x', 'up']], true)] },
   { name: 'commands: several', when: { commands: ['git status', 'git diff', 'ls'] }, fires: [bash([['git', 'diff'], ['ls', '-l']])], strict: [bash([['git', 'diff'], ['rm', 'x']])], rests: [bash([['rm']])] },
+  { name: 'commands: of a line that starts other programs', when: { commands: ['git'] }, strict: [bash([['git', 'push']], true), bash([['git', 'push'], ['ls']], true)], rests: [bash([['make']], true)] },
+  { name: 'commands: of such a line, allowed by name', when: { commands: ['npm test', 'tail'], opaque: true }, fires: [bash([['npm', 'test']], true), bash([['npm', 'test', '-s'], ['tail', '-5']], true)], strict: [bash([['npm', 'test'], ['curl', 'x']], true), bash('opaque')], rests: [{}, bash([['tail']]), bash([['npm', 'publish']], true)] },
+  { name: 'opaque: true, with words', when: { opaque: true }, fires: [bash([['make']], true)], rests: [bash([['ls']])] },
+  { name: 'commands: behind a program that starts others', when: { commands: ['git push'] }, outcomes: ['deny'], fires: [bash([['linux64', 'git', 'push']], true), bash([['ld.so', '/usr/bin/git', '-C', '.', 'push']], true), bash('opaque')], rests: [bash([['echo', 'git', 'push']]), bash([['linux64', './git', 'push']], true), bash([['linux64', 'git', 'pull']], true)] },
+  { name: 'commands: of a program that starts others, for a person', when: { commands: ['git push'] }, outcomes: ['ask'], fires: [bash([['git', 'push']], true), bash('opaque')], rests: [bash([['linux64', 'git', 'push']], true)] },
+  { name: 'exceptCommands', when: { exceptCommands: ['npm test', 'ls'] }, outcomes: ['deny', 'ask'], fires: [bash([['npm', 'publish']], true), bash([['npm', 'test'], ['x']], true), bash([['rm']]), bash([['/tmp/ls']]), bash([['./npm', 'test']], true), bash('opaque')], rests: [{}, bash([['npm', 'test', '-s'], ['ls']], true), bash([['ls', '-l']])] },
+  { name: 'readable: true', when: { readable: true }, fires: [bash([['ls']]), bash([['make']], true)], rests: [{}, bash('opaque')] },
+  { name: 'readable: false', when: { readable: false }, fires: [bash('opaque')], rests: [{}, bash([['ls']]), bash([['make']], true)] },
   { name: 'opaque: true', when: { opaque: true }, fires: [bash('opaque')], rests: [{}, bash([['ls']])] },
   { name: 'opaque: false', when: { opaque: false }, fires: [bash([['ls']])], rests: [{}, bash('opaque')] },
   { name: 'commands that can be read only', when: { commands: ['rm'], opaque: false }, fires: [bash([['rm', 'x']])], rests: [bash('opaque')] },

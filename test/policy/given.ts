@@ -55,6 +55,8 @@ export interface CallOf extends Partial<Omit<Effect, 'paths' | 'urls' | 'command
   readonly plan?: PlanState;
   /** Simple commands; `opaque` for one that cannot be read. */
   readonly commands?: readonly (readonly string[])[] | 'opaque' | undefined;
+  /** Whether a program of `commands` starts others. */
+  readonly starts?: boolean | undefined;
   readonly args?: unknown;
   readonly argsText?: string;
   readonly labels?: readonly string[];
@@ -63,9 +65,9 @@ export interface CallOf extends Partial<Omit<Effect, 'paths' | 'urls' | 'command
 }
 
 export function callOf(call: CallOf = {}): CallInput {
-  const { inside = [], outside = [], hosts = [], urls = [], plan, commands, args = {}, argsText, labels = [], principal, time = '2026-11-20T10:00:00Z', ...effect } = call;
+  const { inside = [], outside = [], hosts = [], urls = [], plan, commands, starts = false, args = {}, argsText, labels = [], principal, time = '2026-11-20T10:00:00Z', ...effect } = call;
   const facts = [...inside.map((at) => ({ argument: 'path', path: at, inside: true })), ...outside.map((at) => ({ argument: 'path', path: at, inside: false }))];
-  const command = commands === 'opaque' ? { text: '$X', opaque: true, words: [] } : { text: (commands ?? []).map((words) => words.join(' ')).join('; '), opaque: false, words: commands ?? [] };
+  const command = commands === 'opaque' ? { text: '$X', opaque: true, words: [] } : { text: (commands ?? []).map((words) => words.join(' ')).join('; '), opaque: starts, words: commands ?? [] };
   return {
     principal: { ...PRINCIPAL, ...principal },
     run: 'run-1',

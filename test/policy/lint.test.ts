@@ -66,7 +66,7 @@ describe('a rule that can never match', () => {
     ['a profile without the server of the tool', '{profiles: [play], tools: [workspace.read]}', 'no principal with play reaches workspace'],
     ['an absolute glob inside', '{paths: [/etc/**], insideWorkspace: true}', '4:20: "/etc/**" can never match: it lies outside the workspace'],
     ['a relative glob outside', '{paths: [src/**], insideWorkspace: false}', '4:20: "src/**" can never match: it lies in the workspace'],
-    ['commands that cannot be read', '{commands: [rm], opaque: true}', '`commands` and `opaque: true` never hold together'],
+    ['a command that both can and cannot be read', '{opaque: false, readable: false}', '`opaque: false` and `readable: false` never hold together'],
     ['min above max', '{args: {n: {min: 2, max: 1}}}', '4:22: no number is at least 2 and at most 1'],
     ['equals below min', '{args: {n: {equals: 1, min: 2}}}', '4:31: 1 does not pass the other tests'],
     ['equals not among the values', '{args: {n: {equals: a, in: [b]}}}', '"a" does not pass the other tests'],

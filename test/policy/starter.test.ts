@@ -13,7 +13,7 @@ const read = (inside: string): CallOf => ({ server: 'workspace', tool: 'read', v
 const write = (inside: string): CallOf => ({ server: 'workspace', tool: 'write', verb: 'write', inside: [inside] });
 const bash = (command: string): CallOf => {
   const { opaque, words } = commandFact(command);
-  return { server: 'workspace', tool: 'bash', verb: 'execute', commands: opaque ? 'opaque' : words, args: { command } };
+  return { server: 'workspace', tool: 'bash', verb: 'execute', commands: words.length === 0 ? 'opaque' : words, starts: opaque, args: { command } };
 };
 
 describe('the starter rules', () => {
@@ -29,16 +29,19 @@ describe('the starter rules', () => {
     ['read outside', { ...read('a'), inside: [], outside: ['/etc/passwd'] }, 'deny stay-inside'],
     ['read inside and outside at once', { ...read('a'), outside: ['/etc/passwd'] }, 'deny stay-inside'],
     ['read a path that cannot be located', { ...read('a'), inside: [], outside: ['../x'] }, 'deny no-secret-files,stay-inside'],
-    ['run a test', bash('npm test'), 'allow run-plain-commands'],
+    ['run a test', bash('npm test'), 'allow run-builds'],
     ['run two commands', bash('ls -l && git status'), 'allow run-plain-commands'],
-    ['push', bash('git push origin main'), 'ask ask-before-push'],
-    ['push behind something else', bash('git status; git push'), 'ask ask-before-push'],
+    ['push', bash('git push origin main'), 'ask ask-before-push,ask-opaque-commands'],
+    ['push behind something else', bash('git status; git push'), 'ask ask-before-push,ask-opaque-commands'],
     ['run what cannot be read', bash('echo $HOME > x'), 'ask ask-opaque-commands'],
     ['show .env', bash('cat .env'), 'deny no-secret-files-in-commands'],
     ['show .env by a path', bash('cat app/.env.local'), 'deny no-secret-files-in-commands'],
     ['show a key, opaque', bash('cat < server.pem'), 'deny no-secret-files-in-commands'],
     ['name something like it', bash('cat environment.ts'), 'allow run-plain-commands'],
     ['stop the machine', bash('/sbin/shutdown now'), 'deny no-system-commands'],
+    ['run a build and something else' + verifies('TR-57'), bash('make && python3 x.py'), 'ask ask-opaque-commands'],
+    ['mount' + verifies('TR-57'), bash('mount x y'), 'deny no-system-commands'],
+    ['mount by a program that starts others' + verifies('TR-57'), bash('linux64 /bin/mount x y'), 'deny no-system-commands'],
     ['run in a folder outside', { ...bash('ls'), outside: ['/etc'] }, 'deny stay-inside'],
     ['look after a command', { server: 'workspace', tool: 'bash', verb: 'read', args: { action: 'poll', session: 's' } }, 'allow watch-sessions'],
     ['end a command', { server: 'workspace', tool: 'bash', verb: 'execute', args: { action: 'kill', session: 's' } }, 'allow watch-sessions'],
