@@ -69,6 +69,8 @@ function nameFault(name: unknown): string | undefined {
   if (typeof name !== 'string' || name === '') return 'the name is empty';
   if (name.length > 128) return 'the name is longer than 128 characters';
   if (!NAME.test(name)) return 'the name holds blanks, control characters or letters outside ASCII';
+  // In a grant, a rule or a list, * stands for other tools; a comma separates two of them.
+  if (/[*,]/.test(name)) return 'the name holds * or a comma, which stand for several tools wherever an owner names one';
   if (RESERVED_NAMES.includes(name)) return 'the name is reserved';
   if (/[a-z\d]__[a-z\d]/i.test(name)) return 'the name holds __ as if it were of another server: so are server and tool joined';
   return /\.\.[/\\]|[/\\]\.\./.test(name) ? 'the name is a path' : undefined;

@@ -90,10 +90,3 @@ function parsePort(text: string): number | undefined {
 export function showTarget({ host, kind, port }: Target): string {
   return `${kind === 'ipv6' ? `[${host}]` : host}:${port}`;
 }
-
-/** True for an address that nobody between here and there can read along: https, or http to this machine. False for text that is no URL. */
-export function isConfidential(address: string | URL): boolean {
-  if (!URL.canParse(address)) return false;
-  const { protocol, hostname } = new URL(address);
-  return protocol === 'https:' || (protocol === 'http:' && /^(localhost|127(\.\d{1,3}){3}|\[::1\])$/.test(hostname));
-}

@@ -65,3 +65,19 @@ export function canonicalPath(path: string): string {
 function isAmbiguous(path: string): boolean {
   return /%(2F|5C|00|25)|\/\/|\\|\/\.{1,2}(;|\/|$)/.test(path);
 }
+
+/**
+ * True for an address that no one on the way can read: https, or http to this machine. False for a text that is no URL, or
+ * that another program, such as the browser of a sign-in, may read as another host.
+ */
+export function isConfidential(address: string | URL): boolean {
+  if (typeof address === 'string' && readUrl(address).host === '') return false;
+  const { protocol, hostname } = new URL(address);
+  return protocol === 'https:' || (protocol === 'http:' && /^(localhost|127(\.\d{1,3}){3}|\[::1\])$/.test(hostname));
+}
+
+/** What a person has to correct in an address that was written into the configuration; undefined for one that every program reads alike. */
+export function urlFault(text: string): string | undefined {
+  if (readUrl(text).host !== '') return undefined;
+  return 'programs can read this address differently; write scheme://host/path in ASCII, without backslash, blank, user, dot at the end of the host or an old form of an IPv4 address';
+}

@@ -1,6 +1,6 @@
 /** Owns the token of one connection: read, renewed, put on its requests; refuses to send it to another origin, and to ask a person. */
 import { TollgateError } from '../../catalogs/errors.ts';
-import { isConfidential } from '../../catalogs/hosts.ts';
+import { isConfidential } from '../../catalogs/urls.ts';
 import type { ServerSettings } from '../settings.ts';
 import { scopeWords, type Credentials, type CredentialStore, type SignInParts } from './credentials.ts';
 import { guardFetch } from './guarded-fetch.ts';

@@ -1,7 +1,7 @@
 /** Owns the way from a server's address to whoever gives tokens for it; refuses metadata that speaks for somebody else. */
 import type { AuthorizationServerMetadata, OAuthProtectedResourceMetadata } from '@modelcontextprotocol/sdk/shared/auth.js';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { isConfidential } from '../../catalogs/hosts.ts';
+import { isConfidential } from '../../catalogs/urls.ts';
 import { fillSecrets } from '../secrets.ts';
 import type { ServerSettings } from '../settings.ts';
 import { scopeWords } from './credentials.ts';
@@ -93,7 +93,7 @@ function checkMetadata(metadata: AuthorizationServerMetadata, issuer: string): v
   if (!sameIssuer(metadata.issuer, issuer)) throw new TollgateError('LOGIN_FAILED', { detail: `The metadata of ${hostOf(issuer)} calls itself ${hostOf(metadata.issuer)}.`, next: NEXT });
   const endpoints = [metadata.authorization_endpoint, metadata.token_endpoint, metadata.registration_endpoint, textIn(metadata, 'revocation_endpoint')];
   const unsafe = endpoints.find((endpoint) => endpoint !== undefined && !isConfidential(endpoint));
-  if (unsafe !== undefined) throw new TollgateError('LOGIN_FAILED', { detail: `The metadata of ${hostOf(issuer)} names an endpoint that is not https.`, next: NEXT });
+  if (unsafe !== undefined) throw new TollgateError('LOGIN_FAILED', { detail: `The metadata of ${hostOf(issuer)} names an endpoint that is not https, or that programs can read differently.`, next: NEXT });
 }
 
 function scopesOf({ challenge, resource, metadata }: { readonly challenge: Challenge; readonly resource: OAuthProtectedResourceMetadata | undefined; readonly metadata: AuthorizationServerMetadata }): readonly string[] {

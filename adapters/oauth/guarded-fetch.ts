@@ -5,7 +5,7 @@ import { request as requestHttps } from 'node:https';
 import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { isConfidential } from '../../catalogs/hosts.ts';
+import { isConfidential } from '../../catalogs/urls.ts';
 import { isPublic } from '../egress/address.ts';
 import { lookupBySystem, type Lookup } from '../egress/dial.ts';
 

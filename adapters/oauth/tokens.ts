@@ -1,7 +1,7 @@
 /** Owns the requests to a token endpoint, and what is kept of an answer; refuses tokens that no header can carry. */
 import type { AuthorizationServerMetadata, OAuthClientInformationMixed, OAuthTokens } from '@modelcontextprotocol/sdk/shared/auth.js';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { isConfidential } from '../../catalogs/hosts.ts';
+import { isConfidential } from '../../catalogs/urls.ts';
 import { fillSecrets } from '../secrets.ts';
 import type { ServerSettings } from '../settings.ts';
 import type { Credentials, SignInParts } from './credentials.ts';

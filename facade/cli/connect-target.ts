@@ -1,7 +1,8 @@
 /** Owns what a person means by the service that is to be connected: a known one, an MCP server at an address, or another service there; refuses addresses that say more than one thing. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { isConfidential, parseHost } from '../../catalogs/hosts.ts';
+import { parseHost } from '../../catalogs/hosts.ts';
+import { isConfidential } from '../../catalogs/urls.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { knownNames, loadKnown, type KnownCredential, type KnownServer } from '../../catalogs/servers/known-server.ts';
 import type { Probe } from '../../adapters/port.ts';

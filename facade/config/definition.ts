@@ -1,4 +1,5 @@
 /** Owns what makes a server startable or reachable, whoever wrote it; refuses what would run other code than it shows. */
+import { urlFault } from '../../catalogs/urls.ts';
 import type { Filled } from './filled.ts';
 import { quote, showPath } from './problems.ts';
 import type { Path } from './problems.ts';
@@ -79,7 +80,7 @@ function urlFaults(text: string): readonly Finding[] {
       ? 'the address is not http or https: no other way of reaching a server is safe here; write for example https://mcp.example.org/mcp'
       : url.username !== '' || url.password !== ''
         ? 'the address holds a user or password, which proxies and logs would see; send it in headers'
-        : undefined;
+        : urlFault(text);
   return message === undefined ? [] : [{ path: ['url'], message }];
 }
 

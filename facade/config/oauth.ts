@@ -1,6 +1,6 @@
 /** Owns `oauth` of a server: the client of a sign-in; refuses one whose secret could go to a stranger, and one that nothing would use. */
 import type { OAuthSettings } from '../../adapters/port.ts';
-import { isConfidential } from '../../catalogs/hosts.ts';
+import { isConfidential } from '../../catalogs/urls.ts';
 import type { ServerDefinition } from './definition.ts';
 import { quote, type Report } from './problems.ts';
 import type { WrittenServer } from './written.ts';
@@ -25,7 +25,7 @@ export function buildOAuth(name: string, { oauth }: WrittenServer, { definition,
   if (isWritten) refuse(firstKey(oauth), 'both oauth and a header Authorization: a request carries one of them; remove the other');
   if (clientSecret !== undefined && clientId === undefined) refuse('clientSecret', 'a secret of which client? add clientId');
   if (clientSecret !== undefined && issuer === undefined) refuse('clientSecret', 'without issuer the server alone would say who gets the secret; add issuer: the address that the client is registered with');
-  if (issuer !== undefined && !isConfidential(issuer)) refuse('issuer', 'the issuer is no https address: it could not be told from an impostor; write https://…');
+  if (issuer !== undefined && !isConfidential(issuer)) refuse('issuer', 'the issuer is no https address that every program reads alike: it could not be told from an impostor; write https://…');
   if (grant === 'client_credentials' && clientSecret === undefined) refuse('grant', 'client_credentials needs a client with a secret: add clientId, clientSecret and issuer');
   if (clientSecret !== undefined && clientSecret !== '' && !clientSecret.includes('${secret:')) secrets.add(clientSecret);
   if (isLiteral(raw, name)) report.warn(['servers', name, 'oauth', 'clientSecret'], 'clientSecret stands in the file in clear: whoever reads the file has it; store it with tollgate secret set, and write ${secret:NAME}');

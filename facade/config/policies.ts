@@ -1,4 +1,5 @@
 /** Owns how an entry under `policies` becomes a source of policy; refuses sources that are not there, and addresses that anybody could answer for. */
+import { urlFault } from '../../catalogs/urls.ts';
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { MODE_NAMES, type BundleServer, type ModeSettings } from '../../policies/port.ts';
@@ -83,7 +84,7 @@ function placeFile(entry: WrittenPolicy & { readonly path: string }, at: Path, {
 function placeServer(entry: WrittenPolicy & { readonly url: string }, at: Path, context: PolicyContext): PolicySource | undefined {
   const { report, resolve } = context;
   const { url, verify } = entry;
-  const fault = urlFault(url);
+  const fault = bundleFault(url);
   if (fault !== undefined) report.refuse([...at, 'url'], fault);
   if (entry.token !== undefined && !rawToken(context.raw, at).includes('${')) {
     report.refuse([...at, 'token'], 'the token stands in the file in clear: whoever reads the file has it; write ${env:NAME}');
@@ -103,11 +104,11 @@ function placeServer(entry: WrittenPolicy & { readonly url: string }, at: Path, 
 }
 
 /** What comes over plain http could be written by whoever is on the way; without a key even its origin would be unknown. */
-function urlFault(text: string): string | undefined {
+function bundleFault(text: string): string | undefined {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined) return 'the url is no address; write for example https://policies.example.org/bundle.tar.gz';
   if (url.username !== '' || url.password !== '') return 'the url holds a user or password; write token: ${env:NAME}';
-  if (url.protocol === 'https:' || (url.protocol === 'http:' && LOOPBACK.test(url.hostname))) return undefined;
+  if (url.protocol === 'https:' || (url.protocol === 'http:' && LOOPBACK.test(url.hostname))) return urlFault(text);
   return 'a policy that comes over a network comes by https, or anybody on the way could write it; use https';
 }
 

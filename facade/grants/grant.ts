@@ -50,7 +50,8 @@ const WORD = '[a-z][A-Za-z0-9]{0,31}';
 const SCOPE = new RegExp(`^${WORD}:${WORD}\\.${WORD}$`);
 const PAGE = /^[a-z][a-z0-9+.-]{0,31}:\/\/[^\s/?#@\\\p{C}A-Z]{1,255}$/u;
 const CLIENT = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
-const TOOLS = /^(\*|[a-z][a-z0-9-]{0,63}\.[^\s\p{C}]{1,200})$/u;
+/** The names that a server may list (catalogs/audit.ts). `read_*` would look like a rule of the policy and reach no tool. */
+const TOOLS = /^(\*|[a-z][a-z0-9-]{0,63}\.(\*|[!-)+\--~]{1,128}))$/;
 /** Sessions and tabs: words of hosts. */
 const WORDS = /^[A-Za-z0-9_.:-]{1,128}$/;
 

@@ -6,7 +6,7 @@
  * A  1, 3, 12, 15, 25  prose in definitions        corpora/catalogs: passes, is never quarantined; 16, 21, 23 approval
  *    2, 4 to 10        hidden, bidi, padded text   catalogs/audit, corpora/catalogs, corpora/facade (alone, others stay)
  *    11, 22            oversize, schema DoS        catalogs/audit, catalogs/projection, adapters/stdio, corpora/facade
- *    13, 14            names                       catalogs/names, catalogs/audit, security/definitions
+ *    13, 14            names                       catalogs/names, catalogs/audit, security/definitions, security/names
  *    17 to 19          rug pull, alternation       security/definitions, corpora/facade; 20 sleeper: sandbox
  *    24                annotation lies             security/definitions
  * B  26, 28            paths, leading dash         corpora/paths, workspace/attacks; 27, 30 security/callers, workspace/attacks

@@ -1,5 +1,6 @@
 /** Owns what the fetch server may reach: one origin, written one way; refuses every other address, header and method. */
 import { parseHost } from '../../../catalogs/hosts.ts';
+import { readUrl } from '../../../catalogs/urls.ts';
 
 /** Why something was refused, for the model and for tests; the words say what to do. */
 export type FetchCode = 'BAD_ADDRESS' | 'OTHER_HOST' | 'BAD_HEADER' | 'BAD_BODY' | 'REDIRECT_REFUSED' | 'PRIVATE_ADDRESS' | 'UNREACHABLE' | 'TIMEOUT' | 'NOT_TEXT';
@@ -60,13 +61,15 @@ export function within(text: string, origin: URL, base: URL = origin): URL {
   // WHATWG drops tabs and line breaks and turns \ into /: two readers would read such a text differently.
   if (/[\u0000-\u0020\\\u007f]/.test(text)) throw new FetchError('BAD_ADDRESS', 'The address holds a blank, a control character or a backslash; escape it.');
   const url = parse(text, base);
-  if (url === undefined) throw new FetchError('BAD_ADDRESS', 'The address is none, or holds a user or password.');
+  if (url === undefined) throw new FetchError('BAD_ADDRESS', 'The address is none, holds a user or password, or can be read in two ways; write it in ASCII and escape the rest with %.');
   if (url.origin !== origin.origin) throw new FetchError('OTHER_HOST', `Only ${origin.origin} is reached here, not ${url.host.slice(0, 100)}.`);
   url.hash = '';
   return url;
 }
 
 function parse(text: string, base?: URL): URL | undefined {
+  // An absolute address is what a policy judged, and what an owner reads: it must mean one host to everyone.
+  if (/^[a-z][a-z0-9+.-]*:/i.test(text) && readUrl(text).host === '') return undefined;
   if (!URL.canParse(text, base)) return undefined;
   const url = new URL(text, base);
   if (!/^https?:$/.test(url.protocol) || url.username !== '' || url.password !== '' || /^[a-z]+:\/\/[^/?#]*@/i.test(text)) return undefined;
