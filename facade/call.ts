@@ -118,15 +118,21 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     }));
     reply = resultOf(shaped, table, session);
   } catch (thrown) {
-    trace.serverError = thrown instanceof UpstreamError;
-    failure = trace.serverError ? undefined : asTollgateError(thrown);
+    failure = failureOf(thrown, trace);
     reply = refusal(thrown, { id: trace.id, redactor: deps.redactor });
+    if (failure === undefined) trace.errorBytes = Buffer.byteLength(JSON.stringify(reply));
   } finally {
-    lease?.settle({ outputBytes: trace.shaped?.sent ?? 0, wallMs: trace.upstreamMs ?? 0 });                          // 8 settle
+    lease?.settle({ outputBytes: trace.shaped?.sent ?? trace.errorBytes ?? 0, wallMs: trace.upstreamMs ?? 0 });                          // 8 settle
     release?.();
     trace.target?.held.close();
   }
   return record(deps, trace, { reply, failure });                                                                   // 9 record
+}
+
+/** Undefined for the server's own error: the call was made. */
+function failureOf(thrown: unknown, trace: Trace): TollgateError | undefined {
+  trace.serverError = thrown instanceof UpstreamError;
+  return trace.serverError ? undefined : asTollgateError(thrown);
 }
 
 /** After a cut, the list of this session shows the tool that reads on, where it is not `read`; the announcer tells the client. */

@@ -44,6 +44,8 @@ export interface Trace {
   progress?: ServerProgress;
   /** The server answered with a JSON-RPC error of its own. */
   serverError?: boolean;
+  /** What that error brings to the client: it counts in budgets as a result does. */
+  errorBytes?: number;
 }
 
 /** The text of what every record of a call says. It is made for the first of them, and stays as it is. */

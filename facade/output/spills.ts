@@ -14,6 +14,8 @@ const SCHEME = 'spill://';
 /** Newest spills that a run keeps, and bytes of all of them (schema-primitives C3). */
 const MAX_FILES = 64;
 const MAX_RUN_BYTES = 256 * 1_048_576;
+/** The same for all runs of a principal: a client names runs as it likes. */
+const OF_PRINCIPAL = { files: 1024, bytes: 1024 * 1_048_576 };
 /** Room for the footer of a page. */
 const FOOTER_BYTES = 200;
 const MATCHES = 100;
@@ -35,9 +37,11 @@ interface Spill extends SpillOwner, KeptFile {
 export class Spills {
   readonly #folder: string;
   readonly #byHandle = new Map<string, Spill>();
+  readonly #most: typeof OF_PRINCIPAL;
 
-  /** Removes what processes left that were killed. */
-  constructor(state: string) {
+  /** Removes what processes left that were killed. `most`: what a principal keeps. */
+  constructor(state: string, most = OF_PRINCIPAL) {
+    this.#most = most;
     const all = path.join(state, 'spills');
     this.#folder = path.join(all, `${process.pid}-${randomBytes(4).toString('hex')}`);
     for (const name of existsSync(all) ? readdirSync(all) : []) if (!isRunning(Number.parseInt(name, 10))) rmSync(path.join(all, name), { recursive: true, force: true });
@@ -104,11 +108,17 @@ export class Spills {
     throw new TollgateError('ARGS_INVALID', { detail: 'path: there is no such spill in this run', next: 'Repeat the call that made it; spills end with their run.' });
   }
 
-  #forgetOldest(owner: SpillOwner): void {
-    const own = [...this.#byHandle].filter(([, spill]) => spill.run === owner.run && spill.principal === owner.principal);
+  #forgetOldest({ principal, run }: SpillOwner): void {
+    this.#keepNewest((spill) => spill.run === run && spill.principal === principal, { files: MAX_FILES, bytes: MAX_RUN_BYTES });
+    this.#keepNewest((spill) => spill.principal === principal, this.#most);
+  }
+
+  /** The newest one stays, however large it is. */
+  #keepNewest(which: (spill: Spill) => boolean, most: typeof OF_PRINCIPAL): void {
+    const own = [...this.#byHandle].filter(([, spill]) => which(spill));
     let bytes = own.reduce((sum, [, spill]) => sum + spill.bytes, 0);
     for (const [index, [handle, spill]] of own.entries()) {
-      if (index === own.length - 1 || (own.length - index <= MAX_FILES && bytes <= MAX_RUN_BYTES)) return;
+      if (index === own.length - 1 || (own.length - index <= most.files && bytes <= most.bytes)) return;
       bytes -= spill.bytes;
       this.#drop(handle, spill);
     }

@@ -1,11 +1,13 @@
 /** Attacks on who is who: labels and budgets dropped by another name or session, all sessions taken, what another principal does read. */
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createAccess } from '../../facade/cli/access.ts';
 import type { Session } from '../../facade/facade.ts';
 import { openHostDoor } from '../../facade/host/door.ts';
+import { Spills } from '../../facade/output/spills.ts';
 import { serveHttp } from '../../facade/wire/http.ts';
 import { ACT, allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 import { startFacade } from '../stories/facade.ts';
@@ -96,6 +98,39 @@ describe('a run named for a new budget', () => {
     codes.push((await facade.call(session, 'web_page', {})).code);
     expect(codes).toEqual(['', '', '', 'BUDGET_EXCEEDED', 'BUDGET_EXCEEDED']);
     expect(facade.calls('web')).toHaveLength(3);
+  });
+});
+
+describe('spills under many names of runs', () => {
+  it('are bounded for each principal: the oldest go, and nobody else\'s' + verifies('TR-68'), () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-spills-'));
+    const spills = new Spills(folder, { files: 5, bytes: 1_000 });
+    const effect = { verb: 'read' as const, server: 'web', tool: 'page', paths: [], urls: [] };
+    const put = (principal: string, run: string, size: number): string => spills.put('x'.repeat(size), { principal, run }, { effect, labels: [], maxBytes: 10_000 }).handle;
+    const isKept = (handle: string, principal: string, run: string): boolean => {
+      try {
+        return spills.source(handle, { principal, run }).effect.spill === true;
+      } catch {
+        return false;
+      }
+    };
+    const ben = put('ben', 'ben/a', 900);
+    const many = Array.from({ length: 12 }, (_, n) => put('ann', `ann/${n}`, 10));
+    expect(many.map((handle, n) => isKept(handle, 'ann', `ann/${n}`))).toEqual([...Array<boolean>(7).fill(false), ...Array<boolean>(5).fill(true)]);
+    const large = [put('ann', 'ann/x', 600), put('ann', 'ann/y', 600)];
+    expect([...large.map((handle, n) => isKept(handle, 'ann', ['ann/x', 'ann/y'][n] ?? '')), isKept(ben, 'ben', 'ben/a')]).toEqual([false, true, true]);
+    spills.close();
+    rmSync(folder, { recursive: true });
+  });
+});
+
+describe('errors of a server for a budget of bytes', () => {
+  it('count as results do' + verifies('TR-69'), async () => {
+    const facade = await start(SERVERS, { ...FLOW, budgets: [{ id: 'bytes', scope: 'principal', window: 3600, outputBytes: 60_000 }] }, ENV);
+    const session = facade.open('ann');
+    const codes: string[] = [];
+    for (let n = 0; n < 5; n += 1) codes.push((await facade.call(session, 'web_act', { error: JSON.stringify({ code: -5, message: 'no', data: 'x'.repeat(25_000) }) })).code);
+    expect(codes.slice(-2)).toEqual(['BUDGET_EXCEEDED', 'BUDGET_EXCEEDED']);
   });
 });
 
