@@ -3,6 +3,7 @@ import { inspectStart } from '../adapters/inspect.ts';
 import { createDigest, readAuditKey } from '../facade/audit/key.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import type { Config } from '../facade/config/config.ts';
+import { useProgramsOf } from '../facade/config/programs.ts';
 import { Consents } from '../facade/consent/consents.ts';
 import { openState } from '../facade/state/sqlite.ts';
 
@@ -10,6 +11,8 @@ import { openState } from '../facade/state/sqlite.ts';
 export async function approveAll(config: Config, names: readonly string[] = [...config.servers.keys()], tools?: readonly RawTool[]): Promise<void> {
   // Where there is nothing to approve, nothing is made: what a first start creates is a subject of tests.
   if (names.length === 0) return;
+  // What a start loads where agents may write is part of what is approved.
+  useProgramsOf(config);
   const state = openState(config.state);
   try {
     const consents = new Consents(state, { folder: config.folder, inspect: inspectStart, digest: createDigest(readAuditKey(config.state)) });
