@@ -1,7 +1,8 @@
 /** Accepts a configuration as it lies on the disk, for tests of what an agent is served: as `tollgate reload` would, without a question. */
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../catalogs/errors.ts';
-import { acceptStaged, exposedReads, readPlaces, stageAccepted } from '../facade/config/accepted.ts';
+import { acceptedFolder, acceptedMarker, acceptStaged, exposedReads, readPlaces, stageAccepted } from '../facade/config/accepted.ts';
 import { loadConfig } from '../facade/config/load.ts';
 import type { World } from '../facade/config/places.ts';
 
@@ -16,9 +17,14 @@ export function acceptNow(file: string, world: World): void {
   }
 }
 
-/** Accepts what a command that serves agents is about to read. */
+/** These read what lies on the disk, or accept it. */
+const READS_DISK = ['reload', 'check', 'init', 'doctor', 'import', 'export', 'policy'];
+
+/** Accepts what a command is about to read: always if it serves agents, the first time for others. */
 export function acceptFor(argv: readonly string[], { folder, ...world }: World & { readonly folder: string }): void {
-  if (!['run', 'serve'].includes(argv[0] ?? '')) return;
+  const [command = ''] = argv;
   const at = argv.findIndex((word) => word === '-c' || word === '--config');
-  acceptNow(path.resolve(folder, at === -1 ? 'tollgate.yaml' : (argv[at + 1] ?? '')), world);
+  const file = path.resolve(folder, at === -1 ? 'tollgate.yaml' : (argv[at + 1] ?? ''));
+  if (READS_DISK.includes(command) || !existsSync(file)) return;
+  if (['run', 'serve'].includes(command) || !existsSync(acceptedMarker(acceptedFolder(file, world)))) acceptNow(file, world);
 }

@@ -102,12 +102,13 @@ export async function acceptWritten(options: Pick<CommonOptions, 'config'>, io: 
   if (exposed.length === 0) return;
   const touched = writes.filter(({ file }) => exposed.some((place) => isWithin(file, place)));
   if (accepted === undefined && touched.length === 0) return;
-  if (accepted === undefined) return say(io, 'No owner has accepted this configuration yet, so no agent is served. Read it, then run: tollgate reload');
-  const { contents, left } = merged(accepted, touched, exposed);
+  // Before the first acceptance a command accepts what it wrote if nothing else lies there.
+  const { contents, left } = merged(accepted ?? { places: exposed, files: new Map() }, touched, exposed);
+  if (accepted === undefined && (left.length > 0 || changedFiles(contents, readPlaces(exposed)).length > 0)) return say(io, 'No owner has accepted this configuration yet, so no agent is served. Read it, then run: tollgate reload');
   if (left.length > 0) say(io, `Not accepted, because it had been changed before: ${left.map((file) => shownIn(disk.folder, file)).join(', ')}. Read it, then run: tollgate reload`);
   try {
     const candidate = candidateOf({ file: disk.file, folder: disk.acceptedFolder, contents }, io);
-    if (candidate.staged.hash === accepted.hash) return;
+    if (candidate.staged.hash === accepted?.hash) return;
     await accept(candidate, { by: io.user, io });
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || (thrown.code !== 'CONFIG_INVALID' && thrown.code !== 'CONFIG_NOT_ACCEPTED')) throw thrown;
@@ -127,7 +128,7 @@ function readDisk(options: Pick<CommonOptions, 'config'>, io: Io): Config | unde
 }
 
 /** The accepted contents with what was written. A client's file that is named for the first time is taken as it lies there: it grants nothing. */
-function merged(accepted: Accepted, writes: readonly Replaced[], exposed: readonly string[]): { readonly contents: Contents; readonly left: readonly string[] } {
+function merged(accepted: Contents, writes: readonly Replaced[], exposed: readonly string[]): { readonly contents: Contents; readonly left: readonly string[] } {
   const files = new Map(accepted.files);
   const left: string[] = [];
   for (const { file, before, after } of writes) {

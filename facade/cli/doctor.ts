@@ -9,7 +9,7 @@ import type { Examine, Finding, NeededProgram, Needs } from './doctor/findings.t
 import { examineOwnFiles } from './doctor/own-files.ts';
 import { examineServers, findBypasses, reachedServers } from './doctor/servers.ts';
 import { EXIT, type Io } from './io.ts';
-import { readForOwner, type CommonOptions } from './open.ts';
+import { readConfig, type CommonOptions } from './open.ts';
 import { json, printable, table, type Cell } from './print.ts';
 import { tellStopped } from './stopped.ts';
 
@@ -65,7 +65,7 @@ function show(findings: readonly Finding[], options: DoctorOptions, io: Io): voi
 function tryConfig(options: CommonOptions, io: Io): { readonly config?: Config; readonly finding: Finding } {
   const base = { id: 'configuration', name: 'configuration' } as const;
   try {
-    const config = readForOwner(options, io);
+    const config = readConfig(options, io);
     return { config, finding: { ...base, state: 'ok', seen: options.config } };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError)) throw thrown;

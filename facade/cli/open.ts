@@ -3,10 +3,12 @@ import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
+import { exposedReads } from '../config/accepted.ts';
 import type { Config } from '../config/config.ts';
 import { principalForStdio } from '../config/identity.ts';
-import { loadForOwner, loadInForce, type InForce } from '../config/in-force.ts';
+import { loadInForce, type InForce } from '../config/in-force.ts';
 import { loadConfig } from '../config/load.ts';
+import type { World } from '../config/places.ts';
 import { useProgramsOf } from '../config/programs.ts';
 import { listNames, quote } from '../config/problems.ts';
 import type { Reloader } from '../reload.ts';
@@ -31,25 +33,37 @@ export interface Opening {
   readonly assemble: Assemble;
 }
 
-/** Reads what lies on the disk, for commands that check or edit it; it then decides which helpers this process runs. Throws CONFIG_INVALID. */
-export function readConfig(options: Pick<CommonOptions, 'config'>, io: Io): Config {
-  const config = loadConfig(path.resolve(io.cwd, options.config), { env: io.env, home: io.home });
-  useProgramsOf(config);
+/**
+ * Reads what lies on the disk, for commands that check, edit or accept it. Which helpers this process runs is decided by the
+ * configuration that counts: a file that no owner has accepted names none. Throws CONFIG_INVALID.
+ */
+export function readConfig(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>): Config {
+  const file = path.resolve(io.cwd, options.config);
+  const world = { env: io.env, home: io.home };
+  const config = loadConfig(file, world);
+  useProgramsOf({ ...config, programs: acceptedPrograms(file, config, world) });
   return config;
 }
 
+function acceptedPrograms(file: string, disk: Config, world: World): Config['programs'] {
+  try {
+    return exposedReads(disk).length === 0 ? disk.programs : loadInForce(file, world).config.programs;
+  } catch (thrown) {
+    if (!(thrown instanceof TollgateError)) throw thrown;
+    return {};
+  }
+}
+
 /** Reads what counts for agents: the accepted copy where an agent could change the files. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
-export function readInForce(options: Pick<CommonOptions, 'config'>, io: Io): InForce {
+export function readInForce(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>): InForce {
   const inForce = loadInForce(path.resolve(io.cwd, options.config), { env: io.env, home: io.home });
   useProgramsOf(inForce.config);
   return inForce;
 }
 
-/** As `readInForce` for an owner's question; before the first acceptance it reads the disk. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
+/** The configuration that counts, for an owner's question or decision. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
 export function readForOwner(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>): Config {
-  const config = loadForOwner(path.resolve(io.cwd, options.config), { env: io.env, home: io.home });
-  useProgramsOf(config);
-  return config;
+  return readInForce(options, io).config;
 }
 
 /** Who `--as` names, or the user who started the command. Throws IDENTITY. */

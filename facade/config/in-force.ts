@@ -31,11 +31,6 @@ export function loadInForce(file: string, world: World): InForce {
   }
 }
 
-/** As `loadInForce`, for an owner's question: without an accepted copy it reads the disk. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
-export function loadForOwner(file: string, world: World): Config {
-  return readAccepted(acceptedFolder(file, world)) === undefined ? loadConfig(file, world) : loadInForce(file, world).config;
-}
-
 /** Files on the disk that differ from the accepted copy, relative to the configuration where they lie beside it. */
 export function differingFiles(accepted: Accepted, folder: string): readonly string[] {
   return changedFiles(accepted, readPlaces(accepted.places)).map((file) => (isWithin(file, folder) ? path.relative(folder, file) : file));

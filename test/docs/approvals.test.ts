@@ -28,7 +28,8 @@ const seen = { START: '', TOOLS: '', ID: '', BINDING: '' };
 beforeAll(() => {
   project = new Project();
   project.write('tollgate.yaml', BLOCKS.find(({ language }) => language === 'yaml')?.text ?? '');
-  copyFileSync(path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs'), path.join(project.folder, 'notes.mjs'));
+  project.write('tools/README', '');
+  copyFileSync(path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs'), path.join(project.folder, 'tools', 'notes.mjs'));
   project.write('data/notes.db', 'ok\n');
   chmodSync(project.root, 0o755);
   chmodSync(project.home, 0o755);

@@ -260,6 +260,20 @@ ${more}`;
     }
   });
 
+  it('before the first acceptance no command that decides something reads it, and it names no helper program' + verifies('TR-37'), async () => {
+    rmSync(loadInForce(project.file, { env: {}, home: project.home }).config.acceptedFolder, { recursive: true });
+    const helper = path.join(project.root, 'opa');
+    writeFileSync(helper, `#!/bin/sh\necho ran >>${path.join(project.root, 'ran')}\n`, { mode: 0o755 });
+    project.write('tollgate.yaml', yaml(`programs: {opa: ${helper}}\nstate: ${path.join(project.root, 'forged')}`));
+    for (const argv of [['tools'], ['try', 'read', '{"path": "a"}'], ['approve', 'notes'], ['servers'], ['secret', 'set', 'a.key']]) {
+      expect([argv, (await new Child(project, argv, { asItIs: true }).ended).code]).toEqual([argv, EXIT.approval]);
+    }
+    project.write('rego/a.rego', 'package policy.a\n');
+    project.write('tollgate.yaml', yaml(`programs: {opa: ${helper}}`).replace('[rules.yaml]', '[rules.yaml, rego]'));
+    for (const command of ['check', 'reload']) await new Child(project, [command], { asItIs: true }).ended;
+    expect([existsSync(path.join(project.root, 'ran')), existsSync(path.join(project.root, 'forged'))]).toEqual([false, false]);
+  });
+
   it('stays unaccepted when a command of the owner edits another file' + verifies('TR-35'), async () => {
     project.write('rules.yaml', 'rules:\n  - {id: all, outcome: allow, when: {}}\n');
     const moded = await cli(project, ['policy', 'mode', 'rules.yaml', 'warn']);

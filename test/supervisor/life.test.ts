@@ -189,11 +189,11 @@ describe('events' + verifies('HE-05'), () => {
     await sleep(300);
     await bench.server.listTools();
     await bench.server.stop();
-    expect(wordsOf(bench)).toEqual(['started', 'tools.discovered', 'tool.completed', 'tool.failed', 'tool.completed', 'tools.refreshed', 'stopped']);
+    expect(wordsOf(bench)).toEqual(['started', 'tools.discovered', 'tool.completed', 'request.refused', 'tool.failed', 'tool.completed', 'tools.refreshed', 'stopped']);
     expect(bench.events.filter(({ event }) => event.startsWith('tool.')).map(({ id }) => id)).toEqual(['decision-1', 'decision-2', 'decision-3']);
     const [connection] = bench.events;
     expect(new Set(bench.events.filter(({ event }) => !event.startsWith('tool.')).map(({ id }) => id))).toEqual(new Set([connection?.id]));
-    expect(eventOf(bench, 'tool.failed')).toMatchObject({ server: 'chaos', tool: 'failing', code: 'TOOL_FAILED' });
+    expect(eventOf(bench, 'tool.failed')).toMatchObject({ server: 'chaos', tool: 'failing', code: 'URL_ELICITATION_DENIED' });
     expect(eventOf(bench, 'tools.discovered')).toMatchObject({ tools: 29 });
     // The first entry of the fixture's list has another name each time.
     expect(eventOf(bench, 'tools.refreshed')).toMatchObject({ added: ['listed-2'], removed: ['listed-1'], changed: [], unchanged: 28 });

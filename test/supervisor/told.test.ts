@@ -15,7 +15,6 @@ import { startedIn } from '../process/child.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
-const PATH = process.env['PATH'];
 let project: Project;
 let facade: TestFacade | undefined;
 let state: State;
@@ -23,7 +22,6 @@ beforeEach(() => {
   project = new Project();
 });
 afterEach(async () => {
-  process.env['PATH'] = PATH;
   await state.close();
   await facade?.close();
   facade = undefined;
@@ -50,8 +48,7 @@ describe('a Tollgate that begins to serve', () => {
     mkdirSync(bin);
     const log = path.join(bin, 'log');
     writeFileSync(path.join(bin, 'docker'), `#!/bin/sh\necho "$@" >>'${log}'\ncase $1 in info) echo '${INFO}';; ps) echo tollgate-999999999-1-0123abcd;; esac\nexit 0\n`, { mode: 0o755 });
-    process.env['PATH'] = `${bin}:${PATH ?? ''}`;
-    facade = await startFacade(`version: 1\nworkspace: ./workspace\nstate: ./state\nservers: {boxed: {command: x, isolation: container, sandbox: {image: "example/notes@sha256:${'0'.repeat(64)}"}}}\n`, { folder: project.folder, approved: [] });
+    facade = await startFacade(`version: 1\nworkspace: ./workspace\nstate: ./state\nprograms: {docker: ${path.join(bin, 'docker')}}\nservers: {boxed: {command: x, isolation: container, sandbox: {image: "example/notes@sha256:${'0'.repeat(64)}"}}}\n`, { folder: project.folder, approved: [] });
     const folder = loadConfig(project.file, { env: process.env, home: project.home }).state;
     state = openState(folder);
     const left = (mark: string): string => {
