@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../catalogs/errors.ts';
 import { WIRE_LIMIT } from './connection.ts';
 import { EventStreamReader } from './rpc/event-stream.ts';
-import { readMessage, type WireMessage } from './rpc/json.ts';
+import { MOST_VALUES, readMessage, type WireMessage } from './rpc/json.ts';
 import { scanJson } from './rpc/scan.ts';
 
 /** How the requests are sent, and what they report. */
@@ -156,7 +156,9 @@ function collector(streaming: boolean, onMessage: ((text: Buffer) => void) | und
 /** The revision of 2025-03-26 allows an array of answers. It has no text of its own for each, so its numbers must be carried by doubles. */
 function readBody(body: Buffer): readonly WireMessage[] {
   const text = body.toString('utf8');
-  if (!text.trimStart().startsWith('[') || !scanJson(text).exact) return [readMessage(body, 'server')];
+  if (!text.trimStart().startsWith('[')) return [readMessage(body, 'server')];
+  const { exact, values } = scanJson(text);
+  if (!exact || values > MOST_VALUES) return [readMessage(body, 'server')];
   try {
     return (JSON.parse(text) as readonly unknown[]).map((item) => readMessage(Buffer.from(JSON.stringify(item)), 'server'));
   } catch {

@@ -23,7 +23,7 @@ const NUMERIC = /^(?:\d+|0x[\da-f]*)$/;
  * decimal). Undefined for everything else.
  */
 export function parseHost(text: string): Host | undefined {
-  if (/[^\x21-\x7e]/.test(text)) return undefined;
+  if (text.length > MAX_NAME + 1 || /[^\x21-\x7e]/.test(text)) return undefined;
   if (text.startsWith('[') && text.endsWith(']')) return parseIPv6(text.slice(1, -1));
   const host = text.toLowerCase().replace(/\.$/, '');
   const labels = host.split('.');

@@ -29,5 +29,6 @@ export function pinsOf(tools: readonly RawTool[]): ReadonlyMap<string, string> {
 export function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join()}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
-  return `{${Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1)).map(([key, inner]) => `${JSON.stringify(key)}:${canonicalJson(inner)}`).join()}}`;
+  const object = value as Readonly<Record<string, unknown>>;
+  return `{${Object.keys(object).sort().map((key) => `${JSON.stringify(key)}:${canonicalJson(object[key])}`).join()}}`;
 }

@@ -8,15 +8,16 @@ export const SEGMENT_CHARS = 200;
 
 /**
  * End offsets of the segments of `text`; segment n (from 1) is `text.slice(ends[n - 2] ?? 0, ends[n - 1])`. Pieces joined
- * without anything between them are the text again. No piece splits a surrogate pair.
+ * without anything between them are the text again. No piece splits a surrogate pair. With `most`,
+ * stops there or one later, which tells only that there are more.
  */
-export function segmentEnds(text: string): readonly number[] {
+export function segmentEnds(text: string, most = Infinity): readonly number[] {
   const ends: number[] = [];
   let start = 0;
-  while (start < text.length) {
+  while (start < text.length && ends.length < most) {
     const newline = text.indexOf('\n', start);
     const lineEnd = newline === -1 ? text.length : newline + 1;
-    while (lineEnd - start > SEGMENT_CHARS + 1) {
+    while (lineEnd - start > SEGMENT_CHARS + 1 && ends.length < most) {
       const code = text.charCodeAt(start + SEGMENT_CHARS - 1);
       start += code >= 0xd800 && code <= 0xdbff ? SEGMENT_CHARS - 1 : SEGMENT_CHARS;
       ends.push(start);

@@ -1,4 +1,5 @@
 /** Owns the lowering of a call to its canonical effect: the same facts for the same doing, whichever exposure it came through. */
+import { TollgateError } from '../catalogs/errors.ts';
 import { locate, type Location } from '../catalogs/paths.ts';
 import type { Semantics, Verb } from '../catalogs/tool.ts';
 import { readUrl } from '../catalogs/urls.ts';
@@ -7,6 +8,9 @@ import { commandFact } from './shell.ts';
 
 /** What a rule sees of a command that is no text. */
 const UNREADABLE_COMMAND: CommandFact = { text: '', opaque: true, words: [] };
+
+/** Paths, or URLs, that one argument may hold. Each path is resolved at once and kept open, which takes a tenth of a millisecond. */
+const MOST_TEXTS = 1_000;
 
 /** What will be called, and with what. */
 export interface Doing {
@@ -19,7 +23,7 @@ export interface Doing {
 /** Where a path argument leads. */
 type Find = (raw: string) => Location;
 
-/** The effect of a call (design §3). Reads the file system to resolve symlinks, and nothing else. `find` may keep what it resolves open. */
+/** The effect of a call (design §3). Reads the file system to resolve symlinks, and nothing else. `find` may keep what it resolves open. Throws ARGS_INVALID for too many paths or URLs. */
 export function effectOf(doing: Doing, workspace: string, find: Find = (raw) => locate([workspace], raw)): Effect {
   const { server, tool, semantics, args } = doing;
   const command = semantics.command === undefined ? undefined : args[semantics.command];
@@ -27,8 +31,8 @@ export function effectOf(doing: Doing, workspace: string, find: Find = (raw) => 
     verb: verbOf(semantics, args),
     server,
     tool,
-    paths: semantics.paths === undefined ? [] : semantics.paths.flatMap((argument) => textsOf(args[argument]).map((raw) => pathFact(argument, raw, find))),
-    urls: semantics.urls === undefined ? [] : semantics.urls.flatMap((argument) => textsOf(args[argument]).map((url) => urlFact(argument, url))),
+    paths: semantics.paths === undefined ? [] : semantics.paths.flatMap((argument) => textsOf(argument, args[argument]).map((raw) => pathFact(argument, raw, find))),
+    urls: semantics.urls === undefined ? [] : semantics.urls.flatMap((argument) => textsOf(argument, args[argument]).map((url) => urlFact(argument, url))),
     // A command as a list of words is joined by rules of its own server: which words it has is not known here.
     ...(command === undefined || command === null ? {} : { command: typeof command === 'string' ? commandFact(command) : UNREADABLE_COMMAND }),
   };
@@ -54,9 +58,15 @@ function verbOf(semantics: Semantics, args: Readonly<Record<string, unknown>>): 
 }
 
 /** The texts of an argument, out of lists too. Undefined stands for a value that no text can be read from: dropped, it would be no fact to a rule that denies. */
-function textsOf(value: unknown): readonly (string | undefined)[] {
+function textsOf(argument: string, value: unknown): readonly (string | undefined)[] {
+  const texts = flatten(value);
+  if (texts.length <= MOST_TEXTS) return texts;
+  throw new TollgateError('ARGS_INVALID', { detail: `${argument}: holds ${texts.length} paths or URLs; at most ${MOST_TEXTS} are judged in one call`, next: 'Make several calls.' });
+}
+
+function flatten(value: unknown): readonly (string | undefined)[] {
   if (value === undefined || value === null) return [];
-  return Array.isArray(value) ? value.flatMap(textsOf) : [typeof value === 'string' ? value : undefined];
+  return Array.isArray(value) ? value.flatMap(flatten) : [typeof value === 'string' ? value : undefined];
 }
 
 function pathFact(argument: string, raw: string | undefined, find: Find): PathFact {

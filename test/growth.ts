@@ -9,6 +9,8 @@ const MOST_MS = 4_000;
 const ROUNDS = 5;
 /** Of an input that costs less even when it is large, the growth is noise. */
 const NOTHING_MS = 0.05;
+/** What costs less at 64 times the first size is memory that is not in a cache. */
+const LITTLE_MS = 5;
 
 /** Something whose cost depends on the size of an input. */
 export interface Growing<T> {
@@ -20,19 +22,20 @@ export interface Growing<T> {
 }
 
 /**
- * Returns what was measured if the time grows too fast, else undefined. An excess is measured over one more step, because leaving
- * a processor's cache also costs more than six times, but only once.
+ * Returns what was measured if the time grows too fast, else undefined. An excess is measured over two more steps, and each must
+ * exceed: leaving the caches of a processor costs more than six times too, but not three times in a row.
  */
 export async function tooFast<T>({ make, run, from = 4_096 }: Growing<T>): Promise<string | undefined> {
   const took: number[] = [];
-  for (const [step, times] of [1, 4, 16].entries()) {
+  for (const times of [1, 4, 16, 64]) {
     const ms = await best(make(from * times), run);
+    const before = took.at(-1);
     took.push(ms);
     const words = `${took.map((one) => one.toFixed(2)).join(', ')} ms for ${from} units and four times as many in each step`;
     if (ms > MOST_MS) return words;
-    if (step === 0) continue;
-    if (ms < NOTHING_MS || ms <= (took[0] ?? 0) * MOST_GROWTH ** step) return undefined;
-    if (step === 2) return words;
+    if (before === undefined) continue;
+    if (ms < NOTHING_MS || ms <= before * MOST_GROWTH) return undefined;
+    if (times === 64) return ms < LITTLE_MS ? undefined : words;
   }
   return undefined;
 }

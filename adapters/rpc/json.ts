@@ -18,8 +18,15 @@ export type { Member } from './scan.ts';
 const MAX_DEPTH: Readonly<Record<Side, number>> = { client: 64, server: 512 };
 
 /**
+ * Values of one message. Each takes 50 bytes of memory and more, and a microsecond: 64 MiB of `{},` would take gigabytes, and the
+ * event loop half a minute.
+ */
+export const MOST_VALUES = 2_000_000;
+
+/**
  * Reads one line or body. Never throws, on any bytes; time is linear. Refused on both sides: invalid UTF-8, a byte
- * order mark, a key twice in one object (also by escapes), deep nesting, batches. Refused from clients only: halves of
+ * order mark, a key twice in one object (also by escapes), deep nesting, more than MOST_VALUES
+ * values, batches. Refused from clients only: halves of
  * surrogate pairs and keys of the protocol in another case (MCP 2025-11-25 basic; JSON-RPC 2.0; RFC 8259 §4, §8).
  */
 export function readMessage(line: Buffer, side: Side): WireMessage {
@@ -37,7 +44,7 @@ export function readMessage(line: Buffer, side: Side): WireMessage {
   }
 }
 
-/** Strict parse of one JSON text. Throws WIRE_PARSE, WIRE_DEPTH, WIRE_LONE_SURROGATE or WIRE_DUPLICATE_KEY. */
+/** Strict parse of one JSON text. Throws WIRE_PARSE, WIRE_DEPTH, WIRE_SIZE, WIRE_LONE_SURROGATE or WIRE_DUPLICATE_KEY. */
 export function parseDoc(text: string): JsonDoc {
   const scan = scanJson(text);
   // A text that did not come through UTF-8 may hold halves of pairs unescaped.
@@ -48,6 +55,7 @@ export function parseDoc(text: string): JsonDoc {
 function parseScanned(text: string, scan: Scan, side: Side): unknown {
   // Before the parse: V8 copes with depth, but what walks the value later recurses.
   if (scan.depth > MAX_DEPTH[side]) throw refuse('WIRE_DEPTH', `The message is nested ${scan.depth} levels deep.`);
+  if (scan.values > MOST_VALUES) throw refuse(side === 'client' ? 'WIRE_SIZE' : 'UPSTREAM_TOO_LARGE', `The message holds more than ${MOST_VALUES} values.`);
   const value = parse(text);
   if (scan.loneSurrogate && side === 'client') throw refuse('WIRE_LONE_SURROGATE');
   // JSON.parse keeps the last of two equal keys; other readers keep the first, so what was checked could differ from what runs.
@@ -97,7 +105,7 @@ function readId(text: string, found: readonly Member[]): string | number | null 
 }
 
 function invalid(side: Side, error: TollgateError, id: string | number | null = null): WireMessage {
-  if (side === 'client' || error.code === 'UPSTREAM_INVALID') return { kind: 'invalid', id, error };
+  if (side === 'client' || error.code === 'UPSTREAM_INVALID' || error.code === 'UPSTREAM_TOO_LARGE') return { kind: 'invalid', id, error };
   return { kind: 'invalid', id, error: new TollgateError('UPSTREAM_INVALID', { detail: `The server broke the protocol: ${error.message}`, cause: error }) };
 }
 

@@ -13,6 +13,8 @@ export interface Scan {
   readonly members: readonly Member[];
   /** Object members at all depths. A parsed value with fewer keys than this has lost a duplicate. */
   readonly keys: number;
+  /** Commas, and arrays and objects that begin: at least as many as there are values, but for one. */
+  readonly values: number;
   /** Deepest nesting of arrays and objects. */
   readonly depth: number;
   /** False when a number is not carried by a double: digits lost, out of range, or minus zero. */
@@ -44,6 +46,7 @@ class Scanner {
   private readonly text: string;
   private readonly members: Member[] = [];
   private keys = 0;
+  private values = 0;
   private level = 0;
   private depth = 0;
   private exact = true;
@@ -67,8 +70,8 @@ class Scanner {
       else if (unit === 45 || (unit >= 48 && unit <= 57)) at = this.skipNumber(at);
       else if (unit > 32) this.mark(unit, at);
     }
-    const { members: found, keys, depth, exact, loneSurrogate } = this;
-    return { members: found, keys, depth, exact, loneSurrogate };
+    const { members: found, keys, values, depth, exact, loneSurrogate } = this;
+    return { members: found, keys, values, depth, exact, loneSurrogate };
   }
 
   /** Structure: nesting, and where the members of the outermost object begin and end. */
@@ -76,6 +79,7 @@ class Scanner {
     switch (unit) {
       case 123: // {
       case 91: // [
+        this.values++;
         this.level++;
         if (this.level > this.depth) this.depth = this.level;
         return;
@@ -89,6 +93,7 @@ class Scanner {
         if (this.level === 1) this.openMember(at + 1);
         return;
       case 44: // ,
+        this.values++;
         if (this.level === 1) this.closeMember(at);
         return;
       default:

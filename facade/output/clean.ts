@@ -1,5 +1,5 @@
 /** Owns what is done to every string of a result before it is cut: secrets out, hostile characters made visible, local links removed. */
-import { escapeHostile, mayBeHostile } from '../../catalogs/text.ts';
+import { escapeHostile, mayBeHostile, MOST_HOSTILE, tooHostile } from '../../catalogs/text.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
 import type { Redactor } from './redact.ts';
 
@@ -38,6 +38,7 @@ export function cleanResult(text: string, result: ToolResult, options: { redacto
     const escaped = hostile ? escapeHostile(redacted.value) : { text: redacted.value, count: 0 };
     done.redactions += redacted.count;
     done.escaped += escaped.count;
+    if (done.escaped > MOST_HOSTILE) throw tooHostile();
     return escaped.text;
   };
   const walked = mapStrings(result, cleanString) as ToolResult;

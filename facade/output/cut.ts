@@ -18,7 +18,7 @@ export interface Cut {
 /** True when the text obeys the cap. Cheap for short texts, which most are. */
 export function fits(text: string, cap: Cap): boolean {
   if (text.length > cap.bytes || Buffer.byteLength(text) > cap.bytes) return false;
-  return text.length <= cap.lines || segmentEnds(text).length <= cap.lines;
+  return text.length <= cap.lines || segmentEnds(text, cap.lines + 1).length <= cap.lines;
 }
 
 /** Cuts a text that does not fit. `share` is the part of the cap that the head gets: 1 keeps the head only. */

@@ -1,22 +1,36 @@
 /** Everything that reads bytes of a client or a server, as functions of one text. A new parser, validator or shaper gets a row here. */
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Writable } from 'node:stream';
 import { readHello } from '../../adapters/egress/hello.ts';
 import { readAbsolute } from '../../adapters/egress/forward.ts';
 import { applyEdit } from '../../adapters/internal/edit.ts';
 import { textOfHtml } from '../../adapters/internal/fetch/html.ts';
+import { Hits } from '../../adapters/internal/hits.ts';
 import { compileGlob } from '../../adapters/internal/globs.ts';
 import { nearestPlaces } from '../../adapters/internal/nearest.ts';
 import { occurrences } from '../../adapters/internal/occurrences.ts';
 import { OutputLog } from '../../adapters/internal/output.ts';
 import { countLines, decodeText, printable } from '../../adapters/internal/text.ts';
+import { isIgnored, parseIgnore } from '../../adapters/internal/walk.ts';
 import { around, linesOf } from '../../adapters/internal/write.ts';
 import { widen } from '../../adapters/mapped/edit.ts';
 import { findMarks, quote } from '../../adapters/mapped/marks.ts';
+import type { JsonDoc } from '../../adapters/port.ts';
+import { carriedByDouble } from '../../adapters/rpc/decimal.ts';
+import { EventStreamReader } from '../../adapters/rpc/event-stream.ts';
 import { LineReader, oneLine } from '../../adapters/rpc/framing.ts';
 import { members, parseDoc, readMessage } from '../../adapters/rpc/json.ts';
 import { readNoisy } from '../../adapters/rpc/noise.ts';
 import { auditTool } from '../../catalogs/audit.ts';
 import { parseAuthority, parseHost } from '../../catalogs/hosts.ts';
+import { codeSource, inlineCode, interpreterName, startedBy } from '../../catalogs/interpreters.ts';
+import { lintTool } from '../../catalogs/lint.ts';
+import { decodedBlobs, fold, hiddenMessage, isConfusable, unleet } from '../../catalogs/lint-fold.ts';
+import { isLiteralCommand } from '../../catalogs/literal-programs.ts';
 import { exposedNames } from '../../catalogs/names.ts';
+import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/own-keys.ts';
 import { holdsNote, pageText } from '../../catalogs/paging.ts';
 import { locate } from '../../catalogs/paths.ts';
 import { canonicalJson, pinsOf } from '../../catalogs/pin.ts';
@@ -26,20 +40,40 @@ import { loadSchemaProfile, project } from '../../catalogs/projection/project.ts
 import { otherReadings } from '../../catalogs/readings.ts';
 import { segmentEnds } from '../../catalogs/segments.ts';
 import { cleanDescription, escapeHostile, toolDescription } from '../../catalogs/text.ts';
-import type { ContentItem, RawTool } from '../../catalogs/tool.ts';
+import type { ContentItem, RawTool, ToolResult } from '../../catalogs/tool.ts';
 import { readUrl } from '../../catalogs/urls.ts';
 import { createValidator, formatFaults, repairArgs } from '../../catalogs/validate.ts';
 import { guardPattern, isPlain } from '../../catalogs/validation/guard.ts';
+import { bindArgs } from '../../facade/args.ts';
+import { effectOf } from '../../facade/effect.ts';
 import { cutText, fits } from '../../facade/output/cut.ts';
+import { withMeta } from '../../facade/output/meta.ts';
+import { holdNumbers, releaseNumbers } from '../../facade/output/numbers.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import { shape } from '../../facade/output/shape.ts';
 import { shrink } from '../../facade/output/shrink.ts';
+import { Spills } from '../../facade/output/spills.ts';
 import { commandFact } from '../../facade/shell.ts';
+import { LineWriter } from '../../facade/wire/lines.ts';
+import { callInputText } from '../../policies/input.ts';
+import type { CallInput } from '../../policies/port.ts';
 
 /** One reader. */
 export interface Target {
   readonly name: string;
-  readonly run: (text: string) => unknown;
+  /** Makes the reader's input of a text; this is not measured. */
+  readonly make: (text: string) => unknown;
+  readonly run: (input: unknown) => unknown;
+}
+
+/** A reader of texts. */
+function ofText(name: string, run: (text: string) => unknown): Target {
+  return of(name, (text) => text, run);
+}
+
+/** A reader of something else, which `make` makes of a text. */
+function of<T>(name: string, make: (text: string) => T, run: (input: T) => unknown): Target {
+  return { name, make, run: run as Target['run'] };
 }
 
 const redactor = new Redactor();
@@ -48,14 +82,24 @@ const profile = loadSchemaProfile('portable');
 
 const tool = (text: string, inputSchema: Record<string, unknown> = { type: 'object' }): RawTool => ({ name: 'tool', description: text, inputSchema });
 /** Lists, objects and texts made of one text, by its lines: growth in number, not only in length. */
-const parts = (text: string): readonly string[] => text.split(/[\n,]/).slice(0, 20_000);
+const parts = (text: string): readonly string[] => text.split(/[\n,]/);
+/** Of definitions: servers have thousands of them at most. */
+const few = (text: string): readonly string[] => parts(text).slice(0, 2_000);
 const keyed = (text: string): Record<string, string> => Object.fromEntries(parts(text).map((part, at) => [`${at}${part.slice(0, 20)}`, part]));
 
-function shaped(content: readonly ContentItem[], more: Readonly<Record<string, unknown>> = {}): unknown {
+function docOf(content: readonly ContentItem[], more: Readonly<Record<string, unknown>> = {}): JsonDoc<ToolResult> {
   const value = { content, ...more };
-  const text = JSON.stringify(value);
-  return shape({ text, value, exact: true }, { cap: { bytes: 30_000, lines: 2_000 }, headShare: 0.3, redactor, raw: false, reader: 'read', spill: { put: (all) => ({ handle: 'spill://x', bytes: all.length }) }, meta: { 'tollgate/a': 1 }, ownNotes: true, notes: [] });
+  return { text: JSON.stringify(value), value, exact: true };
 }
+
+function shaped(doc: JsonDoc<ToolResult>): unknown {
+  return shape(doc, { cap: { bytes: 30_000, lines: 2_000 }, headShare: 0.3, redactor, raw: false, spill: { put: (all) => ({ handle: 'spill://x', bytes: all.length }) }, reader: 'read', meta: { 'tollgate/a': 1 }, ownNotes: true, notes: [] });
+}
+
+const SPILL_OWNER = { principal: 'p', run: 'r' };
+const spills = new Spills(mkdtempSync(path.join(tmpdir(), 'tollgate-fuzz-')));
+process.once('exit', () => spills.close());
+const callInput = (argsText: string): CallInput => ({ principal: { id: 'p', role: 'r', groups: [], profiles: [], origin: 'stdio' }, run: 'r', effect: { verb: 'read', server: 's', tool: 't', paths: [], urls: [] }, labels: [], time: '2026-01-01T00:00:00Z', argsText }) as unknown as CallInput;
 
 function read(text: string, slices: number): number {
   let lines = 0;
@@ -72,7 +116,8 @@ const edit = async (text: string, args: Parameters<typeof applyEdit>[1]): Promis
 };
 
 const FORMATS = ['date', 'time', 'date-time', 'duration', 'uri', 'uri-reference', 'email', 'hostname', 'ipv4', 'ipv6', 'uuid', 'json-pointer', 'regex'];
-const PATTERNS = ['^[a-z]+$', 'a.c', '^.*$', '^(a+)+$', '(a|aa)*b', 'x{1,500}y', '\\s+$'];
+/** Expressions that may take longer run under a clock (catalogs/validation/guard.ts); test/security/blocking.test.ts measures it. */
+const PATTERNS = ['^[a-z]+$', 'a.c', '^.*$'];
 const one = (schema: Record<string, unknown>): ((text: string) => unknown) => {
   const { check } = createValidator({ type: 'object', properties: { x: schema } });
   return (text) => formatFaults(check({ x: text }));
@@ -80,64 +125,86 @@ const one = (schema: Record<string, unknown>): ((text: string) => unknown) => {
 const listed = createValidator({ type: 'object', properties: { l: { type: 'array', items: { anyOf: [{ type: 'string', maxLength: 3 }, { type: 'object', required: ['a'] }] }, uniqueItems: true }, o: { type: 'object', additionalProperties: { type: 'integer' }, propertyNames: { maxLength: 9 } } } });
 const loose = { type: 'object', properties: { l: { type: 'array', items: { type: 'object' } }, n: { type: 'integer' }, o: { type: 'object', properties: { a: { type: 'string' } } } } };
 
+const looseCheck = createValidator(loose);
+
 /** The rows that the gate runs. */
 export const TARGETS: readonly Target[] = [
-  { name: 'readMessage of a client', run: (text) => readMessage(Buffer.from(text), 'client') },
-  { name: 'readMessage of a server', run: (text) => readMessage(Buffer.from(text), 'server') },
-  { name: 'readNoisy', run: (text) => readNoisy(Buffer.from(`log: ${text}`)) },
-  { name: 'parseDoc', run: (text) => parseDoc(text) },
-  { name: 'members', run: (text) => members(text) },
-  { name: 'LineReader, whole', run: (text) => read(text, 65_536) },
-  { name: 'LineReader, in slices of 7 bytes', run: (text) => read(text, 7) },
-  { name: 'oneLine', run: (text) => oneLine(text) },
-  { name: 'readHello', run: (text) => [readHello(Buffer.from(text)), readHello(Buffer.concat([Buffer.from([22, 3, 1, 0, 9, 1]), Buffer.from(text, 'latin1')])), readHello(Buffer.from(`${'\u0016\u0003\u0001\u0000\u0001x'.repeat(text.length / 6)}`, 'latin1'))] },
-  { name: 'readAbsolute', run: (text) => readAbsolute(`http://${text}`) },
-  { name: 'commandFact', run: (text) => commandFact(text) },
-  { name: 'readUrl', run: (text) => [readUrl(text), readUrl(`http://a/${text}`)] },
-  { name: 'parseHost and parseAuthority', run: (text) => [parseHost(text), parseAuthority(text), parseAuthority(`[${text}`)] },
-  { name: 'otherReadings', run: (text) => otherReadings(text) },
-  { name: 'locate', run: (text) => locate(['/nonexistent-root'], text) },
-  { name: 'segmentEnds', run: (text) => segmentEnds(text) },
-  { name: 'escapeHostile', run: (text) => escapeHostile(text) },
-  { name: 'cleanDescription', run: (text) => [cleanDescription(text, { max: 1_024 }), cleanDescription(text, { max: 10_000_000 })] },
-  { name: 'toolDescription', run: (text) => toolDescription({ name: text, description: text, hints: [text] }) },
-  { name: 'auditTool, the description', run: (text) => auditTool(tool(text)) },
-  { name: 'auditTool, the schema', run: (text) => auditTool(tool('x', { type: 'object', properties: Object.fromEntries(parts(text).slice(0, 500).map((part, at) => [`p${at}`, { type: 'string', description: part }])) })) },
-  { name: 'occurrences', run: (text) => [1, 40, text.length / 4].map((length) => occurrences(text, { wanted: text.slice(-length), overlap: true, most: 100_000 })) },
-  { name: 'applyEdit, replace all', run: (text) => edit(text, { old_string: text.slice(0, 2), new_string: 'xyz', replace_all: true }) },
-  { name: 'applyEdit, a long text', run: (text) => edit(text, { old_string: `${text.slice(0, text.length / 4)}b${text.slice(0, text.length / 4)}`, new_string: 'x' }) },
-  { name: 'applyEdit, other line ends and numbers', run: (text) => edit(text, { old_string: `1: ${text.slice(0, 50).replaceAll('\n', '\r\n')}\n2: `, new_string: 'x\ny', line: 3 }) },
-  { name: 'nearestPlaces', run: (text) => nearestPlaces(text, `${text.slice(0, 80)}x`) },
-  { name: 'compileGlob, the pattern', run: (text) => { const glob = compileGlob(text.slice(0, 1_000)); return glob('a/b/c.ts'); } },
+  ofText('readMessage of a client', (text) => readMessage(Buffer.from(text), 'client')),
+  ofText('readMessage of a server', (text) => readMessage(Buffer.from(text), 'server')),
+  ofText('readNoisy', (text) => readNoisy(Buffer.from(`log: ${text}`))),
+  ofText('parseDoc', (text) => parseDoc(text)),
+  ofText('members', (text) => members(text)),
+  ofText('LineReader, whole', (text) => read(text, 65_536)),
+  ofText('LineReader, in slices of 7 bytes', (text) => read(text, 7)),
+  ofText('oneLine', (text) => oneLine(text)),
+  ofText('readHello', (text) => [readHello(Buffer.from(text)), readHello(Buffer.concat([Buffer.from([22, 3, 1, 0, 9, 1]), Buffer.from(text, 'latin1')])), readHello(Buffer.from(`${'\u0016\u0003\u0001\u0000\u0001x'.repeat(text.length / 6)}`, 'latin1'))]),
+  ofText('readAbsolute', (text) => readAbsolute(`http://${text}`)),
+  ofText('commandFact', (text) => commandFact(text)),
+  ofText('readUrl', (text) => [readUrl(text), readUrl(`http://a/${text}`)]),
+  ofText('parseHost and parseAuthority', (text) => [parseHost(text), parseAuthority(text), parseAuthority(`[${text}`)]),
+  ofText('otherReadings', (text) => otherReadings(text)),
+  ofText('locate', (text) => locate(['/nonexistent-root'], text)),
+  ofText('segmentEnds', (text) => segmentEnds(text)),
+  ofText('escapeHostile', (text) => escapeHostile(text)),
+  ofText('cleanDescription', (text) => [cleanDescription(text, { max: 1_024 }), cleanDescription(text, { max: 10_000_000 })]),
+  ofText('toolDescription', (text) => toolDescription({ name: text, description: text, hints: [text] })),
+  ofText('auditTool, the description', (text) => auditTool(tool(text))),
+  ofText('auditTool, the schema', (text) => auditTool(tool('x', { type: 'object', properties: Object.fromEntries(parts(text).slice(0, 500).map((part, at) => [`p${at}`, { type: 'string', description: part }])) }))),
+  ofText('occurrences', (text) => [1, 40, text.length / 4].map((length) => occurrences(text, { wanted: text.slice(-length), overlap: true, most: 100_000 }))),
+  ofText('applyEdit, replace all', (text) => edit(text, { old_string: text.slice(0, 2), new_string: 'xyz', replace_all: true })),
+  ofText('applyEdit, a long text', (text) => edit(text, { old_string: `${text.slice(0, text.length / 4)}b${text.slice(0, text.length / 4)}`, new_string: 'x' })),
+  ofText('applyEdit, other line ends and numbers', (text) => edit(text, { old_string: `1: ${text.slice(0, 50).replaceAll('\n', '\r\n')}\n2: `, new_string: 'x\ny', line: 3 })),
+  ofText('nearestPlaces', (text) => nearestPlaces(text, `${text.slice(0, 80)}x`)),
+  ofText('compileGlob, the pattern', (text) => { const glob = compileGlob(text.slice(0, 1_000)); return glob('a/b/c.ts'); }),
+  of('canonicalJson', keyed, canonicalJson),
+  of('canonicalize', (text) => ({ type: 'object', properties: keyed(text), required: parts(text), enum: parts(text) }), canonicalize),
+  of('parseText', (text) => text, parseText),
+  of('exposedNames', (text) => few(text).map((part) => ({ server: 's', tool: part.slice(0, 100) })), exposedNames),
+  of('pinsOf', (text) => parts(text).map((part) => ({ ...tool('x'), name: part.slice(0, 5) })), pinsOf),
+  of('readMessage, the text as a value', (text) => Buffer.from(JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: text, arguments: keyed(text) } })), (bytes) => readMessage(bytes, 'client')),
+  ofText('pageText', (text) => [pageText(text, { offset: 1, limit: 50, bytes: 30_000, lines: 2_000 } as never, 'x'), holdsNote(text)]),
+  ...FORMATS.map((format) => ofText(`format ${format}`, one({ type: 'string', format }))),
+  ...PATTERNS.map((pattern) => ofText(`pattern ${pattern}`, one({ type: 'string', pattern }))),
+  ofText('maxLength, enum and const', one({ type: 'string', maxLength: 5, enum: ['a', 'b'], const: 'c' })),
+  ofText('patterns of others', (text) => [isPlain(text.slice(0, 2_000)), guardPattern(text.slice(0, 2_000))?.test('aaaa')]),
+  of('a list and an object of values', (text) => ({ l: parts(text), o: keyed(text) }), (value) => formatFaults(listed.check(value))),
+  of('repairArgs', (text) => ({ l: parts(text), n: text, o: text }), (args) => repairArgs(loose, args, looseCheck.check(args))),
+  ofText('widen', (text) => widen(text, `${text.slice(0, text.length / 2)}x${text.slice(text.length / 2)}`, { start: Math.floor(text.length / 2), end: Math.floor(text.length / 2) + 1 })),
+  ofText('compileGlob, the path', (text) => ['**/a*b/**', '*a*b*', '{a,b}*/[!x]*'].map((glob) => compileGlob(glob)(text))),
+  ofText('textOfHtml', (text) => textOfHtml(text)),
+  ofText('OutputLog', (text) => { const log = new OutputLog(); for (let at = 0; at < text.length; at += 1_024) log.push(Buffer.from(text.slice(at, at + 1_024))); return log.lines(1, 2_000); }),
+  ofText('marks', (text) => [findMarks(text.split('\n'), 'token'), quote(text)]),
+  of('decodeText', (text) => ({ text, bytes: Buffer.from(text) }), ({ text, bytes }) => [decodeText(bytes), countLines(text), printable(text)]),
+  ofText('cutText', (text) => (fits(text, { bytes: 3_000, lines: 20 }) ? text : cutText(text, { bytes: 3_000, lines: 20 }, 0.3))),
+  ofText('Redactor', (text) => [redactor.touches(text), redactor.redact(text)]),
+  of('shape, one text', (text) => docOf([{ type: 'text', text }]), shaped),
+  of('shape, many items', (text) => docOf(parts(text).map((part) => ({ type: 'text', text: part }))), shaped),
+  of('shape, resources and unknown members', (text) => docOf(parts(text).map((part) => ({ type: 'resource_link', uri: `file:${part}`, name: part })), { more: text, _meta: keyed(text) }), shaped),
+  of('shape, structured content', (text) => docOf([], { structuredContent: keyed(text) }), shaped),
+  of('shrink', (text) => [{ text, l: parts(text) }, keyed(text), parts(text).map((part) => ({ [part.slice(0, 9)]: part }))], (values) => values.map((value) => shrink(value, 3_000))),
+  ofText('numbers', (text) => releaseNumbers(holdNumbers(JSON.stringify([text, `${text}1.10`])))),
+  of('withMeta and withoutOwnKeys', (text) => ({ _meta: { ...keyed(text), 'tollgate/x': 1 }, content: parts(text).map((part) => ({ type: 'text', text: part, _meta: { 'Tollgate/y': part } })) }), (value) => [withMeta(JSON.stringify(value), value as never, { 'tollgate/a': 1 }), mayHoldMeta(JSON.stringify(value)), withoutOwnKeys(value)]),
+  ofText('spills', (text) => { const { handle } = spills.put(text, SPILL_OWNER, { effect: {} as never, labels: [], maxBytes: 1 << 26 }); const pages = [{}, { offset: 3 }, { action: 'search', pattern: 'a*b' }].map((args) => spills.read({ path: handle, ...args }, SPILL_OWNER, { bytes: 30_000, lines: 2_000 })); spills.forget(SPILL_OWNER); return pages; }),
+  of('the input of the policy', (text) => callInput(JSON.stringify({ text, l: parts(text) })), (input) => [true, false].map((project) => callInputText(input, { project }))),
+  of('the input of the policy, a text with escapes', (text) => callInput(JSON.stringify({ text: JSON.stringify(JSON.stringify(text)) })), (input) => callInputText(input, { project: true })),
+  of('bindArgs', (text) => parseDoc(JSON.stringify({ l: [], n: 1, more: parts(text) }).replace('"more"', '"mo\\u0072e"')), (doc) => bindArgs(doc, { schema: loose, validator: looseCheck, lift: (args) => ({ args, changed: false }), pins: { n: 2 }, maxBytes: 1 << 26 })),
+  of('effectOf', (text) => ({ path: text, more: keyed(text), url: text, command: text, list: few(text) }), (args) => effectOf({ server: 's', tool: 't', semantics: { verb: 'execute', paths: ['path', 'list'], urls: ['url'], command: 'command' }, args } as never, '/nonexistent-root')),
+  ofText('the body and the lines of the wire', (text) => { const lines = new LineWriter(new Writable({ write: (_chunk, _encoding, done) => done() }), () => undefined); for (const part of [text, ...few(text)]) lines.write(JSON.stringify(part)); return lines.finish(0); }),
+  ofText('EventStreamReader', (text) => { const reader = new EventStreamReader({ maxBytes: 1 << 26, onMessage: () => undefined }); const bytes = Buffer.from(`data: ${text}\n\n`); for (let at = 0; at < bytes.length; at += 1_000) reader.push(bytes.subarray(at, at + 1_000)); }),
+  ofText('carriedByDouble', (text) => [carriedByDouble(`1${text}`), carriedByDouble(`0.${text.replace(/[^0-9]/g, '0')}1`), carriedByDouble(`${text.replace(/[^0-9]/g, '1')}e5`)]),
+  ofText('marks of hidden text (lint)', (text) => [fold(text), unleet(text), isConfusable(text), hiddenMessage(text), decodedBlobs(text)]),
+  ofText('lintTool', (text) => lintTool(tool(text))),
+  of('lintTool, names of others', (text) => ({ text, names: { own: 'x', others: few(text).map((part) => ({ server: 's', tool: part, name: part })) } }), ({ text, names }) => lintTool(tool(text), names as never)),
+  of('the code of an interpreter', (text) => text.split(/[\s,;]/), (words) => [inlineCode(words), inlineCode(['env', ...words]), inlineCode(['python3', ...words]), codeSource(['perl', words.join('')]), isLiteralCommand(words), isLiteralCommand(['ls', ...words])]),
+  ofText('the name of an interpreter', (text) => [interpreterName(text), interpreterName(`a${text}`), startedBy([text, text]), startedBy(['env', '-S', text])]),
+  ofText('ignore files', (text) => { const rules = parseIgnore(text.slice(0, 10_000), ''); return [isIgnored(rules, 'a/b/c', false), isIgnored(parseIgnore('*a*b\n**/x/**\n', ''), text, true)]; }),
+  of('Hits', (text) => text.split('\n'), (lines) => { const hits = new Hits(); for (const [at, line] of lines.entries()) if (!hits.add({ path: line.slice(0, 40), line: at + 1, text: line, matches: at % 2 === 0 })) break; return hits.page({}, 3); }),
 ];
 
-/** The rows that take longer: `npm run fuzz` runs them too. */
+/**
+ * Rows that only `npm run fuzz` runs. `project` takes a quarter of a second for a schema of 64 kB: it judges the projection again, by
+ * values that it makes. Definitions are read when a server starts, not in calls.
+ */
 export const SLOW_TARGETS: readonly Target[] = [
-  { name: 'readMessage, the text as a value', run: (text) => readMessage(Buffer.from(JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: text, arguments: keyed(text) } })), 'client') },
-  { name: 'exposedNames', run: (text) => exposedNames(parts(text).slice(0, 5_000).map((part) => ({ server: 's', tool: part.slice(0, 100) }))) },
-  { name: 'pinsOf', run: (text) => pinsOf(parts(text).map((part) => ({ ...tool('x'), name: part.slice(0, 5) }))) },
-  { name: 'canonicalJson', run: (text) => canonicalJson(keyed(text)) },
-  { name: 'canonicalize', run: (text) => canonicalize({ type: 'object', properties: keyed(text), required: parts(text), enum: parts(text) }) },
-  { name: 'project', run: (text) => project({ type: 'object', properties: Object.fromEntries(parts(text).slice(0, 500).map((part, at) => [`p${at}${part.slice(0, 9)}`, { type: ['string', 'null'], enum: parts(text).slice(0, 20), description: part }])) }, profile) },
-  { name: 'parseText', run: (text) => parseText(text) },
-  { name: 'pageText', run: (text) => [pageText(text, { offset: 1, limit: 50, bytes: 30_000, lines: 2_000 } as never, 'x'), holdsNote(text)] },
-  ...FORMATS.map((format) => ({ name: `format ${format}`, run: one({ type: 'string', format }) })),
-  ...PATTERNS.map((pattern) => ({ name: `pattern ${pattern}`, run: one({ type: 'string', pattern }) })),
-  { name: 'maxLength, enum and const', run: one({ type: 'string', maxLength: 5, enum: ['a', 'b'], const: 'c' }) },
-  { name: 'patterns of others', run: (text) => [isPlain(text.slice(0, 2_000)), guardPattern(text.slice(0, 2_000))?.test('aaaa')] },
-  { name: 'a list and an object of values', run: (text) => formatFaults(listed.check({ l: parts(text), o: keyed(text) })) },
-  { name: 'repairArgs', run: (text) => { const args = { l: parts(text), n: text, o: text }; return repairArgs(loose, args, createValidator(loose).check(args)); } },
-  { name: 'widen', run: (text) => widen(text, `${text.slice(0, text.length / 2)}x${text.slice(text.length / 2)}`, { start: Math.floor(text.length / 2), end: Math.floor(text.length / 2) + 1 }) },
-  { name: 'compileGlob, the path', run: (text) => ['**/a*b/**', '*a*b*', '{a,b}*/[!x]*'].map((glob) => compileGlob(glob)(text)) },
-  { name: 'textOfHtml', run: (text) => textOfHtml(text) },
-  { name: 'OutputLog', run: (text) => { const log = new OutputLog(); for (let at = 0; at < text.length; at += 1_024) log.push(Buffer.from(text.slice(at, at + 1_024))); return log.lines(1, 2_000); } },
-  { name: 'marks', run: (text) => [findMarks(text.split('\n'), 'token'), quote(text)] },
-  { name: 'decodeText', run: (text) => { const bytes = Buffer.from(text); return [decodeText(bytes), countLines(text), printable(text)]; } },
-  { name: 'cutText', run: (text) => (fits(text, { bytes: 3_000, lines: 20 }) ? text : cutText(text, { bytes: 3_000, lines: 20 }, 0.3)) },
-  { name: 'Redactor', run: (text) => [redactor.touches(text), redactor.redact(text)] },
-  { name: 'shape, one text', run: (text) => shaped([{ type: 'text', text }]) },
-  { name: 'shape, many items', run: (text) => shaped(parts(text).map((part) => ({ type: 'text', text: part }))) },
-  { name: 'shape, resources and unknown members', run: (text) => shaped(parts(text).slice(0, 500).map((part) => ({ type: 'resource_link', uri: `file:${part}`, name: part })), { more: text, _meta: keyed(text) }) },
-  { name: 'shape, structured content', run: (text) => shaped([], { structuredContent: keyed(text) }) },
-  { name: 'shrink', run: (text) => [shrink({ text, l: parts(text) }, 3_000), shrink(keyed(text), 3_000), shrink(parts(text).map((part) => ({ [part.slice(0, 9)]: part })), 3_000)] },
+  of('project', (text) => ({ type: 'object', properties: Object.fromEntries(few(text).map((part, at) => [`p${at}${part.slice(0, 9)}`, { type: ['string', 'null'], enum: parts(text).slice(0, 20), description: part }])) }), (schema) => project(schema, profile)),
 ];

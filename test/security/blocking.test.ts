@@ -12,7 +12,12 @@ import { entriesOf } from '../../adapters/sandbox/entries.ts';
 import { placeFacts } from '../../adapters/start-places.ts';
 import { filesNamed } from '../../adapters/start-words.ts';
 import { HeldPaths } from '../../catalogs/held.ts';
+import { readMessage } from '../../adapters/rpc/json.ts';
+import { escapeHostile } from '../../catalogs/text.ts';
 import { createValidator } from '../../catalogs/validate.ts';
+import { effectOf } from '../../facade/effect.ts';
+import { cleanResult } from '../../facade/output/clean.ts';
+import { Redactor } from '../../facade/output/redact.ts';
 import { shrink } from '../../facade/output/shrink.ts';
 import { tooFast } from '../growth.ts';
 import { verifies } from '../verifies.ts';
@@ -203,5 +208,57 @@ describe('a pipe in the place of a file that a start reads' + verifies('TR-40'),
     const began = Date.now();
     await attack(path.join(folder, 'srv', 'package.json'));
     expect(Date.now() - began).toBeLessThan(4_000);
+  });
+});
+
+describe('a message of many values' + verifies('TR-44'), () => {
+  const values = (count: number): string => `{"jsonrpc":"2.0","id":1,"result":{"content":[${'{},'.repeat(count)}{}]}}`;
+
+  it('is refused before it is parsed, with its id, and one of a million is read', () => {
+    expect(readMessage(Buffer.from(values(1_500_000)), 'server')).toMatchObject({ kind: 'invalid', id: 1, error: { code: 'UPSTREAM_TOO_LARGE' } });
+    expect(readMessage(Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"x","params":{"l":[${'1,'.repeat(2_000_000)}1]}}`), 'client')).toMatchObject({ kind: 'invalid', id: 1, error: { code: 'WIRE_SIZE' } });
+    expect(readMessage(Buffer.from(values(500_000)), 'server').kind).toBe('result');
+  });
+
+  it('costs less than a second also when it fills the wire', () => {
+    const line = Buffer.from(values(20_000_000));
+    const began = process.cpuUsage();
+    expect(readMessage(line, 'server').kind).toBe('invalid');
+    expect(process.cpuUsage(began).user).toBeLessThan(2_000_000);
+  });
+});
+
+describe('a text of nothing but hostile characters' + verifies('TR-44'), () => {
+  it.each([['zero width', '\u200b', 10_000_000, '\\u{200B}'], ['control', '\u0001', 10_000_000, '\\u{1}']] as const)('is escaped in seconds: %s', (_name, char, count, written) => {
+    const began = process.cpuUsage();
+    const escaped = escapeHostile(char.repeat(count));
+    expect(process.cpuUsage(began).user).toBeLessThan(4_000_000);
+    expect(escaped.count).toBe(count);
+    expect(escaped.text).toHaveLength(count * written.length);
+    expect(escaped.text.startsWith(written + written)).toBe(true);
+  });
+});
+
+describe('more hostile characters than a result may hold' + verifies('TR-44'), () => {
+  it('are refused, in one text or in many', () => {
+    const refused = expect.objectContaining({ code: 'UPSTREAM_TOO_LARGE' }) as Error;
+    expect(() => escapeHostile('\u007f'.repeat(10_000_001))).toThrow(refused);
+    const result = { content: Array.from({ length: 11 }, () => ({ type: 'text', text: '\u007f'.repeat(1_000_000) })) };
+    expect(() => cleanResult(JSON.stringify(result), result, { redactor: new Redactor(), raw: false })).toThrow(refused);
+  });
+});
+
+describe('expressions and arguments that would hold the process' + verifies('TR-44'), () => {
+  it.each(['\\s+$', '^(\\s+)+$', '(\\s|\\s\\s)*b', '\\s{1,500}y'])('an expression of a schema ends with its clock: %s', (pattern) => {
+    const { check } = createValidator({ type: 'object', properties: { x: { type: 'string', pattern } } });
+    const began = process.cpuUsage();
+    check({ x: `${' '.repeat(1_000_000)}x` });
+    expect(process.cpuUsage(began).user).toBeLessThan(2_000_000);
+  });
+
+  it('a thousand paths are judged, more are refused', () => {
+    const doing = (count: number): Parameters<typeof effectOf>[0] => ({ server: 's', tool: 't', semantics: { verb: 'read', paths: ['p'] }, args: { p: [Array.from({ length: count }, (_, at) => `a/${at}`)] } });
+    expect(effectOf(doing(1_000), '/nonexistent-root').paths).toHaveLength(1_000);
+    expect(() => effectOf(doing(1_001), '/nonexistent-root')).toThrow(expect.objectContaining({ code: 'ARGS_INVALID', message: expect.stringContaining('at most 1000') as string }) as Error);
   });
 });
