@@ -1,5 +1,5 @@
 /** Owns the search for what rules close among the files that a program is given; refuses to start one when it cannot look everywhere. */
-import { statSync } from 'node:fs';
+import { lstatSync, opendirSync, statSync, type BigIntStats } from 'node:fs';
 import path from 'node:path';
 import type { Confinement } from '../../catalogs/confinement.ts';
 import { PathTree, type Closure, type Standing } from '../../catalogs/path-globs.ts';
@@ -14,6 +14,8 @@ export type Closed = ReadonlyMap<string, Closure>;
 export interface Given {
   readonly roots: readonly string[];
   readonly workspace: string;
+  /** Files that are read-only for other reasons: their other names are too. */
+  readonly fixed?: readonly string[];
 }
 
 /** Folders and files; a walk of so many takes seconds. */
@@ -27,7 +29,7 @@ class Moved extends Error {}
 
 /**
  * Finds what the globs close among the roots. Links are not followed: what they lead to is closed where it lies, or open. A
- * folder that cannot be listed counts as hidden. Throws SANDBOX_UNAVAILABLE beyond the bounds, and when folders keep moving.
+ * closed file is closed under each of its names (hard links). A folder that cannot be listed counts as hidden. Throws SANDBOX_UNAVAILABLE beyond the bounds, and when folders keep moving.
  */
 export async function findClosed({ hidden, fixed }: Confinement, given: Given): Promise<Closed> {
   const trees = { inside: new PathTree({ hidden, fixed }, 'inside'), outside: new PathTree({ hidden, fixed }, 'outside') };
@@ -35,7 +37,11 @@ export async function findClosed({ hidden, fixed }: Confinement, given: Given): 
     try {
       const walk = new Walk(trees, given.workspace);
       for (const root of given.roots) await walk.from(root);
-      return walk.closed;
+      const linked = linkedFiles([...[...(given.fixed ?? [])].map((at): [string, Closure] => [at, 'fixed']), ...walk.closed]);
+      if (linked.size === 0) return walk.closed;
+      const again = new Walk(trees, given.workspace, linked);
+      for (const root of given.roots) await again.from(root);
+      return again.closed;
     } catch (thrown) {
       if (!(thrown instanceof Moved)) throw thrown;
       if (tries === TRIES) throw refused('folders are moved while they are looked through, or their names are no UTF-8', 'Run it again when nothing moves them.');
@@ -56,7 +62,10 @@ class Walk {
   readonly #pace = new Pace();
   #entries = 0;
 
-  constructor(trees: Readonly<Record<'inside' | 'outside', PathTree>>, workspace: string) {
+  readonly #linked: ReadonlyMap<string, Closure>;
+
+  constructor(trees: Readonly<Record<'inside' | 'outside', PathTree>>, workspace: string, linked: ReadonlyMap<string, Closure> = new Map()) {
+    this.#linked = linked;
     this.#trees = trees;
     this.#workspace = workspace;
   }
@@ -69,7 +78,8 @@ class Walk {
       const folder = waiting.pop() as Folder;
       const { folders, files } = await this.#list(folder.at);
       for (const name of files) {
-        this.#step(folder, name);
+        const next = this.#step(folder, name);
+        if (this.#linked.size > 0) this.#closeOtherName(path.join(folder.at, name), next?.standing.closure);
         if (this.#pace.isDue) await this.#pace.rest();
       }
       for (const name of folders) {
@@ -101,6 +111,13 @@ class Walk {
     return this.#take({ at, standing: at === this.#workspace ? this.#trees.inside.start : standing, isFixed: folder.isFixed });
   }
 
+  /** Closes another name of a closed file. */
+  #closeOtherName(at: string, closure: Closure | undefined): void {
+    const stat = fileAt(at);
+    const wanted = stat === undefined ? undefined : this.#linked.get(keyOf(stat));
+    if (wanted !== undefined && closure !== 'hidden' && this.closed.get(at) !== 'hidden') this.#close(at, wanted);
+  }
+
   /** Notes what is closed; undefined where nothing is left to look for below. */
   #take(folder: Folder, closure = folder.standing.closure): Folder | undefined {
     const isNew = closure === 'hidden' || (closure === 'fixed' && !folder.isFixed);
@@ -126,6 +143,44 @@ class Walk {
       return { folders: [], files: [] };
     }
   }
+}
+
+/** Files with several names among what is closed, by object: closed files, and those directly in a closed folder. */
+function linkedFiles(closed: readonly (readonly [string, Closure])[]): ReadonlyMap<string, Closure> {
+  const linked = new Map<string, Closure>();
+  for (const [at, closure] of closed) {
+    for (const file of [at, ...filesIn(at)]) {
+      const stat = fileAt(file);
+      if (stat !== undefined && stat.nlink > 1n && linked.get(keyOf(stat)) !== 'hidden') linked.set(keyOf(stat), closure);
+    }
+  }
+  return linked;
+}
+
+function filesIn(folder: string): readonly string[] {
+  const files: string[] = [];
+  try {
+    const opened = opendirSync(folder);
+    for (let entry = opened.readSync(); entry !== null && files.length < MAX_CLOSED; entry = opened.readSync()) if (entry.isFile()) files.push(path.join(folder, entry.name));
+    opened.closeSync();
+  } catch {
+    // It is no folder, or closed to us too.
+  }
+  return files;
+}
+
+/** Undefined for what is no regular file. */
+function fileAt(file: string): BigIntStats | undefined {
+  try {
+    const stat = lstatSync(file, { bigint: true });
+    return stat.isFile() ? stat : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function keyOf({ dev, ino }: BigIntStats): string {
+  return `${dev}:${ino}`;
 }
 
 /** True for the folder itself too. Both absolute and normal. */

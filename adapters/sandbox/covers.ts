@@ -9,8 +9,9 @@ import type { Jail } from './jail.ts';
 
 /** The plan with what rules and settings close of it. Throws SANDBOX_UNAVAILABLE as findClosed and asJudged. */
 export async function coverPlan(plan: Plan, { workspace, confinement = NO_CONFINEMENT, fixed = [] }: Pick<Jail, 'workspace' | 'confinement' | 'fixed'>): Promise<Plan> {
-  const closed = await findClosed(confinement, { workspace, roots: outermost(plan.given) });
-  const layers = layOver(plan, withFixed(closed, asJudged(fixed, workspace), plan.mounts));
+  const kept = asJudged(fixed, workspace);
+  const closed = await findClosed(confinement, { workspace, roots: outermost(plan.given), fixed: kept });
+  const layers = layOver(plan, withFixed(closed, kept, plan.mounts));
   return { ...plan, ...layers, cwd: layers.masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd };
 }
 

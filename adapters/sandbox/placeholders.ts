@@ -1,5 +1,5 @@
 /** Keeps the places of missing control files taken while a sandbox runs: a folder that does not exist cannot be mounted read-only. */
-import { chownSync, lstatSync, mkdirSync, rmdirSync, statSync } from 'node:fs';
+import { lchownSync, lstatSync, mkdirSync, rmdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { isWithin } from './closed.ts';
 
@@ -39,7 +39,8 @@ function missingOf(place: string): readonly string[] {
 function make(folder: string): void {
   mkdirSync(folder);
   const { uid, gid } = statSync(path.dirname(folder));
-  if (process.getuid?.() === 0) chownSync(folder, uid, gid);
+  // Not through a link: a command of another Tollgate on this workspace may have put one in its place.
+  if (process.getuid?.() === 0) lchownSync(folder, uid, gid);
 }
 
 function letGo(folder: string): void {

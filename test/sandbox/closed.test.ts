@@ -1,5 +1,5 @@
 /** Tests the search for what rules close, and the layers made of it: everything is found, nothing is guessed, and what is over is asked again. */
-import { chmodSync, mkdirSync, mkdtempSync, realpathSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
+import { chmodSync, linkSync, mkdirSync, mkdtempSync, realpathSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -9,6 +9,7 @@ import { findClosed } from '../../adapters/sandbox/closed.ts';
 import { layOver, outermost } from '../../adapters/sandbox/covers.ts';
 import { entriesOf } from '../../adapters/sandbox/entries.ts';
 import { NO_CONFINEMENT, type Confinement } from '../../catalogs/confinement.ts';
+import { verifies } from '../verifies.ts';
 import { parseAuthority } from '../../catalogs/hosts.ts';
 
 let root: string;
@@ -43,6 +44,17 @@ describe('the search', () => {
     symlinkSync(at('real'), at('link'));
     symlinkSync(at('real/.env'), at('.env'));
     expect(await found(closing(['**/.env', 'link/**']))).toEqual({ 'real/.env': 'hidden' });
+  });
+
+  it('closes a file under each of its names, also one in a closed folder, and one that is read-only by itself' + verifies('TR-12'), async () => {
+    put('.env', '.git/hooks/pre-commit', 'rules.yaml', 'src/a');
+    linkSync(at('.env'), at('src/notes'));
+    linkSync(at('.git/hooks/pre-commit'), at('src/hook'));
+    linkSync(at('rules.yaml'), at('src/copy'));
+    linkSync(at('src/a'), at('src/b'));
+    const closed = await findClosed(closing(['**/.env'], ['**/.git/hooks/**']), { roots: [root], workspace: root, fixed: [at('rules.yaml')] });
+    expect(Object.fromEntries([...closed].map(([file, closure]) => [path.relative(root, file), closure]))).toMatchObject({ '.env': 'hidden', 'src/notes': 'hidden', '.git/hooks': 'fixed', 'src/hook': 'fixed', 'src/copy': 'fixed' });
+    expect([...closed.keys()]).not.toContain(at('src/a'));
   });
 
   it('begins within the globs where it begins beneath the workspace, and changes sides where it enters it', async () => {
