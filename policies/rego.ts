@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation, type Module, type Rule } from './ast.ts';
 import { exposeFacts, findExposeFaults } from './exposures.ts';
 import { findMemberFaults } from './members.ts';
+import { findMisspelledSets } from './misspelled.ts';
 import type { Problem } from './problems.ts';
 import { Marks } from './reads.ts';
 import { RESERVED } from './rules.ts';
@@ -106,7 +107,7 @@ export function inspectRego(files: readonly ParsedFile[]): Inspected {
   const { packages, rules, exposes, problems } = inspector;
   const sets = Object.fromEntries(SETS.map((set) => [set, rules.some(({ facts }) => facts.set === set)])) as RegoFacts['sets'];
   const places = Object.fromEntries(rules.flatMap(({ rule, facts: { file, line } }) => writtenIds(rule).map((id) => [id, { file, line }])));
-  problems.push(...findIdFaults(rules), ...findSharedIds(rules), ...findMemberFaults(rules), ...findExposeFaults(exposes, new Marks(files.map(({ module }) => module))));
+  problems.push(...findMisspelledSets(files), ...findIdFaults(rules), ...findSharedIds(rules), ...findMemberFaults(rules), ...findExposeFaults(exposes, new Marks(files.map(({ module }) => module))));
   return { exposes, facts: { packages, sets, places, rules: rules.map(({ facts }) => facts), ...(exposes.length === 0 ? {} : { exposes: exposes.map(exposeFacts) }), others: digestOthers(files, rules) }, rules, problems };
 }
 
@@ -152,7 +153,8 @@ class Inspector {
   }
 }
 
-function isSetRule({ head }: Rule): boolean {
+/** Whether a rule adds members to a set. */
+export function isSetRule({ head }: Rule): boolean {
   return head.ref.length === 1 && head.key !== undefined && head.value === undefined;
 }
 

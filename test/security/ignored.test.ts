@@ -259,6 +259,12 @@ allow contains "all" if input.run
     await expect(decide(made)).rejects.toMatchObject({ code: 'POLICY_FAILED', message: expect.stringContaining(message) as string });
   });
 
+  it.each([['denny', 'deny'], ['Deny', 'deny'], ['aks', 'ask'], ['allows', 'allow'], ['exposes', 'expose']])('of a set called %s refuse the load, unless a rule reads it' + verifies('TR-74'), async (name, meant) => {
+    const rego = `${name} contains {"id": "x", "message": "m"} if input.run\n`;
+    await expect(decide(rego)).rejects.toMatchObject({ code: 'POLICY_INVALID', message: expect.stringContaining(`team.rego:5:1: nothing reads the set \`${name}\`, so it decides nothing. Did you mean "${meant}"?`) as string });
+    expect(await decide(`${rego}\ndeny contains member if some member in ${name}\n`)).toMatchObject({ outcome: 'deny', reasons: [{ id: 'x' }] });
+  });
+
   it('a pin of a rule is put into the call and told, whatever the caller wrote' + verifies('TR-73', 'TR-75'), async () => {
     const rules = [allow('one'), { id: 'mine', outcome: 'allow', when: { tools: ['one.post'], args: { text: { equals: 'x' } } }, obligations: { pins: { owner: 'me' } } }];
     facade = await startRaw({ one: { tools: [tool('post', { inputSchema: NOTE })] } }, { rules });
