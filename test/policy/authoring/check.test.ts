@@ -53,7 +53,7 @@ describe('policy check', () => {
     ['a field beside a function that is not there', `${ID}deny contains "x" if strts_with(input.run, "x")\n\nask contains {"id": "y", "message": "m"} if input.efect.verb == "read"`, /^git\.rego:6:22: error: undefined function strts_with\n?.*/],
     ['a verb that no call has', `${ID}deny contains "x" if input.effect.verb == "delete"`, /error: this rule can never fire: a verb is one of read, write, destructive, execute, never "delete"/],
     ['a body that is false', `${ID}deny contains "x" if {\n\tinput.run\n\tfalse\n}`, /^git\.rego:8:2: error: this rule can never fire: it asks for `false`/],
-    ['the member of another tool', 'deny contains {"msg": "x"} if input.run', /^git\.rego:3:15: error: a reason is \{"id": "…", "message": "…"\}; here is no id and no message/],
+    ['the member of another tool', 'deny contains {"msg": "x"} if input.run', /^git\.rego:3:1: error: a member of `deny` cannot be used: unknown key "msg"/],
     ['a member that is no text', 'deny contains 5 if input.run', /^git\.rego:3:15: error: a reason is a text, or \{"id"/],
     ['an id that is no text', 'deny contains {"id": 1, "message": "m"} if input.run', /error: id of a reason must be a text/],
     ['an object where a text is read', `${ID}deny contains "x" if {\n\tsome p in input.effect.paths\n\tstartswith(p, "src")\n}`, /^git\.rego:8:2: error: startswith: invalid argument\(s\); it takes \(string, string\) and is given \(object of argument, inside, path, string\)/],
