@@ -17,7 +17,7 @@ let from: Startable;
 let data: string;
 beforeAll(async () => {
   from = openModule(wasm, 64 * MIB);
-  const when = (number: number): object => [{ tools: [`git.t${number}`] }, { paths: [`p${number}/**`, '**/*.pem'] }, { args: { n: { min: number }, 'ä.b': { pattern: `^é${number}+$` } } }, { hosts: [`h${number}.example.org`] }, { commands: [`rm${number}`] }][number % 5] ?? {};
+  const when = (number: number): object => [{ tools: [`git.t${number}`] }, { paths: [`p${number}/**`, '**/*.pem'] }, { args: { n: { min: number }, 'ä.b': { pattern: `^é${number}+$` } } }, { hosts: [`h${number}.example.org`] }, { commands: [`grep r${number}`] }][number % 5] ?? {};
   const rules = Array.from({ length: 120 }, (_, number) => ({ id: `r${number}`, outcome: ['deny', 'ask', 'allow'][number % 3], message: `Nö ${number} 😀`, when: when(number) }));
   ({ data } = await compileParts(parts({ rules: [documentOf(rules)] })));
 });

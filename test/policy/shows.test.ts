@@ -50,10 +50,10 @@ describe('words of a list', () => {
       { outcome: 'ask', when: { ...on, hosts: ['*.example.org'], labels: ['secret'] } }, { outcome: 'deny', when: { ...on, time: { days: ['sat', 'sun'], zone: 'UTC' } } },
     );
     expect(says).toEqual([
-      { outcome: 'deny', say: 'a command begins with git push and the command is plain words' }, { outcome: 'deny', say: 'it is sat, sun in UTC' },
+      { outcome: 'deny', say: 'a command begins with git push and the command is plain words and starts no other program' }, { outcome: 'deny', say: 'it is sat, sun in UTC' },
       { outcome: 'ask', say: 'a host is *.example.org and the run holds data labelled secret' }, { outcome: 'allow', say: 'every path is under src/** and every path is inside the workspace' },
     ]);
-    expect((await listed({ outcome: 'allow', when: on }, { outcome: 'allow', when: { ...on, opaque: false } }, { outcome: 'deny', when: { ...on, opaque: true } })).says).toEqual([{ outcome: 'deny', say: 'the command is not plain words' }]);
+    expect((await listed({ outcome: 'allow', when: on }, { outcome: 'allow', when: { ...on, opaque: false } }, { outcome: 'deny', when: { ...on, opaque: true } })).says).toEqual([{ outcome: 'deny', say: 'the command starts other programs or cannot be read' }]);
   });
 
   it('stay short', async () => {

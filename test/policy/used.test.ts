@@ -34,6 +34,8 @@ const OBLIGATIONS = { caps: { bytes: 1, lines: 2 }, timeoutMs: 3, labels: ['secr
 const RULES: readonly Readonly<Record<string, unknown>>[] = [
   { id: 'one', outcome: 'ask', message: 'One.', mode: 'warn', approval: 'group', when: { ...NAMES, ...CALL, args: ARGS }, obligations: OBLIGATIONS },
   { id: 'two', outcome: 'ask', when: { opaque: true } },
+  { id: 'words', outcome: 'ask', when: { readable: false } },
+  { id: 'others', outcome: 'ask', when: { exceptCommands: ['ls'] } },
   { id: 'three', outcome: 'ask', when: { urls: ['https://a.example/x'] } },
 ];
 
@@ -66,7 +68,7 @@ describe('every setting of the rules schema' + verifies('TR-79'), () => {
     const texts = readdirSync(path.join(root, 'lib')).filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego')).map((name) => readFileSync(path.join(root, 'lib', name), 'utf8')).join('\n');
     const reasons = readFileSync(path.join(root, 'decision.ts'), 'utf8');
     // Names that people choose, and values that go to the facade whole.
-    const free = new Set(['any', 'servers', 'exact', 'equal', 'labels', 'pins', 'bounds', 'first', 'budgets', 'verbs', 'schemes', 'trust']);
+    const free = new Set(['any', 'except', 'servers', 'exact', 'equal', 'labels', 'pins', 'bounds', 'first', 'budgets', 'verbs', 'schemes', 'trust']);
     const unread = new Set<string>();
     const visit = (value: unknown): void => {
       if (typeof value !== 'object' || value === null) return;

@@ -13,8 +13,8 @@ const RULES = [
   { id: 'sources', outcome: 'allow', when: { verbs: ['read', 'write'], paths: ['src/**'] } },
   { id: 'admins', outcome: 'allow', when: { roles: ['admin'], insideWorkspace: true } },
   { id: 'no-secrets', outcome: 'deny', message: 'Closed.', when: { paths: ['**/.env', '**/*.pem'] } },
-  { id: 'office', outcome: 'allow', when: { commands: ['git'], time: { days: ['mon-fri'], from: '08:00', to: '18:00', zone: 'Europe/Berlin' } } },
-  { id: 'push', outcome: 'ask', when: { commands: ['git push'] } },
+  { id: 'office', outcome: 'allow', when: { commands: ['cat'], time: { days: ['mon-fri'], from: '08:00', to: '18:00', zone: 'Europe/Berlin' } } },
+  { id: 'push', outcome: 'ask', when: { commands: ['cat secret'] } },
 ];
 
 function why(call: CallOf, rules: readonly unknown[] = RULES, over: Partial<PolicyParts> = {}): Promise<Explanation> {
@@ -73,10 +73,10 @@ describe('the smallest change', () => {
     ['a path', { inside: ['README.md'], args: { path: 'README.md' } }, ['allow if the path matched src/**', 'allow if principal.role were admin']],
     ['a secret file', { inside: ['.env'], args: { path: '.env' } }, ['allow if the path matched src/**']],
     ['a path outside', { outside: ['/etc/x'], args: { path: '/etc/x' }, principal: { role: 'admin' } }, ['allow if the path lay in the workspace', 'allow if the path matched src/**']],
-    ['the wrong time', { verb: 'execute', commands: [['git', 'log']], time: '2026-11-22T10:00:00Z' }, ['allow if the call came within mon-fri 08:00-18:00 Europe/Berlin', 'ask if the command began with git push']],
+    ['the wrong time', { verb: 'execute', commands: [['cat', 'x']], time: '2026-11-22T10:00:00Z' }, ['allow if the call came within mon-fri 08:00-18:00 Europe/Berlin', 'ask if the command began with cat secret']],
     ['an allowed call', { inside: ['src/a'], args: { path: 'src/a' } }, ['deny if the path did not match src/**', 'deny if the path matched **/.env', 'deny if the verb were destructive']],
-    ['an asked call', { verb: 'execute', commands: [['git', 'push']] }, ['allow if the command were none of git push']],
-    ['two facts at once', { verb: 'execute', commands: [['rm']], time: '2026-11-22T10:00:00Z' }, ['ask if the command began with git push', 'allow if the command began with git and the call came within mon-fri 08:00-18:00 Europe/Berlin']],
+    ['an asked call', { verb: 'execute', commands: [['cat', 'secret']] }, ['allow if the command were none of cat secret']],
+    ['two facts at once', { verb: 'execute', commands: [['rm']], time: '2026-11-22T10:00:00Z' }, ['ask if the command began with cat secret', 'allow if the command began with cat and the call came within mon-fri 08:00-18:00 Europe/Berlin']],
   ])('of %s', async (_name, call, expected) => {
     expect([...flipsOf(await why(call))].sort()).toEqual([...expected].sort());
   });

@@ -209,6 +209,7 @@ describe('the commands', () => {
     project.write('draft.yaml', `rules:
   - { id: open, outcome: allow, when: { verbs: [read] } }
   - { id: shell, outcome: allow, when: { commands: [git, echo, cat] }, obligations: { caps: { bytes: 100 } } }
+  - { id: push, outcome: allow, when: { commands: [git push], opaque: true } }
 `);
     const draft = await run('policy', 'replay', '--against', 'draft.yaml', '--json', '--fail-on', 'deny-to-allow');
     expect(draft.code).toBe(3);

@@ -1,5 +1,6 @@
 /** Tests `tollgate policy test` as an author uses it: what passes, what fails and how that is said, and what is refused before anything runs. */
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../../facade/cli/io.ts';
@@ -168,9 +169,9 @@ describe('what opa has said', () => {
     const other = new Project();
     other.write('policies/rules.yaml', RULES);
     other.write('tollgate.yaml', CONFIG);
-    const [opa, log] = ['opa', 'log'].map((name) => path.join(other.folder, name)) as [string, string];
-    other.write('opa', await noted(log));
-    chmodSync(opa, 0o755);
+    const away = mkdtempSync(path.join(tmpdir(), 'tollgate-opa-'));
+    const [opa, log] = ['opa', 'log'].map((name) => path.join(away, name)) as [string, string];
+    writeFileSync(opa, await noted(log), { mode: 0o755 });
     const state = other.load(CONFIG).config?.state ?? '';
     const asked = async (...cases: readonly string[]): Promise<readonly [boolean, string]> => {
       other.write('x_suite.yaml', `cases:\n${cases.map((one, number) => `  - {name: c${number}, ${one}}\n`).join('')}`);
