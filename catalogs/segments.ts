@@ -5,6 +5,8 @@
  * footer of a page, one piece fits into the smallest `caps.bytes` (1,024), so every page of a spill makes progress.
  */
 export const SEGMENT_CHARS = 200;
+const NEWLINE = 10;
+const NEAR_CHARS = 16;
 
 /**
  * End offsets of the segments of `text`; segment n (from 1) is `text.slice(ends[n - 2] ?? 0, ends[n - 1])`. Pieces joined
@@ -15,8 +17,7 @@ export function segmentEnds(text: string, most = Infinity): readonly number[] {
   const ends: number[] = [];
   let start = 0;
   while (start < text.length && ends.length < most) {
-    const newline = text.indexOf('\n', start);
-    const lineEnd = newline === -1 ? text.length : newline + 1;
+    const lineEnd = endOfLine(text, start);
     while (lineEnd - start > SEGMENT_CHARS + 1 && ends.length < most) {
       const code = text.charCodeAt(start + SEGMENT_CHARS - 1);
       start += code >= 0xd800 && code <= 0xdbff ? SEGMENT_CHARS - 1 : SEGMENT_CHARS;
@@ -26,4 +27,12 @@ export function segmentEnds(text: string, most = Infinity): readonly number[] {
     start = lineEnd;
   }
   return ends;
+}
+
+/** The first units are read one by one: a native search for each of many short lines costs five times as much. */
+function endOfLine(text: string, start: number): number {
+  const near = Math.min(text.length, start + NEAR_CHARS);
+  for (let at = start; at < near; at += 1) if (text.charCodeAt(at) === NEWLINE) return at + 1;
+  const newline = text.indexOf('\n', near);
+  return newline === -1 ? text.length : newline + 1;
 }

@@ -20,8 +20,8 @@ const ADDRESSES = ['resource_link', '"resource"', '"icons"', '\\u'];
 const NO_ADDRESS = 'urn:tollgate:address-removed';
 /** Anything but plain ASCII; most results are nothing else, and this is half the cost of asking exactly. */
 const NOT_PLAIN = /[^\n\t\x20-\x7e]/;
-/** Escapes of JSON that may stand for one of them. */
-const ESCAPES = ['\\u', '\\b', '\\f', '\\r'];
+/** Escapes of JSON that may stand for one of them. One expression: a native search for each takes five times as long where backslashes are many. */
+const ESCAPES = /\\[ubfr]/;
 
 /**
  * Cleans one result. Returns the very same object when nothing had to change, so that its bytes can pass as they came.
@@ -47,7 +47,7 @@ export function cleanResult(text: string, result: ToolResult, options: { redacto
 }
 
 function maybeHostile(json: string): boolean {
-  return (NOT_PLAIN.test(json) && mayBeHostile(json)) || ESCAPES.some((escape) => json.includes(escape));
+  return (NOT_PLAIN.test(json) && mayBeHostile(json)) || (json.includes('\\') && ESCAPES.test(json));
 }
 
 /**
