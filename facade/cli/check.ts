@@ -1,13 +1,15 @@
 /** Owns `check`: configuration and policy are read as at a start, nothing is started or opened for writing. */
 import { asTollgateError } from '../../catalogs/errors.ts';
 import type { Check } from '../assembled.ts';
+import { readAccepted } from '../config/accepted.ts';
 import type { Config } from '../config/config.ts';
+import { differenceNote, differingFiles } from '../config/in-force.ts';
 import { openPlaces } from '../secrets/secrets.ts';
 import { secretUses } from '../secrets/uses.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig, type CommonOptions } from './open.ts';
 import { fetchObstacle } from './consent/obstacles.ts';
-import { plural } from './print.ts';
+import { plural, printable } from './print.ts';
 import { tellStopped } from './stopped.ts';
 
 /** Prints what was read and what was reported on; throws what refuses the load. */
@@ -25,6 +27,8 @@ export async function runCheck(options: CommonOptions, io: Io, check: Check): Pr
     io.stdout(`${JSON.stringify(facts)}\n`);
     return EXIT.ok;
   }
+  const note = unacceptedNote(config);
+  if (note !== undefined) io.stderr(`${printable(note)}\n`);
   for (const { file, line, column, message } of config.warnings) io.stderr(`${file}:${line}:${column}: ${message}\n`);
   for (const line of [...unbound, ...unjudged]) io.stderr(`${line}\n`);
   for (const line of unknown.lines) io.stderr(`${line}\n`);
@@ -33,6 +37,12 @@ export async function runCheck(options: CommonOptions, io: Io, check: Check): Pr
   const parts = [plural(facts.servers, 'server'), plural(facts.principals, 'principal'), plural(facts.profiles, 'profile'), `${plural(rules, 'YAML rule')} in all`, plural(facts.policies, 'policy source')];
   io.stdout(`ok: ${parts.join(', ')} (revision ${revision.slice(0, 12)})\n${isEmpty ? 'No rule and no policy: every call is denied.\n' : ''}`);
   return EXIT.ok;
+}
+
+/** What was checked may not be what an agent is served. Throws CONFIG_NOT_ACCEPTED for a damaged copy. */
+function unacceptedNote({ acceptedFolder, folder }: Config): string | undefined {
+  const accepted = readAccepted(acceptedFolder);
+  return accepted === undefined ? undefined : differenceNote(differingFiles(accepted, folder));
 }
 
 /** Servers that cannot start as they are written, whatever the machine has. */

@@ -66,7 +66,7 @@ function nextOf(found: readonly FoundFile[]): readonly (readonly string[])[] {
 export async function runInit(options: InitOptions, io: Io): Promise<number> {
   const place = await placeFor(options, io);
   const { result, writes } = await captureWrites(() => writeProject(place, options, io));
-  await acceptFirst({ config: place.file }, io, writes);
+  await acceptFirst({ config: place.file, ...(options.force === true && { force: true }) }, io, writes);
   return result;
 }
 
@@ -126,13 +126,17 @@ export function besideProject(file: string): InitPlace {
   return { file, folder: workspace, workspace, isOutside: false };
 }
 
-/** The owner who begins has written all of it, or has found it here. A later call accepts only what it has written. */
-async function acceptFirst(options: Pick<CommonOptions, 'config'>, io: Io, writes: readonly Replaced[]): Promise<void> {
+/**
+ * The owner who begins has written all of it, or has found it here. A later call accepts only what it has written; with `force`
+ * also where that replaced an edit that no owner had accepted.
+ */
+async function acceptFirst(options: Pick<InitOptions, 'config' | 'force'>, io: Io, writes: readonly Replaced[]): Promise<void> {
   const candidate = stageDisk(options, io);
   if (candidate === undefined) return;
   if (candidate.before === undefined) return accept(candidate, { by: io.user, io });
   dropStaged(candidate.config.acceptedFolder, candidate.staged);
-  return acceptWritten(options, io, writes);
+  const { files } = candidate.before.accepted;
+  return acceptWritten(options, io, options.force === true ? writes.map((write) => ({ ...write, before: files.get(write.file)?.toString('utf8') })) : writes);
 }
 
 /** Rules that are there stay, with what lies beside them: cases of a starter would fail on rules of somebody else. */

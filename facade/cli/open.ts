@@ -5,10 +5,11 @@ import type { Principal } from '../../policies/port.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
 import { exposedReads } from '../config/accepted.ts';
 import type { Config } from '../config/config.ts';
+import { realPath } from '../config/files.ts';
 import { principalForStdio } from '../config/identity.ts';
 import { loadInForce, type InForce } from '../config/in-force.ts';
 import { loadConfig } from '../config/load.ts';
-import type { World } from '../config/places.ts';
+import { defaultState, type World } from '../config/places.ts';
 import { useProgramsOf } from '../config/programs.ts';
 import { listNames, quote } from '../config/problems.ts';
 import type { Reloader } from '../reload.ts';
@@ -34,23 +35,26 @@ export interface Opening {
 }
 
 /**
- * Reads what lies on the disk, for commands that check, edit or accept it. Which helpers this process runs is decided by the
- * configuration that counts: a file that no owner has accepted names none. Throws CONFIG_INVALID.
+ * Reads what lies on the disk, for commands that check, edit or accept it. The configuration that counts decides which helpers
+ * this process runs and where it keeps state and audit: a file that no owner has accepted names neither. Throws CONFIG_INVALID.
  */
 export function readConfig(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>): Config {
   const file = path.resolve(io.cwd, options.config);
-  const world = { env: io.env, home: io.home };
-  const config = loadConfig(file, world);
-  useProgramsOf({ ...config, programs: acceptedPrograms(file, config, world) });
+  const disk = loadConfig(file, { env: io.env, home: io.home });
+  const config = exposedReads(disk).length === 0 ? disk : { ...disk, ...placesInForce(disk, { env: io.env, home: io.home }) };
+  useProgramsOf(config);
   return config;
 }
 
-function acceptedPrograms(file: string, disk: Config, world: World): Config['programs'] {
+/** What the accepted configuration says of helpers and folders; without one, what a configuration that says nothing of them gets. */
+function placesInForce(disk: Config, world: World): Pick<Config, 'programs' | 'state' | 'audit'> {
   try {
-    return exposedReads(disk).length === 0 ? disk.programs : loadInForce(file, world).config.programs;
+    const { programs, state, audit } = loadInForce(disk.file, world).config;
+    return { programs, state, audit };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError)) throw thrown;
-    return {};
+    const state = realPath(defaultState({ ...world, folder: disk.folder }));
+    return { programs: {}, state, audit: { ...disk.audit, folder: path.join(state, 'audit') } };
   }
 }
 

@@ -41,7 +41,7 @@ function addWritten(add: (usage: string, about: string) => Command, { io, wiring
   add('fmt', 'format Rego as opa does; YAML stays as it is').argument('[paths...]', 'files or folders; default those that the configuration names')
     .option('--check', 'change nothing; exit code 1 where something is not formatted').option('--diff', 'show what would change, and change nothing')
     .addHelpText('after', '\nExamples:\n  $ tollgate policy fmt\n  $ tollgate policy fmt --diff policies/git')
-    .action(async (paths: readonly string[], options: CommonOptions & { check?: true; diff?: true }) => done(await (await import('./policy/fmt.ts')).runPolicyFmt({ ...options, paths }, io, wiring)));
+    .action(async (paths: readonly string[], options: CommonOptions & { check?: true; diff?: true }) => done(await (await import('./acceptance.ts')).accepting(options, io, async () => (await import('./policy/fmt.ts')).runPolicyFmt({ ...options, paths }, io, wiring))));
   add('init [folder]', 'a folder to begin a policy in; overwrites nothing').option('--rego', 'with Rego, even where no opa is found').option('--no-rego', 'rules in YAML only')
     .addHelpText('after', '\nExamples:\n  $ tollgate policy init\n  $ tollgate policy init policies --no-rego')
     .action(async (folder: string | undefined, options: CommonOptions & { rego?: boolean }) => done(await (await import('./acceptance.ts')).accepting(options, io, async () => (await import('./policy/init.ts')).runPolicyInit({ ...options, folder: folder ?? 'policies' }, io, wiring))));

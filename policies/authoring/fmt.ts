@@ -9,15 +9,15 @@ import { diffLines, type DiffLine } from './line-diff.ts';
 export interface FormatRequest {
   /** Files and folders, absolute. */
   readonly paths: readonly string[];
-  /** `write` changes files, the others only say what would change. */
-  readonly how: 'write' | 'check' | 'diff';
+  /** `text` also returns the whole formatted files, `diff` the lines that differ. No file is written. */
+  readonly how: 'text' | 'check' | 'diff';
   /** The command line's --opa. */
   readonly opa?: string;
 }
 
 /** What was found. Files are absolute. */
 export interface FormatReport {
-  /** Rego that was, or is not yet, as opa writes it. */
+  /** Rego that is not as opa writes it. */
   readonly changed: readonly string[];
   /** Files of Rego in all. */
   readonly files: number;
@@ -25,6 +25,8 @@ export interface FormatReport {
   readonly left: readonly string[];
   /** With `diff`: what would change. */
   readonly diffs: readonly { readonly file: string; readonly lines: readonly DiffLine[] }[];
+  /** With `text`: what to write. */
+  readonly texts: readonly { readonly file: string; readonly text: string }[];
 }
 
 /** Formats Rego, tests too. Throws USAGE for what is not there, POLICY_INVALID for what does not parse, OPA_MISSING when there is Rego and no opa. */
@@ -32,7 +34,7 @@ export async function formatRego({ paths, how, opa: option }: FormatRequest): Pr
   const found = (await Promise.all(paths.map(listFiles))).flat();
   const rego = [...new Set(found.filter((file) => file.endsWith('.rego')))].sort();
   const left = [...new Set(found.filter((file) => /\.ya?ml$/.test(file)))].sort();
-  if (rego.length === 0) return { changed: [], files: 0, left, diffs: [] };
+  if (rego.length === 0) return { changed: [], files: 0, left, diffs: [], texts: [] };
   const opa = await findOpa(option);
   const run = async (files: readonly string[], ...flags: readonly string[]): Promise<string> => {
     const { code, stdout, stderr } = await runOpa(opa, ['fmt', ...opa.flags, ...flags, ...files], path.parse(process.cwd()).root);
@@ -41,8 +43,8 @@ export async function formatRego({ paths, how, opa: option }: FormatRequest): Pr
   };
   const changed = (await run(rego, '--list')).split('\n').filter((line) => line !== '').map((line) => path.resolve('/', line));
   const diffs = how !== 'diff' ? [] : changed.map(async (file) => ({ file, lines: diffLines((await readFile(file, 'utf8')).split('\n'), (await run([file])).split('\n')) }));
-  if (how === 'write' && changed.length > 0) await run(changed, '--write');
-  return { changed, files: rego.length, left, diffs: await Promise.all(diffs) };
+  const texts = how !== 'text' ? [] : changed.map(async (file) => ({ file, text: await run([file]) }));
+  return { changed, files: rego.length, left, diffs: await Promise.all(diffs), texts: await Promise.all(texts) };
 }
 
 async function listFiles(start: string): Promise<readonly string[]> {

@@ -1,11 +1,12 @@
 /** Attacks on the files that decide what an agent may do: through links, odd names, folders that do not exist yet, and edits on the disk. */
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, lchownSync, mkdirSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { realPlaces } from '../../facade/config/control-files.ts';
 import { EXIT } from '../../facade/cli/io.ts';
+import { readConfig } from '../../facade/cli/open.ts';
 import { startScreen } from '../../facade/cli/consent/screens.ts';
 import type { Config, ServerConfig } from '../../facade/config/config.ts';
 import { reviewStart } from '../../facade/consent/review.ts';
@@ -172,6 +173,8 @@ ${more}`;
     child = undefined;
     project.remove();
   });
+  /** Commands in a sandbox run as the user who owns the workspace, who is not root. */
+  const chownAll = (folder: string): void => [folder, ...readdirSync(folder, { recursive: true, encoding: 'utf8' }).map((name) => path.join(folder, name))].forEach((file) => lchownSync(file, 1000, 1000));
   const acceptByHash = async (): Promise<Answer> => {
     const { hash } = JSON.parse((await cli(project, ['reload', '--json'])).out) as { hash: string };
     return cli(project, ['reload', '--yes', hash]);
@@ -264,14 +267,66 @@ ${more}`;
     rmSync(loadInForce(project.file, { env: {}, home: project.home }).config.acceptedFolder, { recursive: true });
     const helper = path.join(project.root, 'opa');
     writeFileSync(helper, `#!/bin/sh\necho ran >>${path.join(project.root, 'ran')}\n`, { mode: 0o755 });
-    project.write('tollgate.yaml', yaml(`programs: {opa: ${helper}}\nstate: ${path.join(project.root, 'forged')}`));
+    const forged = path.join(project.root, 'forged');
+    project.write('tollgate.yaml', yaml(`programs: {opa: ${helper}}\nstate: ${forged}`));
     for (const argv of [['tools'], ['try', 'read', '{"path": "a"}'], ['approve', 'notes'], ['servers'], ['secret', 'set', 'a.key']]) {
       expect([argv, (await new Child(project, argv, { asItIs: true }).ended).code]).toEqual([argv, EXIT.approval]);
+    }
+    // Commands for the disk keep their state in the default folder meanwhile.
+    for (const argv of [['connect', 'nothing'], ['export', '--client', 'claude-code', '--dry-run'], ['knowledge', 'list'], ['policy', 'mode', 'rules.yaml', 'warn'], ['policy', 'replay'], ['policy', 'test']]) {
+      expect((await new Child(project, argv, { asItIs: true }).ended).signal).toBe(null);
+      expect([argv, existsSync(forged)]).toEqual([argv, false]);
     }
     project.write('rego/a.rego', 'package policy.a\n');
     project.write('tollgate.yaml', yaml(`programs: {opa: ${helper}}`).replace('[rules.yaml]', '[rules.yaml, rego]'));
     for (const command of ['check', 'reload']) await new Child(project, [command], { asItIs: true }).ended;
-    expect([existsSync(path.join(project.root, 'ran')), existsSync(path.join(project.root, 'forged'))]).toEqual([false, false]);
+    expect([existsSync(path.join(project.root, 'ran')), existsSync(forged)]).toEqual([false, false]);
+  });
+
+  it('names no other state folder for a command that reads the disk, after an acceptance too' + verifies('TR-37'), () => {
+    const [io, options] = [{ cwd: project.folder, env: {}, home: project.home }, { config: 'tollgate.yaml' }];
+    const { state, audit } = loadInForce(project.file, io).config;
+    project.write('tollgate.yaml', yaml(`state: ${path.join(project.root, 'forged')}\naudit: {folder: ${path.join(project.root, 'log')}}`));
+    expect(readConfig(options, io)).toMatchObject({ state, audit: { folder: audit.folder } });
+    rmSync(loadInForce(project.file, io).config.acceptedFolder, { recursive: true });
+    expect(readConfig(options, io)).toMatchObject({ state, audit: { folder: audit.folder } });
+  });
+
+  it('is accepted with what the owner writes over it: init --force, policy fmt' + verifies('TR-35'), async () => {
+    project.write('tollgate.yaml', `${yaml()}rules: [{id: evil, outcome: allow, when: {}}]\n`);
+    expect(await cli(project, ['init', '--force'])).toMatchObject({ code: EXIT.ok, err: expect.not.stringContaining('Not accepted') as string });
+    expect(loadInForce(project.file, { env: {}, home: project.home })).toMatchObject({ config: { rules: [] }, differing: [] });
+    project.write('tollgate.yaml', yaml().replace('[rules.yaml]', '[rules.yaml, rego]'));
+    project.write('rego/a.rego', 'package policy.a\ndeny contains {"id": "r", "message": "No."} if   input.effect.arguments.no\n');
+    expect((await acceptByHash()).code).toBe(EXIT.ok);
+    expect(await cli(project, ['policy', 'fmt'])).toMatchObject({ code: EXIT.ok, out: 'rego/a.rego\n', err: expect.stringMatching(/^1 of 1 file of Rego formatted; .*\n$/) as string });
+    const { accepted, differing } = loadInForce(project.file, { env: {}, home: project.home });
+    expect([differing, accepted?.files.get(path.join(project.folder, 'rego/a.rego'))?.toString()]).toEqual([[], readFileSync(path.join(project.folder, 'rego/a.rego'), 'utf8')]);
+    expect(accepted?.files.get(path.join(project.folder, 'rego/a.rego'))?.toString()).not.toContain('if   ');
+  });
+
+  it('does not count through a link that a sandboxed command puts in the place of a linked control file' + verifies('TR-31'), async () => {
+    rmSync(path.join(project.folder, 'rules.yaml'));
+    project.write('cfg/real.yaml', 'rules:\n  - {id: run, outcome: allow, when: {tools: [workspace.*]}}\n');
+    symlinkSync('cfg/real.yaml', path.join(project.folder, 'rules.yaml'));
+    project.write('tollgate.yaml', yaml().replace('bash: {isolation: direct}\n', ''));
+    chownAll(project.folder);
+    for (const folder of [project.root, project.home, project.folder]) chmodSync(folder, 0o755);
+    expect((await acceptByHash()).code).toBe(EXIT.ok);
+    const agent = await startUnaccepted();
+    const said = await bash(agent, 'printf "rules:\\n  - {id: evil, outcome: allow, when: {}}\\n" >evil.yaml && ln -sfn evil.yaml rules.yaml && readlink rules.yaml');
+    expect(said).toContain('evil.yaml');
+    const only = { config: { policies: [{ path: path.join(project.folder, 'rules.yaml') }] }, differing: ['rules.yaml'] };
+    await expect.poll(() => agent.err).toContain('Not in force: rules.yaml differs from what an owner accepted.');
+    expect(agent.err).not.toContain('Reloaded');
+    const inForce = loadInForce(project.file, { env: {}, home: project.home });
+    expect(inForce).toMatchObject(only);
+    expect(readFileSync(inForce.config.at(path.join(project.folder, 'rules.yaml')), 'utf8')).not.toContain('evil');
+    agent.process.kill('SIGKILL');
+    await agent.ended;
+    expect((await startUnaccepted()).err).toContain('Not in force: rules.yaml differs');
+    expect((await cli(project, ['check'])).err).toContain('Not in force: rules.yaml differs');
+    expect(await cli(project, ['reload'])).toMatchObject({ code: EXIT.approval, out: expect.stringContaining('rule evil (allow) is new') as string });
   });
 
   it('stays unaccepted when a command of the owner edits another file' + verifies('TR-35'), async () => {

@@ -1,28 +1,29 @@
 /** Tests what cannot start until a person mends something: every way to ask says what, in whole words, and what was mended starts with the next use. */
-import { chownSync, mkdirSync, symlinkSync } from 'node:fs';
+import { chownSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { useHelpers, type HelperName } from '../../catalogs/programs.ts';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
-const PATH = process.env['PATH'];
 const NOTES = path.join(import.meta.dirname, '..', 'fixtures', 'chaos.mjs');
 const IMAGE = `example/notes@sha256:${'0'.repeat(64)}`;
 const SECRET = 'Secret "notes.key" is not in the vault.';
 
 let project: Project;
+let withheld: Readonly<Record<string, string>> = {};
 let facade: TestFacade | undefined;
 beforeEach(() => {
   project = new Project();
   mkdirSync(path.join(project.folder, 'workspace'));
   own('workspace', 1000);
-  search('nothing');
+  withhold('bwrap', 'prlimit', 'socat', 'docker', 'podman');
 });
 afterEach(async () => {
-  process.env['PATH'] = PATH;
+  withhold();
   vi.restoreAllMocks();
   await facade?.close();
   facade = undefined;
@@ -31,12 +32,10 @@ afterEach(async () => {
 
 const own = (file: string, uid: number): void => chownSync(path.join(project.folder, file), uid, uid);
 
-/** From now on these programs of the system are there, and no other. */
-function search(folder: string, ...programs: readonly string[]): void {
-  const bin = path.join(project.folder, folder);
-  mkdirSync(bin);
-  for (const program of programs) symlinkSync(path.join('/usr/bin', program), path.join(bin, program));
-  process.env['PATH'] = bin;
+/** From now on these programs cannot be used: the owner named places for them where there is nothing. */
+function withhold(...programs: readonly HelperName[]): void {
+  withheld = Object.fromEntries(programs.map((program) => [program, `/missing/${program}`]));
+  useHelpers({ programs: withheld, writable: [] });
 }
 
 const isolated = (more: string): string => `{command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(NOTES)}, ok]${more}}`;
@@ -52,6 +51,7 @@ async function open(onLog: (line: string) => void = () => undefined): Promise<Te
   facade = await startFacade(`version: 1
 workspace: ./workspace
 state: ./state
+programs: ${JSON.stringify(withheld)}
 servers: {${Object.entries(SERVERS).map(([name, text]) => `${name}: ${text}`).join(', ')}}
 principals: [{id: alice, stdio: true, owner: true}]
 profiles: {default: {servers: [${names.join(', ')}], expose: {tools: [${names.map((name) => `"${name}.*"`).join(', ')}]}}}
@@ -67,7 +67,7 @@ describe('a server that lacks something which a person must mend', () => {
     const session = one.open('alice');
     one.assembled.warmUp();
     await expect.poll(() => said.join('')).toContain(`server keyed was not started: ${SECRET} Store it with \`tollgate secret set notes.key\``);
-    const bwrap = 'The program bwrap is not installed.\nInstall it: sudo apt-get install bubblewrap';
+    const bwrap = 'The program bwrap is not run: /missing/bwrap is not a program.\nInstall it for the whole system (sudo apt-get install bubblewrap), or name it under programs in tollgate.yaml.';
     for (const [tool, code, text] of [
       ['jailed_echo', 'SANDBOX_UNAVAILABLE', bwrap], ['bridged_echo', 'SANDBOX_UNAVAILABLE', bwrap],
       ['boxed_echo', 'SANDBOX_UNAVAILABLE', 'Neither docker nor podman is installed, which `isolation: container` needs.\nInstall one: sudo apt-get install podman'],
@@ -92,7 +92,7 @@ describe('a server that lacks something which a person must mend', () => {
 
   it('starts with the next use once it is mended, however often it was tried, and says what is missing next' + verifies('HA-08'), async () => {
     own('workspace', 0);
-    search('tools', 'bwrap', 'prlimit');
+    withhold('socat');
     const one = await open();
     const session = one.open('alice');
     let minutes = 0;
@@ -104,7 +104,7 @@ describe('a server that lacks something which a person must mend', () => {
     };
     for (let tries = 0; tries < 5; tries++) expect(await later('jailed')).toMatch(/^SANDBOX_UNAVAILABLE Tollgate runs as root and the workspace belongs to root[^]*chown -R/);
     own('workspace', 1000);
-    expect(await later('bridged')).toBe('SANDBOX_UNAVAILABLE The program socat is not installed.\nInstall it: sudo apt-get install socat');
+    expect(await later('bridged')).toBe('SANDBOX_UNAVAILABLE The program socat is not run: /missing/socat is not a program.\nInstall it for the whole system (sudo apt-get install socat), or name it under programs in tollgate.yaml.');
     expect(await later('jailed')).toBe(' {"n":1}');
     const stdin = new PassThrough();
     stdin.end('a-long-enough-value');
