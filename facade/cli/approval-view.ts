@@ -57,7 +57,7 @@ export function approvalText(item: Approval, { redactor, now, isWhole }: { reado
     ...item.reasons.map((reason): [string, string] => ['rule', `${reason.id}${reason.file === undefined ? '' : ` (${reason.file}:${reason.line})`}: ${reason.message}`]),
     ...effect.paths.map(({ argument, path, inside }): [string, string] => ['path', `${argument}: ${path}${inside ? '' : ' (outside the workspace)'}`]),
     ...effect.urls.flatMap(({ argument, url, host, address }): [string, string][] => [['url', `${argument}: ${url}`], ['reaches', host === '' ? 'a host that cannot be told from the address' : `${host}${address === undefined || address === '' ? '' : ` (${address})`}`]]),
-    ...(effect.command?.opaque === true ? [['command', 'does more than its words say: Tollgate cannot read it'] as [string, string]] : []),
+    ...(effect.command?.opaque === true ? [['command', 'starts other programs, or cannot be read ahead'] as [string, string]] : []),
     ['covers', coverage(item)],
     ['binding', shortHash(item)],
   ];

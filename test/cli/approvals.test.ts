@@ -97,7 +97,7 @@ rule       asks (rules.yaml:3): Look.
 path       path: /etc/passwd (outside the workspace)
 url        url: https://x.example/
 reaches    x.example
-command    does more than its words say: Tollgate cannot read it
+command    starts other programs, or cannot be read ahead
 covers     this call, once; may be widened: --for server for all calls of mail that may be approved 
     | so, by agent in this run
 binding    ${hash.slice(0, 12)}
