@@ -12,8 +12,8 @@ import { withoutForeign } from './sandbox/descriptors.ts';
 import { startContained } from './sandbox/contain.ts';
 import type { Contained } from './sandbox/container.ts';
 import { findEngine, type Engine } from './sandbox/engine.ts';
-import { findClosed } from './sandbox/closed.ts';
-import { outermost } from './sandbox/covers.ts';
+import { isWithin } from './sandbox/closed.ts';
+import { closeFiles, outermost } from './sandbox/covers.ts';
 import { checkGiven } from './sandbox/given.ts';
 import { chooseIdentity } from './sandbox/identity.ts';
 import type { Jail } from './sandbox/jail.ts';
@@ -90,10 +90,14 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
   }
   checkGiven(settings, host.workspace);
   const egress = await openEgress(settings, host);
-  const release = releaseOnce(egress, holdPlaces(host.fixed ?? [], settings.sandbox?.filesystem.allowWrite ?? []));
+  const holds = [holdPlaces(host.fixed ?? [], settings.sandbox?.filesystem.allowWrite ?? [])];
+  const release = releaseOnce(egress, () => {
+    for (const letGo of holds) letGo();
+  });
   try {
     if (settings.isolation === 'container') {
-      const { contained, engine } = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
+      const { contained, engine, release: letGo } = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
+      holds.push(letGo);
       await ready();
       // The search for what rules close takes its time.
       checkGiven(settings, host.workspace);
@@ -129,15 +133,16 @@ interface Given {
   readonly egress?: Egress;
 }
 
-async function containedOf(settings: ServerSettings, { host, env, egress }: Given): Promise<{ readonly contained: Omit<Contained, 'id'>; readonly engine: Engine }> {
+async function containedOf(settings: ServerSettings, { host, env, egress }: Given): Promise<{ readonly contained: Omit<Contained, 'id'>; readonly engine: Engine; readonly release: () => void }> {
   const { name: server, command = '', args, cwd, sandbox = NOTHING } = settings;
   if (sandbox.image === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${server}" has no image for its container.`, next: `Add sandbox: {image: name@sha256:…} under servers.${server}.` });
   const { allowRead, allowWrite } = sandbox.filesystem;
   // First, for it may take its time, and what is judged from here on shall hold at the start.
   const engine = await findEngine();
-  const closed = await findClosed(settings.confinement ?? NO_CONFINEMENT, { workspace: host.workspace, roots: outermost([...allowRead, ...allowWrite].filter((file) => existsSync(file))) });
+  const roots = outermost([...allowRead, ...allowWrite].filter((file) => existsSync(file)));
+  const { closed, release } = await closeFiles(settings.confinement ?? NO_CONFINEMENT, { workspace: host.workspace, roots }, (at) => allowWrite.some((folder) => isWithin(at, folder)));
   const contained = { server, image: sandbox.image, command, args, env, sandbox, closed, hidden: host.hidden, identity: chooseIdentity(host.workspace), ...(cwd !== undefined && { cwd }), ...(egress !== undefined && { egress }) };
-  return { contained, engine };
+  return { contained, engine, release };
 }
 
 /** Settings that name nothing give nothing. */

@@ -46,6 +46,14 @@ export class Standing {
     return this.#steps.length === 0;
   }
 
+  /**
+   * Relative paths, written without a star, that are closed with all below them. Names that `**` may put into any folder count
+   * only if `isTop`.
+   */
+  literals(isTop: boolean): readonly string[] {
+    return this.#steps.filter(({ isDeep }) => isTop || !isDeep).flatMap(literalsOf);
+  }
+
   /** One name further down. */
   descend(name: string): Standing {
     let next: Step[] | undefined;
@@ -74,6 +82,13 @@ export class PathTree {
     }
     this.start = new Standing([root]);
   }
+}
+
+function literalsOf(step: Step): readonly string[] {
+  return [...step.names].flatMap(([name, next]) => {
+    if (next.closure !== undefined || next.deep?.closure !== undefined) return [name];
+    return literalsOf(next).map((rest) => `${name}/${rest}`);
+  });
 }
 
 /** `**` may also stand for no name at all. */

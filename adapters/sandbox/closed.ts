@@ -10,6 +10,13 @@ import { entriesOf, type Entries } from './entries.ts';
 /** What was found: absolute, outermost first. Nothing lies beneath a hidden one. */
 export type Closed = ReadonlyMap<string, Closure>;
 
+/** What a search found. */
+export interface Found {
+  readonly closed: Closed;
+  /** Literal names that rules close. Those that do not exist have to be held, or a program creates them. */
+  readonly names: readonly string[];
+}
+
 /** Where is looked: absolute and real. */
 export interface Given {
   readonly roots: readonly string[];
@@ -31,17 +38,17 @@ class Moved extends Error {}
  * Finds what the globs close among the roots. Links are not followed: what they lead to is closed where it lies, or open. A
  * closed file is closed under each of its names (hard links). A folder that cannot be listed counts as hidden. Throws SANDBOX_UNAVAILABLE beyond the bounds, and when folders keep moving.
  */
-export async function findClosed({ hidden, fixed }: Confinement, given: Given): Promise<Closed> {
+export async function findClosed({ hidden, fixed }: Confinement, given: Given): Promise<Found> {
   const trees = { inside: new PathTree({ hidden, fixed }, 'inside'), outside: new PathTree({ hidden, fixed }, 'outside') };
   for (let tries = 1; ; tries += 1) {
     try {
       const walk = new Walk(trees, given.workspace);
       for (const root of given.roots) await walk.from(root);
       const linked = linkedFiles([...[...(given.fixed ?? [])].map((at): [string, Closure] => [at, 'fixed']), ...walk.closed]);
-      if (linked.size === 0) return walk.closed;
+      if (linked.size === 0) return walk.found;
       const again = new Walk(trees, given.workspace, linked);
       for (const root of given.roots) await again.from(root);
-      return again.closed;
+      return again.found;
     } catch (thrown) {
       if (!(thrown instanceof Moved)) throw thrown;
       if (tries === TRIES) throw refused('folders are moved while they are looked through, or their names are no UTF-8', 'Run it again when nothing moves them.');
@@ -57,6 +64,7 @@ interface Folder {
 
 class Walk {
   readonly closed = new Map<string, Closure>();
+  readonly #names = new Set<string>();
   readonly #trees: Readonly<Record<'inside' | 'outside', PathTree>>;
   readonly #workspace: string;
   readonly #pace = new Pace();
@@ -70,12 +78,17 @@ class Walk {
     this.#workspace = workspace;
   }
 
+  get found(): Found {
+    return { closed: this.closed, names: [...this.#names] };
+  }
+
   async from(root: string): Promise<void> {
     const { standing, closure } = this.#enter(root);
     const first = this.#take({ at: root, standing, isFixed: false }, closure);
     const waiting = first !== undefined && statSync(root).isDirectory() ? [first] : [];
     while (waiting.length > 0) {
       const folder = waiting.pop() as Folder;
+      this.#noteNames(folder, folder.at === root || folder.at === this.#workspace);
       const { folders, files } = await this.#list(folder.at);
       for (const name of files) {
         const next = this.#step(folder, name);
@@ -88,6 +101,11 @@ class Walk {
       }
       if (this.#pace.isDue) await this.#pace.rest();
     }
+  }
+
+  /** What lies in a closed folder cannot be created anyway. */
+  #noteNames({ at, standing, isFixed }: Folder, isTop: boolean): void {
+    if (!isFixed) for (const name of standing.literals(isTop)) this.#names.add(path.join(at, name));
   }
 
   /** What the globs say of a place and of all folders above it, on its side. */

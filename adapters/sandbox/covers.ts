@@ -1,18 +1,39 @@
 /** Owns how what is closed is laid over what is given, and kept in its place; refuses to let a program move it away to uncover it. */
 import path from 'node:path';
-import { NO_CONFINEMENT } from '../../catalogs/confinement.ts';
+import { NO_CONFINEMENT, type Confinement } from '../../catalogs/confinement.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { unite, type Mount, type Plan } from './bubblewrap.ts';
-import { findClosed, isWithin, type Closed } from './closed.ts';
+import { findClosed, isWithin, type Closed, type Given } from './closed.ts';
 import { asJudged } from './given.ts';
 import { HOME } from './jail.ts';
 import type { Jail } from './jail.ts';
+import { holdNames } from './placeholders.ts';
 
-/** The plan with what rules and settings close of it. Throws SANDBOX_UNAVAILABLE as findClosed and asJudged. */
-export async function coverPlan(plan: Plan, { workspace, confinement = NO_CONFINEMENT, fixed = [] }: Pick<Jail, 'workspace' | 'confinement' | 'fixed'>): Promise<Plan> {
+/** The plan with what rules and settings close of it; `release` gives free the names that were missing. Throws SANDBOX_UNAVAILABLE as closeFiles and asJudged. */
+export async function coverPlan(plan: Plan, { workspace, confinement = NO_CONFINEMENT, fixed = [] }: Pick<Jail, 'workspace' | 'confinement' | 'fixed'>): Promise<{ readonly plan: Plan; readonly release: () => void }> {
   const kept = asJudged(fixed, workspace);
-  const closed = await findClosed(confinement, { workspace, roots: outermost(plan.given), fixed: kept });
+  const { closed, release } = await closeFiles(confinement, { workspace, roots: outermost(plan.given), fixed: kept }, (at) =>
+    plan.mounts.findLast(({ to }) => isWithin(at, to))?.writable === true && !plan.masks.some((mask) => isWithin(at, mask)));
   const layers = layOver(plan, withFixed(closed, kept, plan.mounts));
-  return { ...plan, ...layers, cwd: layers.masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd };
+  return { plan: { ...plan, ...layers, cwd: layers.masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd }, release };
+}
+
+/**
+ * Finds what rules close, and holds the missing names of it that the program could create: they are read-only too. `release` is
+ * for the end of the program. Throws SANDBOX_UNAVAILABLE as findClosed, and when a name cannot be held.
+ */
+export async function closeFiles(confinement: Confinement, given: Given, isWritable: (at: string) => boolean): Promise<{ readonly closed: Closed; readonly release: () => void }> {
+  const { closed, names } = await findClosed(confinement, given);
+  try {
+    const { places, release } = holdNames(names.filter(isWritable));
+    return { closed: new Map([...closed, ...places.map((at) => [at, 'fixed'] as const)]), release };
+  } catch (cause) {
+    const { code = 'unknown', path: at = '' } = cause as NodeJS.ErrnoException;
+    throw new TollgateError('SANDBOX_UNAVAILABLE', {
+      detail: `The name "${path.basename(at)}", which a rule closes, could not be kept from being created (${code}).`,
+      next: 'Run it again. If it fails again, make the folder around it writable for Tollgate, or create the file.', cause,
+    });
+  }
 }
 
 /** Mounts, outermost first, and what is masked after them. */

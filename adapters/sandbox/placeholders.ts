@@ -1,10 +1,16 @@
-/** Keeps the places of missing control files taken while a sandbox runs: a folder that does not exist cannot be mounted read-only. */
-import { lchownSync, lstatSync, mkdirSync, rmdirSync, statSync } from 'node:fs';
+/** Keeps the places of missing closed files taken while a sandbox runs: what does not exist cannot be mounted read-only. */
+import { accessSync, constants, lchownSync, lstatSync, mkdirSync, readFileSync, rmdirSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { isWithin } from './closed.ts';
 
-/** How many sandboxes of this process need a folder that we made. */
+/** How many sandboxes of this process need a file or folder that we made. */
 const held = new Map<string, number>();
+
+/**
+ * Files of a repository that git cannot read as folders, with a content that changes nothing. All other placeholders are empty
+ * folders, which git does not track.
+ */
+const FILES_OF_GIT: ReadonlyMap<string, string> = new Map([['commondir', '.\n'], ['config', ''], ['config.worktree', ''], ['attributes', '']]);
 
 /**
  * Makes an empty folder at each place that is missing in a writable folder, so that the sandbox can cover it. Gives a function that
@@ -29,6 +35,31 @@ export function holdPlaces(places: readonly string[], writable: readonly string[
   }
 }
 
+/**
+ * Holds the names that do not exist, and says which. A repository that does not exist is left free: with its folder, `git init`
+ * would be closed too. So is what lies beneath a file or a link. Throws what the system throws.
+ */
+export function holdNames(names: readonly string[]): { readonly places: readonly string[]; readonly release: () => void } {
+  const places = names.filter((name) => (held.has(name) || lstatSync(name, { throwIfNoEntry: false }) === undefined) && canHold(path.dirname(name)));
+  return { places, release: holdPlaces(places, ['/']) };
+}
+
+function canHold(folder: string): boolean {
+  const stat = lstatSync(folder, { throwIfNoEntry: false });
+  if (stat !== undefined) return stat.isDirectory() && !isReadOnly(folder);
+  return path.basename(folder) !== '.git' && canHold(path.dirname(folder));
+}
+
+/** On a disk that is mounted read-only, no program creates anything either. */
+function isReadOnly(folder: string): boolean {
+  try {
+    accessSync(folder, constants.W_OK);
+    return false;
+  } catch (thrown) {
+    return (thrown as NodeJS.ErrnoException).code === 'EROFS';
+  }
+}
+
 /** What has to be made for a place, the outermost first; folders that we made before count as missing. */
 function missingOf(place: string): readonly string[] {
   const isThere = lstatSync(place, { throwIfNoEntry: false }) !== undefined && !held.has(place);
@@ -37,10 +68,16 @@ function missingOf(place: string): readonly string[] {
 
 /** Belongs to the owner of the folder around it, who can remove it if we are killed before. */
 function make(folder: string): void {
-  mkdirSync(folder);
+  const content = contentOf(folder);
+  if (content === undefined) mkdirSync(folder);
+  else writeFileSync(folder, content, { flag: 'wx', mode: 0o444 });
   const { uid, gid } = statSync(path.dirname(folder));
   // Not through a link: a command of another Tollgate on this workspace may have put one in its place.
   if (process.getuid?.() === 0) lchownSync(folder, uid, gid);
+}
+
+function contentOf(place: string): string | undefined {
+  return path.dirname(place).split('/').includes('.git') ? FILES_OF_GIT.get(path.basename(place)) : undefined;
 }
 
 function letGo(folder: string): void {
@@ -51,7 +88,9 @@ function letGo(folder: string): void {
   }
   held.delete(folder);
   try {
-    rmdirSync(folder);
+    const content = contentOf(folder);
+    if (content === undefined) rmdirSync(folder);
+    else if (lstatSync(folder).isFile() && readFileSync(folder, 'utf8') === content) unlinkSync(folder);
   } catch {
     // Its owner has put something there, or removed it: then it is not ours any more.
   }

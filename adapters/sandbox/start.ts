@@ -37,17 +37,19 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
   const identity = chooseIdentity(jail.workspace);
   const first = planJail(jail);
   if (first === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
-  const plan = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...mountsOf(tools)])) }, jail);
-  const staged = stagePlan(plan, identity);
-  const group = groupFor(jail, identity, groups);
-  const [command = '', ...args] = [...(group?.words ?? []), ...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
+  const { plan, release } = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...mountsOf(tools)])) }, jail);
   let child: ChildProcess | undefined;
+  let group: Group | undefined;
   try {
+    const staged = stagePlan(plan, identity);
+    group = groupFor(jail, identity, groups);
+    const [command = '', ...args] = [...(group?.words ?? []), ...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
     child = withoutForeign([jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)], (stdio) =>
       spawn(command, args, {
         // What bubblewrap needs to know comes by descriptor; its environment can be read from within.
         env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
       }));
+    child.once('exit', release).once('error', release);
     const hasLackedMemory = watchMemory(child, group);
     const hold = group?.hold(await numberOf(child, identity));
     feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter({ counted: group !== undefined })], ...madeFiles(identity)]));
@@ -59,6 +61,7 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
     return { ...handleOf(child, inner), hasLackedMemory };
   } catch (thrown) {
     if (child !== undefined) signalGroup(child, 'SIGKILL');
+    else release();
     group?.remove();
     throw thrown;
   }

@@ -30,7 +30,7 @@ function put(...names: readonly string[]): void {
 const closing = (hidden: readonly string[], fixed: readonly string[] = [], outside: readonly string[] = []): Confinement => ({ hidden: { inside: hidden, outside }, fixed: { inside: fixed, outside: [] }, closedHosts: [] });
 
 async function found(confinement: Confinement, { roots = [root], workspace = root }: { roots?: readonly string[]; workspace?: string } = {}): Promise<Record<string, string>> {
-  return Object.fromEntries([...(await findClosed(confinement, { roots, workspace }))].map(([file, closure]) => [path.relative(root, file) || '.', closure]));
+  return Object.fromEntries([...(await findClosed(confinement, { roots, workspace })).closed].map(([file, closure]) => [path.relative(root, file) || '.', closure]));
 }
 
 describe('the search', () => {
@@ -52,7 +52,7 @@ describe('the search', () => {
     linkSync(at('.git/hooks/pre-commit'), at('src/hook'));
     linkSync(at('rules.yaml'), at('src/copy'));
     linkSync(at('src/a'), at('src/b'));
-    const closed = await findClosed(closing(['**/.env'], ['**/.git/hooks/**']), { roots: [root], workspace: root, fixed: [at('rules.yaml')] });
+    const { closed } = await findClosed(closing(['**/.env'], ['**/.git/hooks/**']), { roots: [root], workspace: root, fixed: [at('rules.yaml')] });
     expect(Object.fromEntries([...closed].map(([file, closure]) => [path.relative(root, file), closure]))).toMatchObject({ '.env': 'hidden', 'src/notes': 'hidden', '.git/hooks': 'fixed', 'src/hook': 'fixed', 'src/copy': 'fixed' });
     expect([...closed.keys()]).not.toContain(at('src/a'));
   });

@@ -1,6 +1,6 @@
 /** Tests that commands and servers in sandboxes meet the rules that calls meet: a whole facade, real sandboxes, real rules. */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -134,8 +134,8 @@ ${ALL}`, { files: { 'config/live/keys/one': SECRET, 'config/.token': SECRET, 'co
   });
 
   it('closes nothing that a link leads to under another name, as with read', async () => {
-    const { bash, call } = await start(CLOSED, { files: { real: 'plain' } });
-    await bash('ln -s real .env');
+    const { bash, call, workspace } = await start(CLOSED, { files: { real: 'plain' } });
+    symlinkSync('real', path.join(workspace, '.env'));
     expect(await call('read', { path: '.env' })).toBe(await bash('cat .env'));
   });
 
