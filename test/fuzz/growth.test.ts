@@ -4,7 +4,7 @@
  *
  * What the measure guarantees: the input grows by four until one run costs LEAST_MS, or has MOST_CHARS characters; there a reader
  * is found whose quadratic part costs a fifth of its linear part or more. A smaller part at that size is not found. `npm run fuzz` looks at
- * twenty times the processor time and sixteen times the characters, and finds parts that are smaller in proportion.
+ * forty times the processor time and 128 times the characters, and finds parts that are smaller in proportion.
  */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -20,7 +20,7 @@ const ROWS = (BY_HAND ? [...TARGETS, ...SLOW_TARGETS] : TARGETS).map((target) =>
 /** Shapes made anew for each reader when run by hand. */
 const RUNS = Number(process.env['TOLLGATE_FUZZ_SHAPES'] ?? 3);
 const FIRST_CHARS = 1_024;
-const [LEAST_MS, MOST_CHARS] = BY_HAND ? [20, 1_048_576] : [1, 65_536];
+const [LEAST_MS, MOST_CHARS] = BY_HAND ? [20, 1_048_576] : [0.5, 8_192];
 /** A run over MOST_CHARS and four times as many that costs less is too short to be measured. */
 const NOTHING_MS = 0.5;
 /** Seconds that one row may take on a machine that does other work. */
@@ -53,9 +53,13 @@ async function judge(target: Target, shape: Shape): Promise<void> {
     // The first run compiles the code.
     if (ms >= LEAST_MS) ms = Math.min(ms, await timed(target, input));
   }
-  const larger = await timed(target, inputOf(chars * 4));
-  if (larger <= Math.max(ms * MOST_GROWTH, NOTHING_MS)) return;
-  expect(await tooFast({ make: inputOf, run: (input) => guarded(() => target.run(input)), from: ms < LEAST_MS ? chars * 4 : chars }), JSON.stringify(shape)).toBeUndefined();
+  const four = inputOf(chars * 4);
+  // The least of three: the collector, or another process in the caches, costs as much as a run.
+  for (let again = 0; again < 3; again += 1) if ((await timed(target, four)) <= Math.max(ms * MOST_GROWTH, NOTHING_MS)) return;
+  const growing = { make: inputOf, run: (input: unknown) => guarded(() => target.run(input)), from: ms < LEAST_MS ? chars * 4 : chars };
+  // What is superlinear is so again; a machine that other work slows down is not.
+  if ((await tooFast(growing)) === undefined) return;
+  expect(await tooFast(growing), JSON.stringify(shape)).toBeUndefined();
 }
 
 describe('four times the input costs at most six times the time' + verifies('TR-40', 'TR-41'), () => {
