@@ -1,4 +1,5 @@
 /** Owns how property tests begin and how they tell of a failure: with one and the same seed at the gate, so that a change is judged by itself, and another at every run by hand. */
+import { useHelpers } from '../catalogs/programs.ts';
 import fc from 'fast-check';
 
 /** A seed from outside (npm run fuzz) wins; the gate has one of its own. */
@@ -7,3 +8,6 @@ const seed = given !== undefined ? Number(given) : process.env['CI'] === undefin
 
 // What failed stands in the message, beside the seed and the counterexample: a report that leaves out the cause of an error is all that is left of some runs.
 fc.configureGlobal({ includeErrorInReport: true, ...(seed === undefined ? {} : { seed }) });
+
+// Where helpers are is a setting of the whole process, which files of tests share: none takes over what the one before set.
+useHelpers({ programs: {}, writable: [] });
