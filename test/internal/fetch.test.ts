@@ -109,7 +109,7 @@ const ATTACKS: readonly (readonly [string, () => object, RegExp])[] = [
   ['line-break-in-path', () => ({ path: '/x\r\nHost: evil.example' }), /^BAD_ADDRESS/],
   ['userinfo-url', () => ({ url: `http://user:pass@127.0.0.1:${origin.port}/` }), /^BAD_ADDRESS/],
   ['empty-userinfo-url', () => ({ url: `http://@127.0.0.1:${origin.port}/` }), /^BAD_ADDRESS/],
-  ['decimal-address', () => ({ url: 'http://2130706433/' }), /^OTHER_HOST/],
+  ['decimal-address', () => ({ url: 'http://2130706433/' }), /^BAD_ADDRESS/],
   ['other-scheme', () => ({ url: 'file:///etc/passwd' }), /^BAD_ADDRESS/],
   ['path-and-url', () => ({ path: '/', url: origin.origin }), /^BAD_ADDRESS/],
   ['no-address', () => ({}), /^BAD_ADDRESS/],
