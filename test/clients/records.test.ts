@@ -1,5 +1,7 @@
 /** Tests what the audit log keeps of changes to the set-up: names, who, never a value or a place; and that nothing changes without it. */
+import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { acceptNow } from '../accept.ts';
 import { EXIT } from '../../facade/cli/io.ts';
 import { start } from '../cli/terminal.ts';
 import { verifies } from '../verifies.ts';
@@ -71,6 +73,7 @@ describe('records of the set-up', () => {
       home.write('blocked', 'a file where the folder of the log should be');
       const words = ['import', '--all', '--copy', '--secrets', 'vault', '--yes'];
       home.project.write('tollgate.yaml', `version: 1\naudit: {folder: ${home.file('blocked')}}\n`);
+      acceptNow(path.join(home.project.folder, 'tollgate.yaml'), { env: home.env, home: home.project.home });
       const yaml = home.snapshot()['project/tollgate.yaml'];
       expect((await home.run(words)).err).toContain('AUDIT_FAILED');
       expect((await home.run(['export', '--client', 'cursor', '--user', '--yes'])).err).toContain('AUDIT_FAILED');

@@ -181,7 +181,7 @@ describe('arguments that attack', () => {
       shell: { tools: commands.map(({ id }) => tool(id)), settings: { semantics: Object.fromEntries(commands.map((test) => [test.id, { verb: 'execute', command: Object.keys(argsOf(test))[0] }])) } },
       chain: { tools: used.map((name) => tool(name)) },
     }, {
-      rules: [allow('files', 'chain'), { id: 'inside', outcome: 'deny', message: 'Outside of the workspace.', when: { servers: ['files'], insideWorkspace: false } }, { id: 'literal', outcome: 'allow', when: { servers: ['shell'], commands: ['no-such-command', ...benign.flatMap((test) => Object.values(argsOf(test)).map(String))] } }],
+      rules: [allow('files', 'chain'), { id: 'inside', outcome: 'deny', message: 'Outside of the workspace.', when: { servers: ['files'], insideWorkspace: false } }, { id: 'literal', outcome: 'allow', when: { servers: ['shell'], commands: ['ls no-such-file', ...benign.flatMap((test) => Object.values(argsOf(test)).map(String))] } }],
     });
     session = facade.open('me');
     await facade.list(session);
