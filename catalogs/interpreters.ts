@@ -52,10 +52,13 @@ export interface CodeSource {
   readonly option?: string;
 }
 
+const LONGEST_NAME = 64;
+
 /** `/usr/bin/python3.11` → python; the name of a program without folder, version and extension, in small letters. */
 export function interpreterName(word: string): string {
   const name = word.toLowerCase().replace(/^.*[/\\]/, '').replace(/\.(?:exe|cmd|bat)$/, '');
-  return name.replace(/(?<=^[a-z-]{2,})-?\d[\d.]*t?$/, '');
+  // The pattern looks back from each character, so its cost grows with the square of the name; no interpreter has a longer one.
+  return name.length > LONGEST_NAME ? name : name.replace(/(?<=^[a-z-]{2,})-?\d[\d.]*t?$/, '');
 }
 
 /** What each program among the words would run: the first, and those that wrappers before it start. */

@@ -195,7 +195,7 @@ export const TARGETS: readonly Target[] = [
   ofText('carriedByDouble', (text) => [carriedByDouble(`1${text}`), carriedByDouble(`0.${text.replace(/[^0-9]/g, '0')}1`), carriedByDouble(`${text.replace(/[^0-9]/g, '1')}e5`)]),
   ofText('marks of hidden text (lint)', (text) => [fold(text), unleet(text), isConfusable(text), hiddenMessage(text), decodedBlobs(text)]),
   ofText('lintTool', (text) => lintTool(tool(text))),
-  of('lintTool, names of others', (text) => ({ text, names: { own: 'x', others: few(text).map((part) => ({ server: 's', tool: part, name: part })) } }), ({ text, names }) => lintTool(tool(text), names as never)),
+  of('lintTool, names of others', (text) => ({ text, names: { own: new Set(['x']), others: new Map(few(text).map((part) => [part, 's'])) } }), ({ text, names }) => lintTool(tool(text), names as never)),
   of('the code of an interpreter', (text) => text.split(/[\s,;]/), (words) => [inlineCode(words), inlineCode(['env', ...words]), inlineCode(['python3', ...words]), codeSource(['perl', words.join('')]), isLiteralCommand(words), isLiteralCommand(['ls', ...words])]),
   ofText('the name of an interpreter', (text) => [interpreterName(text), interpreterName(`a${text}`), startedBy([text, text]), startedBy(['env', '-S', text])]),
   ofText('ignore files', (text) => { const rules = parseIgnore(text.slice(0, 10_000), ''); return [isIgnored(rules, 'a/b/c', false), isIgnored(parseIgnore('*a*b\n**/x/**\n', ''), text, true)]; }),
