@@ -132,7 +132,8 @@ function linkAt(file: string): string | undefined {
   }
 }
 
-function isProgram(file: string): boolean {
+/** True for a file that this process may execute. Follows links; throws nothing. */
+export function isProgram(file: string): boolean {
   try {
     accessSync(file, constants.X_OK);
     return statSync(file).isFile();

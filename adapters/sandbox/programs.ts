@@ -1,7 +1,7 @@
 /** Owns which files a program needs to run at all: itself, its package, its interpreter; refuses to give whole homes for it. */
-import { accessSync, constants, existsSync, realpathSync, statSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
-import { searchFolders } from '../../catalogs/programs.ts';
+import { isProgram, searchFolders } from '../../catalogs/programs.ts';
 import { isTooBroad } from './given.ts';
 
 /** Folders of the system that every sandbox sees, read-only. */
@@ -20,15 +20,6 @@ export function isScript(argument: string): boolean {
 export function findProgram(command: string, from: string): string | undefined {
   const candidates = command.includes('/') ? [path.resolve(from, command)] : searchFolders().map((folder) => path.join(folder, command));
   return candidates.find(isProgram);
-}
-
-function isProgram(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK);
-    return statSync(file).isFile();
-  } catch {
-    return false;
-  }
 }
 
 /** Files and folders beside the system's that a program needs: its own, and the Node that runs us, which scripts may name in their first line. */

@@ -1,7 +1,7 @@
 /** Owns where a program that prints a secret may lie: nowhere that an agent writes; refuses one of which any word leads into the workspace. */
-import { accessSync, constants, realpathSync, statSync } from 'node:fs';
+import { realpathSync } from 'node:fs';
 import path from 'node:path';
-import { liesWhereAgentsWrite } from '../../catalogs/programs.ts';
+import { isProgram, liesWhereAgentsWrite } from '../../catalogs/programs.ts';
 import { pathOf, piecesOf } from '../../catalogs/words.ts';
 
 /** It starts here: in the folder of whoever calls, names among its words (`python3 -m NAME`) would lead to files of an agent. */
@@ -35,14 +35,5 @@ function realOf(file: string): string {
   } catch {
     const parent = path.dirname(file);
     return parent === file ? file : path.join(realOf(parent), path.basename(file));
-  }
-}
-
-function isProgram(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK);
-    return statSync(file).isFile();
-  } catch {
-    return false;
   }
 }
