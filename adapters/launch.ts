@@ -13,12 +13,13 @@ import { startContained } from './sandbox/contain.ts';
 import type { Contained } from './sandbox/container.ts';
 import { findEngine, type Engine } from './sandbox/engine.ts';
 import { isWithin } from './sandbox/closed.ts';
-import { closeFiles, outermost } from './sandbox/covers.ts';
+import { closeFiles, outermost, type Closing } from './sandbox/covers.ts';
 import { checkGiven } from './sandbox/given.ts';
 import { chooseIdentity } from './sandbox/identity.ts';
 import type { Jail } from './sandbox/jail.ts';
 import { holdPlaces } from './sandbox/placeholders.ts';
 import { findProgram } from './sandbox/programs.ts';
+import { watchRepositories, type Grounds, type Withholding } from './sandbox/repositories.ts';
 import { proveIsolation } from './sandbox/selftest.ts';
 import { startJailed } from './sandbox/start.ts';
 import { fillSecrets } from './secrets.ts';
@@ -69,6 +70,8 @@ export interface LaunchHost {
   readonly credentials?: CredentialStore;
   /** Opens the proxy of a server that has allowed domains. Without it, such a server does not start. */
   readonly openEgress?: (settings: ServerSettings) => Promise<Egress>;
+  /** Hears what was withheld of repositories that a server made. */
+  readonly onWithheld?: (server: string, look: Withholding) => void;
 }
 
 /** What a program needs to run at all; everything else of our environment could be a secret of another server. */
@@ -96,22 +99,31 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
   });
   try {
     if (settings.isolation === 'container') {
-      const { contained, engine, release: letGo } = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
+      const { contained, engine, release: letGo, grounds } = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
       holds.push(letGo);
       await ready();
       // The search for what rules close takes its time.
       checkGiven(settings, host.workspace);
-      return { ...(await startContained(contained, engine)), release };
+      return watched({ ...(await startContained(contained, engine)), release }, grounds, (look) => host.onWithheld?.(settings.name, look));
     }
     const jail = jailOf(settings, { host, env, ...(egress !== undefined && { egress }) });
     await proveIsolation(host.workspace);
     await ready();
-    return { ...(await startJailed(jail)), release };
+    const { grounds, ...jailed } = await startJailed(jail);
+    return watched({ ...jailed, release }, grounds, (look) => host.onWithheld?.(settings.name, look));
   } catch (thrown) {
     // Why it did not start is what counts.
     await release().catch(() => undefined);
     throw thrown;
   }
+}
+
+/** Its release looks at repositories once more, when nothing of it is left. */
+function watched(launched: Launched, grounds: Grounds | undefined, tell: (look: Withholding) => void): Launched {
+  if (grounds === undefined) return launched;
+  const finish = watchRepositories(grounds, () => launched.signal(0), tell);
+  let released: Promise<void> | undefined;
+  return { ...launched, release: () => (released ??= Promise.all([launched.release(), finish()]).then(() => undefined)) };
 }
 
 async function launchDirect(settings: ServerSettings, env: Readonly<Record<string, string>>, folder?: string): Promise<Launched> {
@@ -133,16 +145,17 @@ interface Given {
   readonly egress?: Egress;
 }
 
-async function containedOf(settings: ServerSettings, { host, env, egress }: Given): Promise<{ readonly contained: Omit<Contained, 'id'>; readonly engine: Engine; readonly release: () => void }> {
+async function containedOf(settings: ServerSettings, { host, env, egress }: Given): Promise<{ readonly contained: Omit<Contained, 'id'>; readonly engine: Engine } & Omit<Closing, 'closed'>> {
   const { name: server, command = '', args, cwd, sandbox = NOTHING } = settings;
   if (sandbox.image === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${server}" has no image for its container.`, next: `Add sandbox: {image: name@sha256:…} under servers.${server}.` });
   const { allowRead, allowWrite } = sandbox.filesystem;
   // First, for it may take its time, and what is judged from here on shall hold at the start.
   const engine = await findEngine();
   const roots = outermost([...allowRead, ...allowWrite].filter((file) => existsSync(file)));
-  const { closed, release } = await closeFiles(settings.confinement ?? NO_CONFINEMENT, { workspace: host.workspace, roots }, (at) => allowWrite.some((folder) => isWithin(at, folder)));
+  const writable = outermost(allowWrite.filter((file) => existsSync(file)));
+  const { closed, release, grounds } = await closeFiles(settings.confinement ?? NO_CONFINEMENT, { workspace: host.workspace, roots, writable }, (at) => allowWrite.some((folder) => isWithin(at, folder)));
   const contained = { server, image: sandbox.image, command, args, env, sandbox, closed, hidden: host.hidden, identity: chooseIdentity(host.workspace), ...(cwd !== undefined && { cwd }), ...(egress !== undefined && { egress }) };
-  return { contained, engine, release };
+  return { contained, engine, release, grounds };
 }
 
 /** Settings that name nothing give nothing. */

@@ -14,6 +14,7 @@ import { ServerPool } from '../adapters/pool.ts';
 import type { ServerSettings } from '../adapters/settings.ts';
 import { reapLeft } from '../adapters/sandbox/contain.ts';
 import { chooseIdentity } from '../adapters/sandbox/identity.ts';
+import type { Withholding } from '../adapters/sandbox/repositories.ts';
 import { killMarked } from '../adapters/strays.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { KNOWLEDGE } from '../catalogs/shipped.ts';
@@ -144,6 +145,7 @@ function launchHost(current: () => Config, { redactor, audit, state }: Pick<Shar
     secrets: openSecrets(current, { places, redactor }),
     credentials: keepSignIns({ vault: places.vault, redactor, state }),
     openEgress: egressFor(current, { audit }),
+    onWithheld: recordWithheld(current, audit),
   };
 }
 
@@ -159,12 +161,21 @@ function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (se
     });
 }
 
+const MAX_FILES = 50;
+
+function recordWithheld(current: () => Config, audit: Shared['audit']): (server: string, look: Withholding) => void {
+  return (server, { withheld, failed }) => {
+    const files = withheld.slice(0, MAX_FILES).map((file) => path.relative(current().workspace, file));
+    appendQuietly(audit, { type: 'server', event: 'settings-withheld', server, outcome: failed === undefined ? 'deny' : 'error', files, count: withheld.length, ...(failed !== undefined && { reason: failed }) });
+  };
+}
+
 /** How commands of the workspace start. The settings are asked for at each, for they may change while we run. */
 function shellFor(current: () => Config, shared: Pick<Shared, 'audit'> & { readonly owner: string }): StartCommand {
   const direct = directShell(shared.owner);
   const jailed = jailedShell(() => {
     const { workspace, bash: { sandbox }, state, acceptedFolder, audit, controlFiles } = current();
-    return { workspace, sandbox, hidden: [state, acceptedFolder, audit.folder, ...socketFolders(current())], fixed: realPlaces(controlFiles), openEgress: (confinement) => egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }) };
+    return { workspace, sandbox, hidden: [state, acceptedFolder, audit.folder, ...socketFolders(current())], fixed: realPlaces(controlFiles), openEgress: (confinement) => egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }), onWithheld: (look) => recordWithheld(current, shared.audit)('workspace', look) };
   });
   return (command) => (current().bash.isolation === 'direct' ? direct(command) : jailed(command));
 }

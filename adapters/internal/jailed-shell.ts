@@ -1,9 +1,11 @@
 /** Owns the start of the agent's commands in a sandbox of their own; refuses to run one outside of it when none can be made. */
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
 import type { Egress } from '../launch.ts';
 import { holdPlaces } from '../sandbox/placeholders.ts';
 import type { Jailed } from '../sandbox/jail.ts';
+import { watchRepositories, type Withholding } from '../sandbox/repositories.ts';
 import { proveIsolation } from '../sandbox/selftest.ts';
 import { startJailed } from '../sandbox/start.ts';
 import type { SandboxSettings } from '../settings.ts';
@@ -19,6 +21,8 @@ export interface ShellSettings {
   /** Never writable where a command sees them: what decides what the agent may do. */
   readonly fixed: readonly string[];
   readonly openEgress?: (confinement: Confinement | undefined) => Promise<Egress>;
+  /** Hears what was withheld of repositories that a command made. */
+  readonly onWithheld?: (look: Withholding) => void;
 }
 
 const TERM_MS = 2000;
@@ -37,7 +41,7 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
       const jailed = await startJailed(jailOf(command, given, egress));
       jailed.child.once('exit', release);
       if (egress !== undefined) jailed.child.once('exit', () => void egress.close().catch(() => undefined)); // What is left is a folder of our own.
-      return runningOf(jailed);
+      return runningOf(jailed, given);
     } catch (thrown) {
       release();
       await egress?.close();
@@ -57,7 +61,12 @@ function jailOf({ command, folder, home, input, confinement }: Command, { worksp
   };
 }
 
-function runningOf(jailed: Jailed): Running {
+function runningOf(jailed: Jailed, { workspace, onWithheld }: ShellSettings): Running {
+  const withheld: string[] = [];
+  const finish = jailed.grounds && watchRepositories(jailed.grounds, () => jailed.signal(0), (look) => {
+    withheld.push(...look.withheld.map((file) => path.relative(workspace, file)));
+    onWithheld?.(look);
+  });
   // Both streams are one inside; this one ends with the sandbox.
   jailed.child.stderr.resume();
   return {
@@ -70,6 +79,10 @@ function runningOf(jailed: Jailed): Running {
       return isGone(jailed, KILL_MS);
     },
     killNow: () => jailed.kill(),
+    settle: async () => {
+      await finish?.();
+      return withheld;
+    },
     hasLackedMemory: () => jailed.hasLackedMemory?.() === true,
   };
 }

@@ -41,6 +41,8 @@ export interface Running {
   end(): Promise<boolean>;
   /** Once it has ended: whether memory was the reason, as far as that can be told. */
   hasLackedMemory?(): boolean;
+  /** Once it has ended: looks at what it left in repositories, and gives the names of what was withheld. */
+  settle?(): Promise<readonly string[]>;
   /** At once and synchronously: for the end of our own process. */
   killNow(): void;
 }

@@ -3,14 +3,14 @@ import { note } from '../../catalogs/paging.ts';
 import type { PageRequest } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Lines, OutputLog } from './output.ts';
-import { answer, invalid } from './text.ts';
+import { answer, invalid, printable } from './text.ts';
 
 /** What is told of a command, whether it runs here or on another server. Times in Unix milliseconds. */
 export interface Reported {
   readonly log: OutputLog;
   readonly startedAt: number;
   /** `torn`: the end of the output may be missing. */
-  readonly end: { readonly code: number | 'unknown'; readonly signal?: string; readonly leftovers: boolean; readonly torn?: boolean; readonly lackedMemory?: boolean; readonly at: number } | undefined;
+  readonly end: { readonly code: number | 'unknown'; readonly signal?: string; readonly leftovers: boolean; readonly torn?: boolean; readonly lackedMemory?: boolean; readonly withheld?: readonly string[]; readonly at: number } | undefined;
 }
 
 const PAGE_LINES = 2000;
@@ -21,7 +21,7 @@ const ALL = Number.MAX_SAFE_INTEGER;
 export function whole(session: Reported, limit: number | undefined): ToolResult {
   const all = session.log.lines(1, ALL);
   const cut = limit !== undefined && all.lines.length > limit ? ends(all.lines, limit) : withGap(all);
-  return answer(exitLine(session) + cut, endNote(session));
+  return answer(exitLine(session) + cut, endNote(session), withheldNote(session));
 }
 
 function exitLine(session: Reported): string {
@@ -35,6 +35,15 @@ function endNote(session: Reported): string | undefined {
   if (session.end?.lackedMemory === true) return note('the system ended it: all its processes together, and its files in /tmp, needed more memory than bash.limits.memoryMb');
   if (session.end?.leftovers === true) return note('processes that the command left in the background were ended; use action="start" to keep one');
   return session.log.total === 0 && session.end?.code === 0 ? note('no output, exit 0') : undefined;
+}
+
+const MAX_WITHHELD = 10;
+
+function withheldNote({ end }: Reported): string | undefined {
+  const files = end?.withheld ?? [];
+  if (files.length === 0) return undefined;
+  const more = files.length > MAX_WITHHELD ? ` and ${files.length - MAX_WITHHELD} more` : '';
+  return note(`git would run on the host what these name, so .withheld was added to their names: ${files.slice(0, MAX_WITHHELD).map(printable).join(', ')}${more}. A person can look at them and rename them back`);
 }
 
 /** 30 % of the lines from the head, the rest from the tail, where results and errors stand. */
@@ -64,7 +73,7 @@ export function report(id: string, session: Reported, limit: number | undefined)
     return answer(text, note(`session ${id} ${state}, ${unread} more lines to show. ${nextPoll(id)}`));
   }
   const time = seconds(session.end.at - session.startedAt);
-  return answer(exitLine(session) + text, endNote(session), note(`session ${id} has ended: exit ${session.end.code} after ${time}`));
+  return answer(exitLine(session) + text, endNote(session), withheldNote(session), note(`session ${id} has ended: exit ${session.end.code} after ${time}`));
 }
 
 /** Lines by number, shown before or not; `offset` negative counts from the end. */

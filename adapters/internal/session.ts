@@ -19,6 +19,8 @@ export interface End {
   readonly leftovers: boolean;
   /** The system ended it, because all its processes together had reached the limit. */
   readonly lackedMemory: boolean;
+  /** Files of repositories that have another name now, because git would run what they name. */
+  readonly withheld: readonly string[];
   readonly at: number;
 }
 
@@ -112,8 +114,9 @@ export class Session {
     if (leftovers) await this.#running.end();
     await Promise.race([closed, delay(DRAIN_MS)]);
     this.#child.stdout?.destroy();
+    const withheld = (await this.#running.settle?.()) ?? [];
     const code = how.code ?? 128 + (how.signal === null ? 0 : constants.signals[how.signal]);
-    this.#end = { code, leftovers, lackedMemory: this.#running.hasLackedMemory?.() === true, at: Date.now(), ...(how.signal === null ? {} : { signal: how.signal }) };
+    this.#end = { code, leftovers, lackedMemory: this.#running.hasLackedMemory?.() === true, withheld, at: Date.now(), ...(how.signal === null ? {} : { signal: how.signal }) };
     this.#changed();
   }
 

@@ -5,7 +5,7 @@ import type { Confinement } from '../../catalogs/confinement.ts';
 import { PathTree, type Closure, type Standing } from '../../catalogs/path-globs.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { Pace } from '../pace.ts';
-import { entriesOf, type Entries } from './entries.ts';
+import { entriesOf, NO_ENTRIES, repositoryKey, type Entries } from './entries.ts';
 
 /** What was found: absolute, outermost first. Nothing lies beneath a hidden one. */
 export type Closed = ReadonlyMap<string, Closure>;
@@ -15,6 +15,8 @@ export interface Found {
   readonly closed: Closed;
   /** Literal names that rules close. Those that do not exist have to be held, or a program creates them. */
   readonly names: readonly string[];
+  /** The repositories of git, as `repositoryKey` names them. */
+  readonly repositories: ReadonlySet<string>;
 }
 
 /** Where is looked: absolute and real. */
@@ -65,6 +67,7 @@ interface Folder {
 class Walk {
   readonly closed = new Map<string, Closure>();
   readonly #names = new Set<string>();
+  readonly #repositories = new Set<string>();
   readonly #trees: Readonly<Record<'inside' | 'outside', PathTree>>;
   readonly #workspace: string;
   readonly #pace = new Pace();
@@ -79,7 +82,7 @@ class Walk {
   }
 
   get found(): Found {
-    return { closed: this.closed, names: [...this.#names] };
+    return { closed: this.closed, names: [...this.#names], repositories: this.#repositories };
   }
 
   async from(root: string): Promise<void> {
@@ -152,13 +155,16 @@ class Walk {
 
   async #list(folder: string): Promise<Entries> {
     try {
-      return await entriesOf(folder, this.#pace, MAX_ENTRIES + 1);
+      const entries = await entriesOf(folder, this.#pace, MAX_ENTRIES + 1);
+      const repository = repositoryKey(folder, entries);
+      if (repository !== undefined) this.#repositories.add(repository);
+      return entries;
     } catch (thrown) {
       const { code } = thrown as NodeJS.ErrnoException;
       if (code === 'ENOENT' || code === 'ENOTDIR') throw new Moved();
       // A program that owns it could open it again, and then see what nobody looked at.
       this.#close(folder, 'hidden');
-      return { folders: [], files: [] };
+      return NO_ENTRIES;
     }
   }
 }

@@ -8,25 +8,40 @@ import { asJudged } from './given.ts';
 import { HOME } from './jail.ts';
 import type { Jail } from './jail.ts';
 import { holdNames } from './placeholders.ts';
+import { closesGit, type Grounds } from './repositories.ts';
 
-/** The plan with what rules and settings close of it; `release` gives free the names that were missing. Throws SANDBOX_UNAVAILABLE as closeFiles and asJudged. */
-export async function coverPlan(plan: Plan, { workspace, confinement = NO_CONFINEMENT, fixed = [] }: Pick<Jail, 'workspace' | 'confinement' | 'fixed'>): Promise<{ readonly plan: Plan; readonly release: () => void }> {
+/** What `closeFiles` found and holds. */
+export interface Closing {
+  readonly closed: Closed;
+  /** Frees the names that were missing: for the end of the program. */
+  readonly release: () => void;
+  /** For watchRepositories; undefined where rules leave the settings of git open. */
+  readonly grounds: Grounds | undefined;
+}
+
+/** The plan with what rules and settings close of it. Throws SANDBOX_UNAVAILABLE as closeFiles and asJudged. */
+export async function coverPlan(plan: Plan, { workspace, confinement = NO_CONFINEMENT, fixed = [] }: Pick<Jail, 'workspace' | 'confinement' | 'fixed'>): Promise<{ readonly plan: Plan } & Omit<Closing, 'closed'>> {
   const kept = asJudged(fixed, workspace);
-  const { closed, release } = await closeFiles(confinement, { workspace, roots: outermost(plan.given), fixed: kept }, (at) =>
+  const writable = plan.mounts.filter((mount) => mount.writable).map(({ to }) => to);
+  const { closed, release, grounds } = await closeFiles(confinement, { workspace, roots: outermost(plan.given), writable: outermost(writable), fixed: kept }, (at) =>
     plan.mounts.findLast(({ to }) => isWithin(at, to))?.writable === true && !plan.masks.some((mask) => isWithin(at, mask)));
   const layers = layOver(plan, withFixed(closed, kept, plan.mounts));
-  return { plan: { ...plan, ...layers, cwd: layers.masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd }, release };
+  return { plan: { ...plan, ...layers, cwd: layers.masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd }, release, grounds };
 }
 
 /**
- * Finds what rules close, and holds the missing names of it that the program could create: they are read-only too. `release` is
- * for the end of the program. Throws SANDBOX_UNAVAILABLE as findClosed, and when a name cannot be held.
+ * Finds what rules close, and holds the missing names of it that the program could create: they are read-only too. Throws
+ * SANDBOX_UNAVAILABLE as findClosed, and when a name cannot be held.
  */
-export async function closeFiles(confinement: Confinement, given: Given, isWritable: (at: string) => boolean): Promise<{ readonly closed: Closed; readonly release: () => void }> {
-  const { closed, names } = await findClosed(confinement, given);
+export async function closeFiles(
+  confinement: Confinement, given: Given & { readonly writable: readonly string[] }, isWritable: (at: string) => boolean,
+): Promise<Closing> {
+  const since = Date.now();
+  const { closed: found, names, repositories: known } = await findClosed(confinement, given);
   try {
     const { places, release } = holdNames(names.filter(isWritable));
-    return { closed: new Map([...closed, ...places.map((at) => [at, 'fixed'] as const)]), release };
+    const closed = new Map([...found, ...places.map((at) => [at, 'fixed'] as const)]);
+    return { closed, release, grounds: closesGit(confinement) ? { writable: given.writable, closed, known, since } : undefined };
   } catch (cause) {
     const { code = 'unknown', path: at = '' } = cause as NodeJS.ErrnoException;
     throw new TollgateError('SANDBOX_UNAVAILABLE', {

@@ -2,11 +2,16 @@
 import { lstatSync, opendirSync } from 'node:fs';
 import type { Pace } from '../pace.ts';
 
-/** Names in a folder; links and what they lead to are left out. */
+/** Names in a folder. */
 export interface Entries {
   readonly folders: readonly string[];
   readonly files: readonly string[];
+  /** Symbolic links, whatever they lead to. */
+  readonly links: readonly string[];
 }
+
+/** Of a folder that cannot be listed. */
+export const NO_ENTRIES: Entries = { folders: [], files: [], links: [] };
 
 interface Kept {
   readonly entries: Entries;
@@ -44,21 +49,34 @@ export async function entriesOf(folder: string, pace: Pace, most = Number.POSITI
 }
 
 async function list(folder: string, pace: Pace, most: number): Promise<Entries> {
-  const [folders, files]: [string[], string[]] = [[], []];
+  const [folders, files, links]: [string[], string[], string[]] = [[], [], []];
   const opened = opendirSync(folder, { bufferSize: NAMES_A_LOOK });
   try {
     for (let count = 1, entry = opened.readSync(); entry !== null && count <= most; count += 1, entry = opened.readSync()) {
       if (entry.isDirectory()) folders.push(entry.name);
-      else if (!entry.isSymbolicLink()) files.push(entry.name);
+      else (entry.isSymbolicLink() ? links : files).push(entry.name);
       if (count % NAMES_A_LOOK === 0 && pace.isDue) await pace.rest();
     }
-    return { folders, files };
+    return { folders, files, links };
   } finally {
     opened.closeSync();
   }
 }
 
 /** An empty folder takes its place too. */
-function lengthOf({ folders, files }: Entries): number {
-  return 1 + folders.length + files.length;
+function lengthOf({ folders, files, links }: Entries): number {
+  return 1 + folders.length + files.length + links.length;
+}
+
+/** Identifies the folder of a repository's data, whatever its name; undefined for any other folder. */
+export function repositoryKey(folder: string, entries: Entries): string | undefined {
+  if (!isRepository(entries)) return undefined;
+  const stat = lstatSync(folder, { bigint: true, throwIfNoEntry: false });
+  return stat === undefined ? undefined : `${stat.dev}:${stat.ino}`;
+}
+
+/** What git itself looks for; a disk that ignores capitals does too. */
+function isRepository({ folders, files, links }: Entries): boolean {
+  const has = (name: string): boolean => [folders, files, links].some((names) => names.some((one) => one.toLowerCase() === name));
+  return (has('objects') && has('refs')) || (has('head') && has('commondir'));
 }

@@ -4,6 +4,7 @@ import type { Confinement } from '../../catalogs/confinement.ts';
 import type { TollgateError } from '../../catalogs/errors.ts';
 import type { Egress } from '../launch.ts';
 import type { SandboxLimits } from '../settings.ts';
+import type { Grounds } from './repositories.ts';
 
 /** What a program is given in a sandbox; what is not named here does not exist for it. Paths absolute. */
 export interface Jail {
@@ -44,6 +45,8 @@ export interface Jailed {
   kill(): void;
   /** Once it has ended: whether it was ended because all its processes together had reached the limit of memory. Absent where nothing can tell. */
   hasLackedMemory?(): boolean;
+  /** What to look for while it runs and once it has ended; absent where rules close nothing of git. */
+  readonly grounds?: Grounds;
   /** Once it has ended: why it never stood, where what isolates it can tell that only by then. */
   refusal?(): TollgateError | undefined;
 }

@@ -37,7 +37,7 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
   const identity = chooseIdentity(jail.workspace);
   const first = planJail(jail);
   if (first === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
-  const { plan, release } = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...mountsOf(tools)])) }, jail);
+  const { plan, release, grounds } = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...mountsOf(tools)])) }, jail);
   let child: ChildProcess | undefined;
   let group: Group | undefined;
   try {
@@ -58,7 +58,7 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
       asJudged([...jail.read, ...jail.write, ...(jail.fixed ?? [])], jail.workspace);
       await hold?.([first, ...restingDescendantsOf(first)]).catch(notCounted);
     });
-    return { ...handleOf(child, inner), hasLackedMemory };
+    return { ...handleOf(child, inner), hasLackedMemory, ...(grounds !== undefined && { grounds }) };
   } catch (thrown) {
     if (child !== undefined) signalGroup(child, 'SIGKILL');
     else release();

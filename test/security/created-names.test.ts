@@ -58,7 +58,7 @@ describe('a command under the rules of starter workspace', () => {
       const text = await run();
       expect(text).toContain('ran');
       expect(text).toMatch(/commondir: (Read-only|Permission)/);
-      expect(readFileSync(path.join(folder, repo, 'evil/config'), 'utf8')).toContain('fsmonitor');
+      expect(readFileSync(path.join(folder, repo, 'evil/config.withheld'), 'utf8')).toContain('fsmonitor');
       git(path.join(folder, repo), 'status', '--short');
       expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
       await expect.poll(() => existsSync(path.join(folder, repo, '.git/commondir'))).toBe(false);
