@@ -36,6 +36,9 @@ interface Front {
   ask(method: string, params: unknown): Promise<readonly Readonly<Record<string, unknown>>[]>;
 }
 
+/** A notification may come after it. */
+const replyIn = (messages: readonly Readonly<Record<string, unknown>>[]): Readonly<Record<string, unknown>> | undefined => messages.findLast(({ result, error }) => result !== undefined || error !== undefined);
+
 async function start(front: 'stdio' | 'http'): Promise<Front> {
   const project = new Project();
   const definitions = project.write('raw.json', JSON.stringify({ lists: [[{ name: 'evil', inputSchema: { type: 'object' } }]], answers: { evil: EVIL } }));
@@ -74,7 +77,7 @@ describe.each(['stdio', 'http'] as const)('a hostile server behind the program, 
   let front: Front;
   let sent: readonly Readonly<Record<string, unknown>>[];
   const paramsOf = (): readonly Readonly<Record<string, unknown>>[] => sent.filter(({ method }) => method === 'notifications/progress').map(({ params }) => params as Readonly<Record<string, unknown>>);
-  const textsOf = (messages: readonly Readonly<Record<string, unknown>>[]): readonly string[] => ((messages.at(-1)?.['result'] as { content?: { text: string }[] } | undefined)?.content ?? []).map(({ text }) => text);
+  const textsOf = (messages: readonly Readonly<Record<string, unknown>>[]): readonly string[] => ((replyIn(messages)?.['result'] as { content?: { text: string }[] } | undefined)?.content ?? []).map(({ text }) => text);
   const records = (): ReturnType<typeof recordsIn> => recordsIn(front.project);
 
   beforeAll(async () => {
@@ -119,7 +122,7 @@ describe.each(['stdio', 'http'] as const)('a hostile server behind the program, 
     }
     expect(whole).toBe('long line '.repeat(20_000));
     const listed = await front.ask('tools/list', {});
-    expect(JSON.stringify(listed.at(-1))).toContain('"read_spill"');
+    expect(JSON.stringify(replyIn(listed))).toContain('"read_spill"');
   });
 
   it('the count of the storm is recorded when the server ends', async () => {
