@@ -42,15 +42,17 @@ type Start = Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'> & Pa
 /** Looks at names, and at relative paths in the code itself; `folder` is where a program starts whose settings name none. */
 export function startPlaces(start: Start, folder: string): StartPlaces {
   const { command = '', args, cwd, isolation } = start;
-  if (isolation === 'container') return { own: [], shared: [] };
   const place = realOf(cwd ?? folder);
-  const program = findProgram(command, place);
+  // The program of a container, and all else that is not given to it, lies in its image.
+  const isContained = isolation === 'container';
+  const isSeen = isContained ? (file: string): boolean => isGiven(start, realOf(file)) : (): boolean => true;
+  const program = isContained ? undefined : findProgram(command, place);
   const { files, unbound } = filesNamed(command, args, place);
   const isProject = runsItsFolder(command, args) && seesFolder(start, place);
   const found: Found = { own: new Set(), shared: new Set(), followed: new Set(), isProject };
-  const named = files.filter(({ mayRun }) => mayRun).map(({ file }) => file);
+  const named = files.filter(({ file, mayRun }) => mayRun && isSeen(file)).map(({ file }) => file);
   for (const file of [...(program === undefined ? [] : [program]), ...named].map(realOf)) noteCode(found, file, place);
-  const root = unbound === undefined && !isProject ? undefined : writableRootOf(place);
+  const root = (unbound === undefined && !isProject) || !isSeen(place) ? undefined : writableRootOf(place);
   if (root !== undefined) for (const one of above(place, root)) found.shared.add(one);
   if (root === place && isProject) found.exposed ??= `${path.basename(command)} runs code of the folder that it starts in, which agents may write`;
   else if (root !== undefined && isProject) {
@@ -94,10 +96,15 @@ function isOfSettings(file: string): boolean {
   return SETTINGS.some((name) => name === path.basename(file));
 }
 
-/** Whether a program sees the folder that it starts in: a sandbox shows it only where the settings give it. */
-function seesFolder({ isolation, cwd, sandbox }: Start, place: string): boolean {
+/** Whether a program sees the folder that it starts in: isolation shows it only where the settings give it. */
+function seesFolder(start: Start, place: string): boolean {
+  return start.isolation === 'direct' || (start.isolation !== 'container' && start.cwd !== undefined) || isGiven(start, place);
+}
+
+/** Whether the settings give a file or folder to a program. */
+function isGiven({ sandbox }: Start, place: string): boolean {
   const { allowRead = [], allowWrite = [] } = sandbox?.filesystem ?? {};
-  return isolation === 'direct' || cwd !== undefined || [...allowRead, ...allowWrite].map(realOf).some((given) => place === given || place.startsWith(`${given === '/' ? '' : given}/`));
+  return [...allowRead, ...allowWrite].map(realOf).some((given) => place === given || place.startsWith(`${given === '/' ? '' : given}/`));
 }
 
 /** Digests of all places. Undefined: they hold more than is read at each start. Changes only when a name or a byte does. */

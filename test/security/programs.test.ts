@@ -11,7 +11,7 @@ import { findProgram } from '../../adapters/sandbox/programs.ts';
 import { startPlaces } from '../../adapters/start-places.ts';
 import { HELPERS, lookForHelper, useHelpers } from '../../catalogs/programs.ts';
 import { useProgramsOf } from '../../facade/config/programs.ts';
-import { differences, startFacts, startHash, type StartFacts } from '../../facade/consent/facts.ts';
+import { differences, startFacts, startHash, type StartFacts, type StartSettings } from '../../facade/consent/facts.ts';
 import { controlRule } from '../../facade/policy-parts.ts';
 import { formatProblems } from '../../facade/config/problems.ts';
 import { runOpa } from '../../policies/opa.ts';
@@ -88,7 +88,7 @@ describe('C: a program of the agent early in PATH', () => {
 });
 
 describe('O: a module that an approved server imports', () => {
-  const factsOf = async (settings: { command: string; args: readonly string[]; cwd?: string }): Promise<StartFacts> =>
+  const factsOf = async (settings: { command: string; args: readonly string[]; cwd?: string } & Partial<Pick<StartSettings, 'isolation' | 'sandbox'>>): Promise<StartFacts> =>
     startFacts({ name: 'one', transport: 'stdio', env: {}, headers: {}, ...settings }, { folder: path.join(folder, 'w'), inspect: inspectStart, digest: (text) => text });
   const put = (name: string, text = ''): string => {
     const file = path.join(folder, 'w', name);
@@ -147,6 +147,19 @@ describe('O: a module that an approved server imports', () => {
     put(changed, 'evil()');
     expect(startHash(await factsOf({ command, args }))).not.toBe(startHash(before));
     expect(startPlaces({ command, args, isolation: 'sandbox' }, path.join(folder, 'w')).own).toContain(path.join(folder, 'w', 'shared'));
+  });
+
+  it('in a folder that a container is given, voids the approval; what it is not given is none of its own' + verifies('TR-26', 'TR-27'), async () => {
+    const at = (name: string): string => path.join(folder, 'w', name);
+    const filesystem = { allowRead: [at('tools')], allowWrite: [], denyRead: [] };
+    const sandbox = { image: 'x', filesystem, network: { allowedDomains: [] }, limits: { memoryMb: 64, processes: 8, fileMb: 8 } };
+    const start = { command: 'node', args: [at('tools/server.mjs')], isolation: 'container' as const, sandbox };
+    const before = await factsOf(start);
+    put('tools/lib/helper.mjs', 'evil()');
+    expect(differences(before, await factsOf(start)).join()).toMatch(/^places/);
+    expect(startPlaces(start, at('.')).own).toEqual([at('tools')]);
+    expect(startPlaces({ ...start, sandbox: { ...sandbox, filesystem: { ...filesystem, allowRead: [] } } }, at('.'))).toEqual({ own: [], shared: [] });
+    expect(startPlaces({ ...start, command: 'npm', args: ['start'] }, at('.'))).toEqual({ own: [], shared: [] });
   });
 
   it('behind a link of the modules, as packages of one project are, voids the approval' + verifies('TR-26'), async () => {
