@@ -11,6 +11,8 @@ interface Group {
   readonly reason: string;
   /** Options that start a program, load code, or may be short for one that does: GNU programs and curl take options by their beginning. */
   readonly except?: RegExp;
+  /** The first word that it needs: without it, the program reads options from a file in its home, which is the workspace. */
+  readonly needs?: RegExp;
 }
 
 const GROUPS: readonly Group[] = [
@@ -29,7 +31,7 @@ const GROUPS: readonly Group[] = [
   { names: 'file', reason: 'It tells types of files; it starts programs to look into compressed ones.', except: /^-[^-]*[zZS]|^--(?:un|n)/ },
   { names: 'rg', reason: 'It searches files; options name programs that convert them.', except: /^--(?:pre|hostname|search-zip)|^-[^-]*z/ },
   { names: 'find', reason: 'It lists and deletes files.', except: /^-(?:exec|ok)/ },
-  { names: 'curl', reason: 'It talks to hosts that its words name; a file of settings, an engine and a login of NTLM are code or start it.', except: /^-[^-]*K|^--(?:conf|nt|en)|pkcs11:/ },
+  { names: 'curl', reason: 'It talks to hosts that its words name; a file of settings, an engine and a login of NTLM are code or start it.', needs: /^(?:-q|--disable$)/, except: /^-[^-]*K|^--(?:conf|nt|en)|pkcs11:/ },
 ];
 
 /**
@@ -48,8 +50,11 @@ const RUNS_WORDS = new Set([
   'busybox toybox parallel watch flock script chroot unshare nsenter taskset chrt prlimit',
   'alias unalias hash enable export declare typeset local readonly unset read mapfile readarray getopts let set shopt bind complete compgen compopt fc jobs wait',
 ].join(' ').split(' '));
-/** Options with which others do: they start programs, or evaluate subscripts such as `a[$(id)]` inside of quoted words. */
-const RUNS_OPTIONS: ReadonlyMap<string, RegExp> = new Map([['printf', /^-v/], ['test', /^-[vR]$/], ['[', /^-[vR]$/], ['find', /^-(?:exec|ok)/]]);
+/**
+ * Words with which others do: they start programs, evaluate subscripts such as `a[$(id)]` inside of quoted words, or set a variable:
+ * `printf 'a%n' PATH; ls` runs `1/ls`.
+ */
+const RUNS_OPTIONS: ReadonlyMap<string, RegExp> = new Map([['printf', /^-v|%[^%A-Za-z]*[hjlLtz]*n/], ['test', /^-[vR]$/], ['[', /^-[vR]$/], ['find', /^-(?:exec|ok)/]]);
 
 const PROGRAMS: ReadonlyMap<string, Group> = new Map(GROUPS.flatMap((group) => group.names.split(' ').map((name): [string, Group] => [name, group])));
 /** Folders of the system. A program anywhere else is another program, whatever its name. */
@@ -63,12 +68,14 @@ export function isLiteralCommand([first = '', ...rest]: readonly string[]): bool
   const name = first.replace(SYSTEM, '');
   if (name === 'git') return isPlainGit(rest);
   const group = PROGRAMS.get(name);
-  return group !== undefined && (group.except === undefined || !rest.some((word) => group.except?.test(word)));
+  if (group === undefined || group.needs?.test(rest[0] ?? '') === false) return false;
+  return group.except === undefined || !rest.some((word) => group.except?.test(word));
 }
 
 /** Whether some command that begins with these words starts no other program. */
 export function mayBeLiteral(words: readonly string[]): boolean {
-  return words.join(' ').replace(SYSTEM, '') === 'git' || isLiteralCommand(words);
+  const whole = words.join(' ').replace(SYSTEM, '');
+  return whole === 'git' || PROGRAMS.get(whole)?.needs !== undefined || isLiteralCommand(words);
 }
 
 /** Whether a simple command runs its words or its input as code, so that its words do not say which program runs. */

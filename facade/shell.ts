@@ -8,6 +8,11 @@ const MAX_CHARS = 16 * 1024;
 /** Outside quotes only ASCII that no shell reads as something else; control characters nowhere but blanks and line ends. */
 const STRANGE = /[\0-\x08\x0b-\x1f\x7f]/;
 const FOREIGN = /[^\x20-\x7e\t\n]/;
+/**
+ * A line that goes on after anything but a blank. Bash joins such lines before it reads tokens, so `"$\` and `((id);id)"` on the next line
+ * are a command substitution; the parser, which joins them later, sees text.
+ */
+const JOINED = /[^ \t\n]\\\n/;
 
 /**
  * The literal words of every simple command in a text of Bash, in order; lists, pipelines, groups, subshells, `if` and
@@ -23,7 +28,7 @@ export function commandFact(text: string): CommandFact {
 
 /** The literal words of every simple command, whatever their programs start; undefined if not all of them are literal. */
 export function literalWords(text: string): readonly (readonly string[])[] | undefined {
-  const words = text.length > MAX_CHARS || STRANGE.test(text) ? undefined : readScript(text);
+  const words = text.length > MAX_CHARS || STRANGE.test(text) || JOINED.test(text) ? undefined : readScript(text);
   return words?.length === 0 ? undefined : words;
 }
 

@@ -14,7 +14,9 @@ const KILL_MS = 2000;
 const LOOK_MS = 25;
 
 /** Both streams are one pipe, so that their lines keep their order. */
-const WRAP = 'exec 2>&1; exec "$0" -c "$1"';
+const WRAP = 'exec 2>&1; exec "$0" "$@"';
+/** Without it bash reads ~/.bashrc when its stdin is a socket, which is what Node makes, and the home of a command is the workspace. */
+const NO_STARTUP_FILE = '--norc';
 /** Outside of a sandbox, which has limits of its own: no core, files of 2 GiB, an hour of processor time. */
 const LIMIT = 'for limit in "-c 0" "-f 2097152" "-t 3600"; do ulimit $limit 2>/dev/null || :; done; ';
 
@@ -53,9 +55,11 @@ export type StartCommand = (command: Command) => Promise<Running>;
 /** The shell, its arguments and its environment: clean, so that no secret of the facade's gets in. */
 export function shellOf(command: string, home: string, limited: boolean): { readonly shell: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> } {
   const search = process.env['PATH'] ?? '/usr/bin:/bin';
-  const shell = findHelper('bash') ?? '/bin/sh';
+  const bash = findHelper('bash');
+  const shell = bash ?? '/bin/sh';
+  const options = bash === undefined ? ['-c'] : [NO_STARTUP_FILE, '-c'];
   const env = { PATH: search, HOME: home, LANG: process.env['LANG'] ?? 'C.UTF-8', TERM: 'dumb', NO_COLOR: '1', PAGER: 'cat', ...GIT };
-  return { shell, args: ['-c', limited ? LIMIT + WRAP : WRAP, shell, command], env };
+  return { shell, args: [...options, limited ? LIMIT + WRAP : WRAP, shell, ...options, command], env };
 }
 
 /**

@@ -53,6 +53,13 @@ describe('a command of the agent', () => {
     expect(statSync(path.join(root, 'sub/file')).uid).toBe(OWNER);
   });
 
+  it.each(['run', 'start'])('reads no file of the workspace to begin with: %s' + verifies('TR-53'), async (action) => {
+    for (const name of ['.bashrc', '.bash_profile', '.bash_login', '.profile', '.bash_logout', '.inputrc']) {
+      await call('write', { path: name, content: 'echo read by the shell\n' });
+    }
+    expect(await call('bash', { action, command: 'pwd', ...(action === 'start' && { wait_ms: 5000 }) })).toMatch(new RegExp(`^${root}(?:\\n\\[tollgate: [^\\n]*)?$`));
+  });
+
   it('changes what write has made, and the other way about', async () => {
     await call('write', { path: 'deep/notes.txt', content: 'one\n' });
     expect(await bash('echo two >>deep/notes.txt; mkdir deep/er; echo three >deep/er/x; cat deep/notes.txt')).toBe('one\ntwo');

@@ -21,11 +21,16 @@ const STARTS_OTHERS = [
   'find . -exec curl', 'find . -execdir curl', 'find . -ok x', 'sort --compress-program=x', 'sort --comp x', 'split --filter=x', 'rg --pre x y', 'rg -z x', 'file -z x', 'curl -K x', 'curl -sK x', 'curl --ntlm-wb x', 'curl --en x', 'curl --key pkcs11:x y', 'diff -l a b', 'diff --pag a b', 'wget --use-askpass=x', 'tee >(x)',
   './ls', '/tmp/ls', 'bin/ls', '/usr/bin/../../tmp/ls', '/usr/bin/x/ls', '//bin/ls', 'LS', 'l\u0455', 'PATH=. ls', 'LD_PRELOAD=./x.so ls', 'PATH=.; ls', 'ls() { x; }; ls', 'alias ls=x; ls',
   'npm test', 'npm ci', 'npm run build', 'npm install', 'make', 'make test', 'pytest', 'go test ./...', 'go build', 'cargo build', 'mvn test', 'gradle test', 'git push', 'git push origin topic', 'git pull', 'git fetch', 'git clone x y', 'git remote -v', 'git submodule update', 'gh pr list', 'wget x', 'wget --use-askpass=x y', 'shutdown now', 'mkfs x', 'mount x', 'umount x', 'su x',
+  // A file in the home folder, which is the workspace, gives curl options.
+  'curl https://example.org', 'curl -s -q https://example.org',
   'make -f x', 'make SHELL=./x', 'make --eval=x', 'npm --prefix x test', 'npm test --script-shell=./x', 'go test -exec ./x', 'go run x', 'go generate', 'cargo run', 'cargo --config x build', 'mvn exec:exec', 'pytest -c x', 'pytest -p x',
 ];
+/** Bash joins a line that ends with a backslash to the next one before it reads tokens. */
+const JOINED_LINES = ['echo "$\\\n((id);id)"', 'echo "$\\\n((id) )"', 'echo $\\\nHOME', 'echo "$\\\n{HOME}"', 'echo "$\\\n[1]"', 'ls &\\\n& id', 'ls >\\\n& x', 'ls a=\\\n~', 'l\\\ns'];
 const LITERAL = [
   'ls -l', '/bin/ls', '/usr/bin/ls', 'cat a | grep b | wc -l', 'git status', 'git diff src', 'git log --oneline', 'git --no-pager log', 'git add src', "git commit -m 'Mend it'", "git commit -m '--ext-diff'", 'git branch -a',
-  'curl -d @a https://example.org', 'find . -name x', 'sort -n x', 'diff a b', 'mkdir -p a/b', 'rm -rf x', 'grep -rn x src',
+  'curl -q -d @a https://example.org', 'find . -name x', 'sort -n x', 'diff a b', 'mkdir -p a/b', 'rm -rf x', 'grep -rn x src',
+  'ls \\\n  -l', "echo 'a \\\nb'", "printf '%s %d\\n' a 1",
 ];
 
 describe('a command that starts another program (L)', () => {
@@ -37,7 +42,7 @@ describe('a command that starts another program (L)', () => {
     expect(commandFact(text)).toEqual({ text, opaque: true, words });
   });
 
-  it.each(['env git push', 'sh -c x', 'xargs git push', 'sudo ls', 'eval ls', '/usr/bin/timeout 5 git push', 'find . -exec git push', 'npm test $X', 'npm test > a'])('%s has none, since they do not say what runs' + verifies('TR-56'), (text) => {
+  it.each(['env git push', 'sh -c x', 'xargs git push', 'sudo ls', 'eval ls', '/usr/bin/timeout 5 git push', 'find . -exec git push', 'npm test $X', 'npm test > a', "printf 'a%n' PATH; ls", "printf '%-3.1ln' PATH", ...JOINED_LINES])('%s has none, since they do not say what runs' + verifies('TR-56'), (text) => {
     expect(commandFact(text)).toEqual({ text, opaque: true, words: [] });
   });
 
