@@ -43,7 +43,7 @@ interface Calendar {
 /** `at` is nanoseconds, or [nanoseconds, zone]; an unknown zone has no result, as in OPA. */
 function calendar(at: unknown, read: (calendar: Calendar) => string): string | undefined {
   const [nanos, zone] = Array.isArray(at) ? (at as unknown[]) : [at, 'UTC'];
-  if (typeof nanos !== 'number' || typeof zone !== 'string' || zone === 'Local') return undefined;
+  if (typeof nanos !== 'number' || !Number.isInteger(nanos) || typeof zone !== 'string' || zone === 'Local') return undefined;
   const date = new Date(Math.floor(nanos / 1_000_000));
   const parts = zonedParts(date, zone === '' ? 'UTC' : zone);
   if (parts === undefined) return undefined;

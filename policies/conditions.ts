@@ -1,4 +1,5 @@
 /** Owns the translation of a rule's `when` into the conditions that lib/*.rego judges; refuses patterns that mislead, each at its place. */
+import path from 'node:path';
 import { mayBeLiteral } from '../catalogs/literal-programs.ts';
 import type { Verb } from '../catalogs/tool.ts';
 import { compileArguments, type ArgumentTests } from './arguments.ts';
@@ -161,22 +162,23 @@ function compileCommands({ commands, exceptCommands, opaque, readable }: When, {
   }
   const reach = { ...(opaque === true ? { starts: true } : {}), ...(outcome === 'deny' ? { anywhere: true } : {}) };
   return [
-    ...(commands === undefined ? [] : [{ over: 'commands', need, first: beginnings('commands', commands, refuse), ...reach }]),
-    ...(exceptCommands === undefined ? [] : [{ over: 'commands', need, except: beginnings('exceptCommands', exceptCommands, refuse) }]),
+    ...(commands === undefined ? [] : [{ over: 'commands', need, first: beginnings({ field: 'commands', commands, refuse, spells: need === 'any' }), ...reach }]),
+    ...(exceptCommands === undefined ? [] : [{ over: 'commands', need, except: beginnings({ field: 'exceptCommands', commands: exceptCommands, refuse, spells: false }) }]),
     ...(opaque === undefined ? [] : [{ opaque }]),
     ...(readable === undefined ? [] : [{ readable }]),
   ];
 }
 
-/** By first word, the words that must follow it. */
-function beginnings(field: string, commands: readonly string[], refuse: Refuse): Record<string, string[][]> {
+/** By first word, the words that must follow it. `spells`: `/usr/bin/git` stands for `git` too, since a deny or an ask is about the program. */
+function beginnings({ field, commands, refuse, spells }: { field: string; commands: readonly string[]; refuse: Refuse; spells: boolean }): Record<string, string[][]> {
   const first = nullMap<string[][]>();
   eachOf({ field, patterns: commands, refuse }, (command) => {
     const [head, ...rest] = command.trim().split(/\s+/);
     if (head === undefined || head === '' || /[*|;&<>$`"']/.test(command)) {
       throw new PatternError(`"${command}" is no list of literal words: write how the command begins, such as git or git push`);
     }
-    (first[head] ??= []).push(rest);
+    const name = path.posix.basename(head);
+    for (const spelt of new Set(spells && name !== '' ? [head, name] : [head])) (first[spelt] ??= []).push(rest);
   });
   return first;
 }

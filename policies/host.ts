@@ -20,6 +20,9 @@ export class Host {
   readonly #moment: () => Moment;
   readonly #names = new Map<number, string>();
   #exports: Exports | undefined;
+  /** The built-in of this file that failed last. */
+  #last = '';
+  #failures = new Map<number, string>();
 
   constructor(memory: WebAssembly.Memory, moment: () => Moment) {
     this.#memory = memory;
@@ -28,6 +31,8 @@ export class Host {
     this.imports = {
       memory,
       opa_abort: (address: number) => {
+        // The number of a call that failed, below zero (policies/strict.ts).
+        if (address < 0) return this.#note(-address);
         throw new Error(`abort: ${this.#text(address)}`);
       },
       // stdout belongs to the wire: what a policy prints goes nowhere.
@@ -60,12 +65,27 @@ export class Host {
     return Object.keys(ids);
   }
 
+  /** Which calls of built-ins failed since this was asked last: the number of each and, where this file evaluates it, its name. */
+  takeFailures(): ReadonlyMap<number, string> {
+    const taken = this.#failures;
+    if (taken.size > 0) this.#failures = new Map();
+    return taken;
+  }
+
+  #note(site: number): void {
+    this.#failures.set(site, this.#last);
+  }
+
   #call(id: number, addresses: readonly number[]): number {
-    const builtin = BUILTINS.get(this.#names.get(id) ?? '');
+    const name = this.#names.get(id) ?? '';
+    const builtin = BUILTINS.get(name);
     const exports = this.#exports;
     if (builtin === undefined || exports === undefined) throw new Error(`no built-in ${id}`);
     const text = builtin(addresses.map((address) => this.#read(exports.opa_json_dump(address))), this.#moment());
-    if (text === undefined) return 0;
+    if (text === undefined) {
+      this.#last = name;
+      return 0;
+    }
     const bytes = new TextEncoder().encode(text);
     const address = exports.opa_malloc(bytes.byteLength);
     new Uint8Array(this.#memory.buffer).set(bytes, address);

@@ -4,6 +4,7 @@ import type { Moment } from './builtins.ts';
 import { Host, type Exports } from './host.ts';
 import { memoryPages } from './module.ts';
 import { inPieces } from './pieces.ts';
+import { readSites, type Site } from './strict.ts';
 
 const PAGE = 65_536;
 /** Bytes that rules take in the memory for each byte of their text. */
@@ -41,6 +42,9 @@ export interface Image {
   readonly pages: number;
 }
 
+/** A call of a built-in that gave nothing. */
+export type Failure = Required<Site>;
+
 /** Throws what the runtime throws of bytes that are no module, and RangeError or Error of one that imports no memory. */
 export function openModule(wasm: Uint8Array, memoryBytes: number): Startable {
   const pages = memoryPages(wasm);
@@ -53,6 +57,7 @@ export function openModule(wasm: Uint8Array, memoryBytes: number): Startable {
  * the one before has freed (`opa_heap_ptr_set`, which `opa_eval` calls first). So the heap is copied, and nothing else.
  */
 export class Instance {
+  readonly #host: Host;
   /** What it was started from. */
   readonly from: Startable;
   readonly #policy: InstanceType<typeof LoadedPolicy>;
@@ -65,6 +70,7 @@ export class Instance {
     this.from = from;
     this.#memory = new WebAssembly.Memory({ initial: Math.min(from.maximum, pages), maximum: from.maximum });
     const host = new Host(this.#memory, () => this.#moment);
+    this.#host = host;
     const instance = new WebAssembly.Instance(from.module, { env: host.imports });
     host.attach(instance.exports as unknown as Exports);
     this.#policy = new LoadedPolicy({ instance, module: from.module }, this.#memory, host.minorVersion);
@@ -108,6 +114,14 @@ export class Instance {
   evaluate(entrypoint: string, input: ArrayBuffer, moment: Moment): unknown {
     this.#moment = moment;
     return this.#policy.evaluate(input, entrypoint);
+  }
+
+  /** Built-ins of user Rego that failed since this was asked last. */
+  takeFailures(): readonly Failure[] {
+    const failures = this.#host.takeFailures();
+    if (failures.size === 0) return [];
+    const sites = readSites(this.from.module);
+    return [...failures].flatMap(([number, name]) => (sites[number - 1] === undefined ? [] : [{ builtin: name, ...sites[number - 1] } as Failure]));
   }
 
   /** Names of what the module answers. */

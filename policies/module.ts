@@ -1,17 +1,17 @@
 /** Owns what is read of a wasm module, and changed in it, before it runs: the memory that it needs, a cache that is broken; refuses modules that import no memory. */
 
-const CUSTOM_SECTION = 0;
-const CODE_SECTION = 10;
+export const CUSTOM_SECTION = 0;
+export const CODE_SECTION = 10;
 /** The part of the names that is about functions. */
-const FUNCTION_NAMES = 1;
+export const FUNCTION_NAMES = 1;
 const MAGIC = [0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00];
-const IMPORT_SECTION = 2;
+export const IMPORT_SECTION = 2;
 const DATA_SECTION = 11;
 const PAGE = 65_536;
 /** Instructions: the constant expression that places a segment, and what a function is emptied with. */
 const OP = { nop: 0x01, end: 0x0b, i32Const: 0x41 } as const;
 /** Kinds of imports: WebAssembly core specification 2.0, binary format, 5.5.5. */
-const KIND = { function: 0, table: 1, memory: 2, global: 3 } as const;
+export const KIND = { function: 0, table: 1, memory: 2, global: 3 } as const;
 
 /**
  * Initial size, in pages, of the memory that the module imports: what it asks for, or what its data fills, whichever is more.
@@ -63,7 +63,8 @@ function emptyCache(wasm: Uint8Array): Uint8Array | undefined {
   return index === undefined || index < imported ? undefined : read(CODE_SECTION, (reader) => emptyFunction(wasm, reader, index - imported));
 }
 
-function* sectionsOf(wasm: Uint8Array): Generator<{ readonly id: number; readonly start: number; readonly end: number }> {
+/** The sections of a module, in their order: where the content of each begins and ends. Throws Error on bytes that are no module. */
+export function* sectionsOf(wasm: Uint8Array): Generator<{ readonly id: number; readonly start: number; readonly end: number }> {
   if (MAGIC.some((byte, index) => wasm[index] !== byte)) throw new Error('not a wasm module');
   const reader = new Reader(wasm, MAGIC.length);
   while (!reader.done) {
@@ -142,7 +143,8 @@ function findMemory(reader: Reader): number {
   throw new Error('the module imports no memory');
 }
 
-function skipImport(reader: Reader, kind: number): void {
+/** Reads past an import that is no memory. */
+export function skipImport(reader: Reader, kind: number): void {
   if (kind === KIND.function) reader.number();
   else if (kind === KIND.global) reader.skip(2);
   else if (kind === KIND.table) {
@@ -151,13 +153,15 @@ function skipImport(reader: Reader, kind: number): void {
   } else throw new Error(`unknown kind of import ${kind}`);
 }
 
-function skipLimits(reader: Reader): void {
+/** Reads past the limits of a table or memory. */
+export function skipLimits(reader: Reader): void {
   const limited = reader.byte() === 1;
   reader.number();
   if (limited) reader.number();
 }
 
-class Reader {
+/** Reads a module byte by byte. Throws RangeError behind its end. */
+export class Reader {
   position: number;
   readonly #bytes: Uint8Array;
 

@@ -1,6 +1,7 @@
 /** Owns the start of a policy that was compiled: in this thread, or in workers when it holds what others wrote; compiles nothing. */
 import { createHash } from 'node:crypto';
 import { setImmediate as turn } from 'node:timers/promises';
+import { TollgateError } from '../catalogs/errors.ts';
 import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-policy.ts';
 import type { CompiledParts } from './engine.ts';
 import { callInputText, listInputText } from './input.ts';
@@ -9,6 +10,7 @@ import { ENTRYPOINTS } from './library.ts';
 import { dropCache, SOUND_CACHE } from './module.ts';
 import { groupByServer } from './offered.ts';
 import type { LocatedRule } from './rules.ts';
+import { noticeFailures } from './strict.ts';
 import type { Question } from './worker-handle.ts';
 import { WasmPolicy } from './wasm.ts';
 import { WorkerEvaluator } from './workers.ts';
@@ -72,9 +74,19 @@ export async function startReady({ wasm, data, foreign, weights, ...parts }: Rea
 
 /** Evaluates what others wrote; `wasm` must keep no patterns (see `dropCache`). Throws POLICY_INVALID when the module cannot be loaded. */
 export async function startWorkers(wasm: Uint8Array, data: string | Uint8Array): Promise<Evaluator> {
-  const workers = new WorkerEvaluator({ wasm, data, entrypoints: ENTRIES, limits: WORKER_LIMITS, warmUp: warmUp() });
+  const workers = new WorkerEvaluator({ wasm: noticed(wasm), data, entrypoints: ENTRIES, limits: WORKER_LIMITS, warmUp: warmUp() });
   await workers.start();
   return workers;
+}
+
+/** A module of another form than OPA's is left to the worker, which says what is wrong with it. */
+function noticed(wasm: Uint8Array): Uint8Array {
+  try {
+    return noticeFailures(wasm);
+  } catch (cause) {
+    if (!WebAssembly.validate(wasm as Uint8Array<ArrayBuffer>)) return wasm;
+    throw new TollgateError('POLICY_INVALID', { detail: 'The compiled policy has a form in which built-in functions that fail cannot be noticed.', next: 'Build it with `tollgate policy build`.', cause });
+  }
 }
 
 function shareText(text: string): Uint8Array {

@@ -1,6 +1,6 @@
 /** Owns the one place where policy wasm runs, and closes every trap of the SDK; refuses input and results that are not exactly one object. */
 import { TollgateError } from '../catalogs/errors.ts';
-import { Instance, openModule, type Image, type Startable } from './instance.ts';
+import { Instance, openModule, type Failure, type Image, type Startable } from './instance.ts';
 
 /** Bounds of one evaluator, in bytes. */
 export interface WasmLimits {
@@ -13,6 +13,9 @@ export interface WasmLimits {
 }
 
 const DEFAULTS: WasmLimits = { inputBytes: 256 * 1024, memoryBytes: 512 * 1024 * 1024, growthBytes: 16 * 1024 * 1024 };
+
+/** How the refusal of a built-in that failed begins. */
+export const FAILED_BUILTIN = 'The built-in function ';
 
 /** How a module is loaded. */
 export interface WasmOptions {
@@ -67,16 +70,20 @@ export class WasmPolicy {
   evaluate(entrypoint: string, inputText: string, time = ''): Readonly<Record<string, unknown>> {
     const input = this.#readInput(inputText);
     let results: unknown;
+    let failures: readonly Failure[];
     try {
       const instance = (this.#instance ??= this.#load());
       results = instance.evaluate(entrypoint, input, { time });
+      failures = instance.takeFailures();
       if (instance.growth > this.#limits.growthBytes) this.#instance = instance.renewed();
     } catch (thrown) {
       // What a trap left behind in the memory is unknown, so the next call gets a new instance, with data from their text.
       this.#instance = undefined;
       throw new TollgateError('POLICY_FAILED', { detail: 'The policy stopped in the middle of the decision.', cause: thrown });
     }
-    return onlyResult(results);
+    const result = onlyResult(results);
+    refuseFailed(failures, result['enforced']);
+    return result;
   }
 
   /** Names of what the module answers. */
@@ -121,6 +128,20 @@ function onlyResult(results: unknown): Readonly<Record<string, unknown>> {
   const result: unknown = (list[0] as { result?: unknown } | undefined)?.result;
   if (list.length === 1 && typeof result === 'object' && result !== null && !Array.isArray(result)) return result as Readonly<Record<string, unknown>>;
   throw new TollgateError('POLICY_FAILED', { detail: 'The policy gave no decision.' });
+}
+
+/** Throws POLICY_FAILED for a built-in that failed where a rule led to it that counts. `enforced`: which packages count, by name; '' stands for all others. */
+function refuseFailed(failures: readonly Failure[], enforced: unknown): void {
+  const counts = typeof enforced === 'object' && enforced !== null ? (enforced as Readonly<Record<string, unknown>>) : {};
+  const isEnforced = (rule: string): boolean => {
+    const parts = rule.split('.');
+    const owner = parts.map((_, length) => parts.slice(0, parts.length - length).join('.')).find((name) => Object.hasOwn(counts, name)) ?? '';
+    return counts[owner] !== false;
+  };
+  const failed = failures.find(({ reachedBy }) => reachedBy.length === 0 || reachedBy.some(isEnforced));
+  if (failed === undefined) return;
+  const place = failed.at.replace(/\.tollgate_(?:open_)?(deny|ask|allow|expose)_?.*$/, '.$1');
+  throw new TollgateError('POLICY_FAILED', { detail: `${FAILED_BUILTIN}${failed.builtin} failed in ${place}: its arguments have no result.` });
 }
 
 function isObject(text: string): boolean {

@@ -20,6 +20,7 @@ decision := {
 	"obligations": obligations,
 	"shadow": array.concat(rules.shadow, user.shadow),
 	"extended": user.extended,
+	"enforced": user.enforces,
 	"constant": constant,
 } if {
 	input.version == 1

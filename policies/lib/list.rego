@@ -22,6 +22,7 @@ decisions := {
 	"schemaProfile": principal.schema_profile,
 	"verdicts": [kinds[key].verdict | some key in numbered],
 	"tools": [decide(tool) | some tool in input.tools],
+	"enforced": user.enforces,
 	"exposed": user.exposed,
 	"unshown": exposure.unshown,
 } if {

@@ -81,6 +81,11 @@ known_keys("deny") := {"id", "message"}
 
 known_keys(outcome) := {"id", "message", "approval", "obligations"} if outcome != "deny"
 
+# Which packages count for this caller; "" stands for all others. A built-in that fails refuses the call where its package counts.
+enforces := object.union({"": counts("")}, {name: counts(name) | some name, _ in data.config.modes})
+
+counts(name) := mode(name) == "enforce"
+
 mode(name) := data.tollgate.modes.of(object.get(data.config.modes, name, data.config.mode))
 
 # How tools are shown (lib/exposure.rego). Members see the caller and nothing else, so that a list and a call agree.

@@ -217,6 +217,22 @@ ${more}`;
     expect(loadInForce(project.file, { env: {}, home: project.home }).config.rules).toEqual([]);
   });
 
+  it('the folder of acceptances cannot lie where agents write: the workspace, or what a sandbox may write' + verifies('TR-38'), async () => {
+    const inside = path.join(project.folder, 'xdg');
+    expect(() => loadInForce(project.file, { env: { XDG_STATE_HOME: inside }, home: project.home })).toThrow(expect.objectContaining({ code: 'CONFIG_INVALID' }));
+    // `state` elsewhere does not help: the copy never follows it.
+    const elsewhere = path.join(project.root, 'state');
+    const messages = (more: string, env: Record<string, string>): readonly string[] => project.load(yaml(`state: ${elsewhere}\n${more}`).replace('bash: {isolation: direct}\n', more.includes('bash:') ? '' : 'bash: {isolation: direct}\n'), env).problems.map(({ line, message }) => `${line}: ${message}`);
+    expect(messages('', { XDG_STATE_HOME: inside })).toEqual(['2: the workspace holds the folder for accepted configurations, so an agent could accept its own; name another workspace, or set XDG_STATE_HOME to a folder outside it']);
+    const apart = path.join(project.root, 'apart');
+    expect(messages(`bash: {filesystem: {allowWrite: [${apart}]}}`, { XDG_STATE_HOME: apart })).toEqual([expect.stringContaining("it holds or is part of Tollgate's own state")]);
+    for (const command of ['run', 'serve']) {
+      child = new Child(project, [command], { asItIs: true, env: { XDG_STATE_HOME: inside } });
+      expect([command, (await child.ended).code, existsSync(inside)]).toEqual([command, EXIT.usage, false]);
+      expect(child.err).toContain('CONFIG_INVALID');
+    }
+  });
+
   it('a broken server file blocks neither a reload nor the next start' + verifies('TR-34'), async () => {
     const agent = await startUnaccepted();
     await bash(agent, 'mkdir -p servers; echo "{{{" >servers/broken.yaml; mkfifo servers/pipe.yaml; ln -s / servers/root.yaml; echo ": : :" >rules.yaml');
