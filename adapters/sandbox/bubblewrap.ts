@@ -9,7 +9,7 @@ import { filesOf, findProgram, isOfSystem, SYSTEM } from './programs.ts';
 import type { Tools } from './tools.ts';
 
 /** Descriptors that bubblewrap is started with, beside the three of the program. */
-export const FDS = { gate: 3, args: 4, seccomp: 5, status: 6, passwd: 7, group: 8, hosts: 9, names: 10 } as const;
+export const FDS = { gate: 3, args: 4, seccomp: 5, status: 6, passwd: 7, group: 8, hosts: 9, names: 10, block: 11 } as const;
 
 /** Pieces of /etc that libraries read; no account, no key, no setting of a service. */
 const ETC = ['alternatives', 'crypto-policies', 'fonts', 'ld.so.cache', 'localtime', 'pki/ca-trust', 'pki/tls/certs', 'services', 'ssl/certs', 'ssl/openssl.cnf'];
@@ -33,6 +33,8 @@ export interface Mount {
   readonly from: string;
   readonly to: string;
   readonly writable: boolean;
+  /** Where `from` led when the plan was made, if it may be a link. */
+  readonly real?: string;
 }
 
 /** What a jail comes to on this machine: `program` is absolute. */
@@ -51,9 +53,9 @@ export interface Plan {
 export function planJail(jail: Jail): Plan | undefined {
   const program = findProgram(jail.command, jail.cwd);
   if (program === undefined) return undefined;
-  const files = filesOf(program, jail.args, jail.cwd).map((file) => ({ from: file, to: file, writable: false }));
+  const files = filesOf(program, jail.args, jail.cwd).map((file) => ({ from: file, to: file, writable: false, real: realpathSync(file) }));
   const [read, write] = ([[jail.read, false], [jail.write, true]] as const).map(([list, writable]) => asJudged(list, jail.workspace).map((file) => ({ from: file, to: file, writable }))) as [Mount[], Mount[]];
-  const ways = jail.egress === undefined ? [] : [{ from: jail.egress.socket, to: EGRESS_SOCKET, writable: false }, ...jail.egress.mounts.map((mount) => ({ ...mount, writable: false }))];
+  const ways = jail.egress === undefined ? [] : [{ from: jail.egress.socket, to: EGRESS_SOCKET }, ...jail.egress.mounts].map((mount) => ({ ...mount, writable: false, real: realpathSync(mount.from) }));
   const mounts = unite([...files, ...read, ...write, ...ways]);
   const own = files.map(({ to }) => to).filter((file) => isWithin(file, jail.workspace) || isWithin(jail.workspace, file));
   const hidden = [...new Set(jail.hidden.filter((file) => existsSync(file)).map((file) => realpathSync(file)))];
@@ -69,7 +71,7 @@ export function unite(mounts: readonly Mount[]): readonly Mount[] {
 export function optionsOf(jail: Jail, plan: Plan, identity: Identity): readonly string[] {
   return [
     '--unshare-user', '--uid', `${identity.uid}`, '--gid', `${identity.gid}`, '--unshare-net', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try',
-    '--hostname', 'sandbox', '--cap-drop', 'ALL', '--new-session', '--die-with-parent', '--seccomp', `${FDS.seccomp}`, '--json-status-fd', `${FDS.status}`,
+    '--hostname', 'sandbox', '--cap-drop', 'ALL', '--new-session', '--die-with-parent', '--seccomp', `${FDS.seccomp}`, '--json-status-fd', `${FDS.status}`, '--block-fd', `${FDS.block}`,
     ...systemOptions(),
     ...memoryOptions(jail.limits.fileMb * 1024 * 1024),
     // Empty where nothing of it is given: in another folder, a relative path would name another file than the one that was looked at.

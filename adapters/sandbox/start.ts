@@ -1,6 +1,7 @@
 /** Owns the start of a program in a sandbox; refuses to hand over one whose sandbox was not set up to the end. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { realpathSync } from 'node:fs';
 import type { ChildProcess } from 'node:child_process';
 import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -14,6 +15,7 @@ import { forgetGroups, ownGroups, type Group, type Groups } from './group.ts';
 import { handleOf } from './handle.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
+import { checkMounts, mountsOf, standingMounts } from './mounts.ts';
 import { compileFilter } from './seccomp.ts';
 import { throughLinks } from './links.ts';
 import { isOfSystem } from './programs.ts';
@@ -37,7 +39,7 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
   const identity = chooseIdentity(jail.workspace);
   const first = planJail(jail);
   if (first === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
-  const { plan, release, grounds } = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...mountsOf(tools)])) }, jail);
+  const { plan, release, grounds } = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...programsOf(tools)])) }, jail);
   let child: ChildProcess | undefined;
   let group: Group | undefined;
   try {
@@ -54,9 +56,16 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
     const hold = group?.hold(await numberOf(child, identity));
     feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter({ counted: group !== undefined })], ...madeFiles(identity)]));
     // Nothing runs before its places were looked at once more: since the plan was made, a link may have taken one.
-    const inner = await standing(child, identity, async (first) => {
-      asJudged([...jail.read, ...jail.write, ...(jail.fixed ?? [])], jail.workspace);
-      await hold?.([first, ...restingDescendantsOf(first)]).catch(notCounted);
+    const inner = await standing(child, identity, {
+      check: async (first, signal) => {
+        const host = mountsOf('self');
+        const mounts = await standingMounts(first, host, signal);
+        asJudged([...jail.read, ...jail.write, ...(jail.fixed ?? [])], jail.workspace);
+        checkMounts(plan, host, mounts);
+      },
+      admit: async (first) => {
+        await hold?.([first, ...restingDescendantsOf(first)]).catch(notCounted);
+      },
     });
     return { ...handleOf(child, inner), hasLackedMemory, ...(grounds !== undefined && { grounds }) };
   } catch (thrown) {
@@ -101,8 +110,8 @@ function watchMemory(child: ChildProcess, group: Group | undefined): () => boole
 }
 
 /** What runs inside, where it does not lie with the programs of the system. */
-function mountsOf({ prlimit, socat }: Tools): readonly Mount[] {
-  return [prlimit, socat].filter((file) => file !== undefined).filter((file) => !isOfSystem(file)).map((file) => ({ from: file, to: file, writable: false }));
+function programsOf({ prlimit, socat }: Tools): readonly Mount[] {
+  return [prlimit, socat].filter((file) => file !== undefined).filter((file) => !isOfSystem(file)).map((file) => ({ from: file, to: file, writable: false, real: realpathSync(file) }));
 }
 
 function feed(child: ChildProcess, contents: ReadonlyMap<number, string | Buffer>): void {
@@ -118,31 +127,49 @@ function pipeOf(child: ChildProcess, fd: number): Duplex | undefined {
   return pipe instanceof Duplex ? pipe : undefined;
 }
 
+/** What is looked at before a sandbox may go on. */
+interface Looks {
+  /** When all is mounted and nothing runs; `signal` fires when nobody waits for it any more. */
+  readonly check: (first: number, signal: AbortSignal) => Promise<void>;
+  /** When all but the program itself runs. */
+  readonly admit: (first: number) => Promise<void>;
+}
+
 /** Waits until all stands inside, lets the program begin, and returns the first process of the sandbox. */
-async function standing(child: ChildProcess, identity: Identity, admit: (first: number) => Promise<void>): Promise<number> {
-  const [gate, status] = [pipeOf(child, FDS.gate), pipeOf(child, FDS.status)];
-  if (gate === undefined || status === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'No further process could be started.' });
+async function standing(child: ChildProcess, identity: Identity, { check, admit }: Looks): Promise<number> {
+  const [gate, status, block] = [pipeOf(child, FDS.gate), pipeOf(child, FDS.status), pipeOf(child, FDS.block)];
+  if (gate === undefined || status === undefined || block === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'No further process could be started.' });
   // ECONNRESET: it was killed before it read that it may go; its exit tells.
-  for (const pipe of [gate, status]) pipe.on('error', () => undefined);
+  for (const pipe of [gate, status, block]) pipe.on('error', () => undefined);
   let onExit = (): void => undefined;
   const failed = new Promise<never>((_, reject) => {
     child.once('error', (thrown) => reject(refused(thrown.message, identity)));
     onExit = () => void saidBy(child).then((said) => refused(said, identity)).catch((thrown: unknown) => thrown).then(reject);
     child.once('exit', onExit);
   });
-  const stands = Promise.all([numberIn(status), new Promise((resolve) => gate.once('data', resolve))]);
+  const stands = new Promise((resolve) => gate.once('data', resolve));
+  const over = new AbortController();
   const late = sleep(SETUP_MS, undefined, { ref: false }).then(() => {
     throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'The sandbox was not set up in time.' });
   });
   try {
-    const [first] = await Promise.race([stands, failed, late]);
+    const first = await Promise.race([numberIn(status), failed, late]);
+    await Promise.race([check(first, over.signal), stands.then(notHeld), failed, late]);
+    block.end('\n');
+    await Promise.race([stands, failed, late]);
     await Promise.race([admit(first), failed, late]);
     gate.end('\n');
     return first;
   } finally {
+    over.abort();
     // From here on what it says is read by whoever has it, who may have closed it by then.
     child.off('exit', onExit);
   }
+}
+
+/** What has begun before it was let go was not set up by bubblewrap as we know it. */
+function notHeld(): never {
+  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'bubblewrap started the program before the sandbox was checked.', next: 'Run `tollgate doctor`: it shows which bubblewrap is used.' });
 }
 
 /** Process number of the sandbox's first process, in the namespace of bubblewrap, which is ours. */

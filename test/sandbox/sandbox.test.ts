@@ -300,8 +300,12 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
     remove.push(folder);
     chmodSync(folder, 0o755);
-    // Sets nothing up: takes the words after -- and runs them, with the descriptors that a sandbox would be told by.
-    writeFileSync(path.join(folder, 'bwrap'), '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; echo "{ \\"child-pid\\": $$ }" >&6; exec "$@"\n', { mode: 0o755 });
+    // The real one without namespaces of processes and networks, without a filter, and with the files of the host.
+    const weaken = `const { readFileSync, writeFileSync } = require('node:fs');
+      const words = readFileSync(4, 'utf8').replace(/--unshare-(?:pid|net)\\0/g, '').replace(/--seccomp\\0\\d+\\0/, '');
+      writeFileSync(process.argv[2], words.replace(/--size\\0\\d+\\0--tmpfs\\0\\/tmp\\0/, '--bind\\0/tmp\\0/tmp\\0').replace('--proc\\0/proc', '--ro-bind\\0/proc\\0/proc'));`;
+    writeFileSync(path.join(folder, 'weaken.cjs'), weaken);
+    writeFileSync(path.join(folder, 'bwrap'), `#!/bin/sh\nfile=$(mktemp)\n${process.execPath} ${folder}/weaken.cjs "$file"\nexec 4<"$file"\nrm "$file"\nexec /usr/bin/bwrap "$@"\n`, { mode: 0o755 });
     // Without namespaces, what other tests run as this user would count against its limit of processes.
     writeFileSync(path.join(folder, 'prlimit'), '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', { mode: 0o755 });
     vi.resetModules();
@@ -310,5 +314,17 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     const refusal = await fresh.launch(settings(['true']), host()).then(() => undefined, (thrown: unknown) => thrown as Error);
     expect(refusal).toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
     for (const broken of ['files of the host cannot be seen', 'ports of the host cannot be reached', 'system calls are filtered', 'other processes cannot be seen']) expect(refusal?.message).toContain(broken);
+  });
+
+  it('with a bubblewrap that starts the program before its mounts were looked at', async () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-path-'));
+    remove.push(folder);
+    chmodSync(folder, 0o755);
+    // Sets nothing up: runs the words after --, with the descriptors that a sandbox would be told by.
+    writeFileSync(path.join(folder, 'bwrap'), '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; echo "{ \\"child-pid\\": $$ }" >&6; exec "$@"\n', { mode: 0o755 });
+    vi.resetModules();
+    (await import('../../catalogs/programs.ts')).useHelpers({ programs: { bwrap: path.join(folder, 'bwrap') }, writable: [] });
+    const fresh = await import('../../adapters/launch.ts');
+    await expect(fresh.launch(settings(['true']), host())).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
   });
 });
