@@ -24,12 +24,16 @@ export interface SessionOptions {
 export class HttpSession {
   readonly session: Session;
   readonly dispatch: Dispatch;
+  /** The principal as its proof and Origin header named it when the session was opened. */
+  readonly holder: Principal;
   lastUsed: number;
   #stream: EventStream | undefined;
   #missed: string | undefined;
 
-  constructor(era: Era, session: Session, options: SessionOptions) {
+  constructor(era: Era, opened: { readonly session: Session; readonly holder: Principal }, options: SessionOptions) {
+    const { session, holder } = opened;
     this.session = session;
+    this.holder = holder;
     this.lastUsed = options.now();
     this.dispatch = openDispatch(era, { facade: options.facade, session, notify: (text) => this.#notify(text), onFault: options.onFault });
   }
@@ -95,15 +99,18 @@ export class SessionTable {
     if (this.#sessions.size >= maxSessions || this.#countOf(principal) >= maxPerPrincipal) this.#expire();
     if (this.#countOf(principal) >= maxPerPrincipal) throw overQuota(maxPerPrincipal);
     if (this.#sessions.size >= maxSessions) throw new TollgateError('HTTP_SESSIONS_FULL');
-    const opened = new HttpSession(era, facade.openSession(principal, 'http'), this.#options);
+    const opened = new HttpSession(era, { session: facade.openSession(principal, 'http'), holder: principal }, this.#options);
     this.#sessions.set(opened.session.id, opened);
     return opened;
   }
 
-  /** The session of this id if it is this principal's; another's is as unknown as one that never was (attack: session hijack). */
+  /**
+   * The session of this id if it was opened by this principal in the same way; another's is as unknown as one that never was (attack: session
+   * hijack). Grants are an origin's, so a page, or a caller without a token, gets no session of another origin of the same principal.
+   */
   find(id: string, principal: Principal): HttpSession | undefined {
     const found = this.#sessions.get(id);
-    if (found === undefined || found.session.principal.id !== principal.id) return undefined;
+    if (found === undefined || !isHolder(principal, found.holder)) return undefined;
     if (this.#expired(found)) {
       this.#drop(found);
       return undefined;
@@ -150,6 +157,11 @@ export class SessionTable {
   #drop(session: HttpSession): void {
     this.end(session, 0).catch(this.#options.onFault);
   }
+}
+
+/** Whether a request of `principal` may use the session of `holder`. */
+function isHolder(principal: Principal, holder: Principal): boolean {
+  return principal.id === holder.id && principal.origin === holder.origin && (principal.owner === true || holder.owner !== true);
 }
 
 /** Returns the refusal of a session beyond the quota of its principal. */

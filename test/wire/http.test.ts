@@ -269,6 +269,17 @@ describe('tokens', () => {
     expect((await ask({ headers: { 'mcp-session-id': id }, body: request(1, 'ping') })).status).toBe(200);
   });
 
+  it('session-hijack: nor does a page use the session that the same token opened elsewhere, nor the other way round' + verifies('TR-88'), async () => {
+    const page = 'https://page.example';
+    const { ask, session } = await start({ listen: { origins: [page] } });
+    const id = await session();
+    const ping = (headers: Record<string, string | undefined>): ReturnType<typeof ask> => ask({ headers: { 'mcp-session-id': id, ...headers }, body: request(1, 'ping') });
+    expect([(await ping({ origin: page })).status, (await ping({})).status]).toEqual([404, 200]);
+    const own = await ask({ headers: { origin: page }, body: initialize() });
+    const ofPage = { 'mcp-session-id': String(own.headers['mcp-session-id']) };
+    expect([(await ping({ ...ofPage, origin: page })).status, (await ping(ofPage)).status]).toEqual([200, 404]);
+  });
+
   it('id-collision: two clients use the same ids at once, and a cancel of one leaves the other alone', async () => {
     const { facade, ask, session } = await start();
     const [alice, bob] = [await session(), await session('bob-token')];

@@ -78,11 +78,11 @@ describe('the table of sessions', () => {
     expect(sessions.open('legacy', ALICE).session.principal).toEqual(ALICE);
   });
 
-  it('session-hijack: knows a session by its principal too', () => {
+  it('session-hijack: knows a session by its principal, its origin and whether it is an owner' + verifies('TR-88'), () => {
     const { sessions } = table();
-    const { session } = sessions.open('legacy', ALICE);
-    expect(sessions.find(session.id, BOB)).toBeUndefined();
-    expect(sessions.find(session.id, { ...ALICE, origin: 'another' })).toBeDefined();
+    const { session } = sessions.open('legacy', { ...ALICE, owner: true });
+    for (const other of [BOB, { ...ALICE, origin: 'another', owner: true }, { ...ALICE, owner: false }]) expect(sessions.find(session.id, other)).toBeUndefined();
+    expect(sessions.find(session.id, { ...ALICE, owner: true })).toBeDefined();
   });
 
   it('tells of a facade that cannot close a session', async () => {
