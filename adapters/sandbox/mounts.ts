@@ -49,10 +49,11 @@ export function mountsOf(pid: number | 'self'): readonly MountLine[] {
   }
 }
 
-/** bubblewrap works in a root of its own with the old and the new root in it. The last thing that it does is to make the new one the only root. */
+/** bubblewrap mounts all beneath /newroot of a file system of its own. The last thing that it does is to make that folder the only root. */
 function isComplete(mounts: readonly MountLine[], host: readonly MountLine[]): boolean {
-  const roots = mounts.filter(({ at }) => at === '/');
-  return roots.length === 1 && roots[0]?.device !== host.findLast(({ at }) => at === '/')?.device && !mounts.some(({ at }) => /^\/(?:old|new)root(?:\/|$)/.test(at));
+  const [root, ...others] = mounts.filter(({ at }) => at === '/');
+  const isNew = root?.root === '/newroot' && root.device !== host.findLast(({ at }) => at === '/')?.device;
+  return isNew && others.length === 0 && !mounts.some(({ at }) => /^\/(?:old|new)root(?:\/|$)/.test(at));
 }
 
 /**
