@@ -23,6 +23,7 @@ import { openKnownLists } from './servers/known-lists.ts';
 import { createRuns } from './runs.ts';
 import type { OpenSession } from './session.ts';
 import { appendQuietly, type Shared } from './shared.ts';
+import { ownFilesStanding } from './own-files.ts';
 import { joinStanding } from './standing.ts';
 import { switchStanding } from './switch/standing.ts';
 import { nameStanding } from './tool-names.ts';
@@ -90,7 +91,7 @@ export class Generation {
     const isAsleep = (server: string): boolean => this.catalog.servers.get(server)?.adapter.isAsleep?.() === true;
     const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
     const upgrades = new Upgrades({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
-    const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }), runs.standing, byGrants, pendingStanding(shared.consents.tools), names, shared.aside]);
+    const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }), runs.standing, byGrants, pendingStanding(shared.consents.tools), names, ownFilesStanding(config), shared.aside]);
     const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view, tell: (lines) => lines.forEach((line) => this.#warnOnce(line, shared)) });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });

@@ -18,6 +18,7 @@ import { Project } from '../config/project.ts';
 import { Child } from '../process/child.ts';
 import { own, openWorkspace } from '../sandbox/plants.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
+import { allow, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 const ALLOW_ALL = 'rules:\n  - {id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}\n';
@@ -147,6 +148,33 @@ describe('an edited classification of an approved server', () => {
     });
     expect(screen).toContain('  tools    "admin: read"\n');
     expect(screen).toContain('    semantics[0]: was "admin: destructive", is "admin: read"\n');
+  });
+});
+
+describe('a server without a sandbox, with a configuration outside of the workspace', () => {
+  it('changes no file of Tollgate by its real path, and reads nothing of its state' + verifies('TR-30'), async () => {
+    const semantics = { put: { verb: 'write', paths: ['path'] }, move: { verb: 'destructive', paths: ['from', 'to'] }, get: { verb: 'read', paths: ['path'] } };
+    const facade = await startRaw({ files: { tools: [tool('put'), tool('move'), tool('get')], settings: { semantics } } }, { rules: [allow('files')] });
+    done.push(() => facade.close());
+    const session = facade.open('me');
+    const [config, elsewhere] = [path.join(facade.folder, 'tollgate.yaml'), openWorkspace()];
+    done.push(() => rmSync(elsewhere, { recursive: true, force: true }));
+    symlinkSync(config, path.join(elsewhere, 'link'));
+    symlinkSync(facade.folder, path.join(elsewhere, 'folder'));
+    const attacks: readonly (readonly [string, Readonly<Record<string, string>>])[] = [
+      ['files_put', { path: config }], ['files_put', { path: `${elsewhere}/link` }], ['files_put', { path: `${elsewhere}/folder/tollgate.yaml` }], ['files_put', { path: `../${path.basename(config)}` }],
+      ['files_put', { path: path.join(facade.folder, 'servers', 'evil.yaml') }],
+      ['files_move', { from: path.join(elsewhere, 'x'), to: facade.folder }], ['files_move', { from: facade.folder, to: path.join(elsewhere, 'y') }], ['files_move', { from: path.dirname(facade.folder), to: elsewhere }],
+      ['files_get', { path: path.join(facade.folder, 'state', 'token') }], ['files_put', { path: path.join(facade.folder, 'state', 'audit', 'x') }],
+    ];
+    for (const [name, args] of attacks) {
+      const answer = await facade.call(session, name, args);
+      expect([name, args, answer.code, answer.text]).toEqual([name, args, 'DENIED', expect.stringContaining('control-files')]);
+    }
+    expect(facade.calls('files')).toEqual([]);
+    // Neighbours stay open, and so does reading what is no secret.
+    for (const [name, args] of [['files_put', { path: path.join(elsewhere, 'notes.txt') }], ['files_put', { path: path.join(facade.folder, 'notes.txt') }], ['files_get', { path: config }], ['files_get', { path: elsewhere }]] as const) expect([name, args, (await facade.call(session, name, args)).code]).toEqual([name, args, '']);
+    expect(facade.records().filter(({ code }) => code === 'DENIED').every(({ reasons }) => JSON.stringify(reasons).includes('control-files'))).toBe(true);
   });
 });
 
