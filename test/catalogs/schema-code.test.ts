@@ -14,7 +14,7 @@ const ROOT = packageRoot();
 const DIST = path.join(ROOT, 'dist');
 const SOUND: Readonly<Record<(typeof CODED_SCHEMAS)[number], unknown>> = {
   'facade/config/tollgate.schema.json': parse(FULL),
-  'policies/schemas/rules.json': { rules: [{ id: 'look', outcome: 'allow', message: 'Free.', when: { verbs: ['read'], paths: ['src/**'] }, obligations: { caps: { bytes: 5 }, labels: ['x'] } }] },
+  'policies/schemas/rules.json': { rules: [{ id: 'look', outcome: 'allow', message: 'Free.', when: { verbs: ['read'], paths: ['src/**'] }, obligations: { caps: { bytes: 5000 }, labels: ['x'] } }] },
   'policies/schemas/suite.json': { as: { id: 'mia', role: 'developer' }, cases: [{ name: 'a', call: { tool: 'read', args: { path: 'a' } }, expect: 'allow' }, { name: 'b', effect: { verb: 'read', server: 's', tool: 't' }, expect: 'deny', reason: 'r' }] },
 };
 

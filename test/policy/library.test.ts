@@ -44,7 +44,7 @@ describe('the shipped library', () => {
 
   it('answers what the published schema of decisions describes', async () => {
     const schema = new Ajv({ strict: false }).compile(JSON.parse(readFileSync(path.join(ROOT, 'policies/schemas/decision.json'), 'utf8')) as object);
-    const policy = await policyOf([{ id: 'a', outcome: 'allow', when: {}, obligations: { caps: { bytes: 5 }, timeoutMs: 3, labels: ['x'] } }, { id: 'b', outcome: 'deny', mode: 'warn', when: {} }]);
+    const policy = await policyOf([{ id: 'a', outcome: 'allow', when: {}, obligations: { caps: { bytes: 5000 }, timeoutMs: 3, labels: ['x'] } }, { id: 'b', outcome: 'deny', mode: 'warn', when: {} }]);
     expect([schema({ version: 1, ...(await policy.call(callOf())) }), schema.errors]).toEqual([true, null]);
     const rules = [{ id: 'a', outcome: 'allow', when: { args: { x: { min: 1 } } } }, { id: 'b', outcome: 'deny', when: { tools: ['git.push'], paths: ['a'] } }];
     const { list, index } = compileRules([documentOf(rules)], WORKSPACE);

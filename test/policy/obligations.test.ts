@@ -9,13 +9,13 @@ const budget = (id: string, when: BudgetSettings['when'] = {}, calls = 1): Budge
 
 describe('caps', () => {
   it('of later profiles win over those of earlier ones and over the general ones; rules only tighten' + verifies('CY-17', 'HA-21'), async () => {
-    const profiles = [profile({ caps: { bytes: 500 } }), profile({ name: 'wide', caps: { bytes: 900, lines: 40 } })];
-    const policy = await policyWith({ caps: { bytes: 100, lines: 10 }, profiles }, [ALLOW, { id: 'tight', outcome: 'allow', when: { verbs: ['write'] }, obligations: { caps: { bytes: 300, lines: 5000 }, timeoutMs: 900 } }, { id: 'tighter', outcome: 'allow', when: { tools: ['git.push'] }, obligations: { timeoutMs: 100 } }]);
+    const profiles = [profile({ caps: { bytes: 5000 } }), profile({ name: 'wide', caps: { bytes: 9000, lines: 40 } })];
+    const policy = await policyWith({ caps: { bytes: 1000, lines: 10 }, profiles }, [ALLOW, { id: 'tight', outcome: 'allow', when: { verbs: ['write'] }, obligations: { caps: { bytes: 3000, lines: 5000 }, timeoutMs: 900 } }, { id: 'tighter', outcome: 'allow', when: { tools: ['git.push'] }, obligations: { timeoutMs: 100 } }]);
     const of = async (call: CallOf) => (await policy.call(callOf(call))).obligations;
-    expect(await of({ principal: { profiles: ['work', 'wide'] } })).toMatchObject({ caps: { bytes: 900, lines: 40 } });
-    expect(await of({ principal: { profiles: ['wide', 'work'] } })).toMatchObject({ caps: { bytes: 500, lines: 40 } });
-    expect(await of({ principal: { profiles: ['work', 'unknown'] } })).toMatchObject({ caps: { bytes: 500, lines: 10 } });
-    expect(await of({ verb: 'write' })).toMatchObject({ caps: { bytes: 300, lines: 10 }, timeoutMs: 900 });
+    expect(await of({ principal: { profiles: ['work', 'wide'] } })).toMatchObject({ caps: { bytes: 9000, lines: 40 } });
+    expect(await of({ principal: { profiles: ['wide', 'work'] } })).toMatchObject({ caps: { bytes: 5000, lines: 40 } });
+    expect(await of({ principal: { profiles: ['work', 'unknown'] } })).toMatchObject({ caps: { bytes: 5000, lines: 10 } });
+    expect(await of({ verb: 'write' })).toMatchObject({ caps: { bytes: 3000, lines: 10 }, timeoutMs: 900 });
     expect(await of({ verb: 'write', tool: 'push' })).toMatchObject({ timeoutMs: 100 });
     expect(await of({})).not.toHaveProperty('timeoutMs');
   });

@@ -97,7 +97,7 @@ describe('modes', () => {
   });
 
   it('says what a shadow rule would have done, and keeps its obligations away', async () => {
-    const policy = await policyOf([{ id: 'yes', outcome: 'allow', when: {} }, { id: 'small', outcome: 'ask', mode: 'shadow', message: 'Big.', when: { verbs: ['read'] }, obligations: { caps: { bytes: 1 } } }]);
+    const policy = await policyOf([{ id: 'yes', outcome: 'allow', when: {} }, { id: 'small', outcome: 'ask', mode: 'shadow', message: 'Big.', when: { verbs: ['read'] }, obligations: { caps: { bytes: 1024 } } }]);
     expect(await policy.call(callOf())).toMatchObject({ outcome: 'allow', obligations: { caps: {} }, shadow: [{ id: 'small', message: 'Big.', file: 'rules.yaml', line: 2, would: 'ask' }] });
   });
 

@@ -29,7 +29,7 @@ const NAMES = { tools: ['git.push'], servers: ['git'], trust: ['external'], verb
 const CALL = { paths: ['a/**'], insideWorkspace: true, commands: ['git push'], hosts: ['a.example'], schemes: ['https'], time: { days: ['mon'], from: '09:00', to: '17:00', zone: 'Europe/Berlin' } };
 const ARGS = { a: { equals: 'x', present: true }, b: { in: ['x1', 'x2'], prefix: 'x', pattern: '^x[12]$' }, c: { min: 1, max: 2 } };
 const BUDGET = { id: 'b', scope: 'run', window: 60, calls: 1, argBytes: 2, outputBytes: 3, wallMs: 4, concurrent: 5 };
-const OBLIGATIONS = { caps: { bytes: 1, lines: 2 }, timeoutMs: 3, labels: ['secret'], pins: { a: 1 }, budgets: [BUDGET] };
+const OBLIGATIONS = { caps: { bytes: 1024, lines: 2 }, timeoutMs: 3, labels: ['secret'], pins: { a: 1 }, budgets: [BUDGET] };
 /** Rules that use every key between them. */
 const RULES: readonly Readonly<Record<string, unknown>>[] = [
   { id: 'one', outcome: 'ask', message: 'One.', mode: 'warn', approval: 'group', when: { ...NAMES, ...CALL, args: ARGS }, obligations: OBLIGATIONS },

@@ -25,7 +25,7 @@ const RULES = `rules:
   - { id: sources, outcome: allow, message: "Sources are open.", when: { verbs: [read, write], paths: ["src/**"] } }
   - { id: no-secrets, outcome: deny, when: { paths: ["**/.env"] } }
   - { id: look, outcome: ask, when: { commands: [git push] } }
-  - { id: shell, outcome: allow, when: { commands: [git, echo, cat] }, obligations: { caps: { bytes: 500 } } }
+  - { id: shell, outcome: allow, when: { commands: [git, echo, cat] }, obligations: { caps: { bytes: 5000 } } }
   - { id: not-admin-key, outcome: deny, when: { tools: [workspace.write], args: { content: { pattern: "forbidden" } } } }
 `;
 
@@ -208,7 +208,7 @@ describe('the commands', () => {
     expect([same.code, same.out]).toEqual([0, '6 recorded calls, decided anew\nCLASS      CALLS\nunchanged  6\n']);
     project.write('draft.yaml', `rules:
   - { id: open, outcome: allow, when: { verbs: [read] } }
-  - { id: shell, outcome: allow, when: { commands: [git, echo, cat] }, obligations: { caps: { bytes: 100 } } }
+  - { id: shell, outcome: allow, when: { commands: [git, echo, cat] }, obligations: { caps: { bytes: 1024 } } }
   - { id: push, outcome: allow, when: { commands: [git push], opaque: true } }
 `);
     const draft = await run('policy', 'replay', '--against', 'draft.yaml', '--json', '--fail-on', 'deny-to-allow');

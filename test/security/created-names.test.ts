@@ -34,7 +34,7 @@ function repository(folder: string): void {
 }
 
 /** A repository with the rules of starter `workspace`, in which `npm test` runs `script`. */
-async function underStarter(script: string): Promise<{ readonly folder: string; readonly run: () => Promise<string> }> {
+async function underStarter(script: string): Promise<{ readonly folder: string; readonly run: () => Promise<string>; readonly ask: (tool: string, args: object) => Promise<string> }> {
   const root = openWorkspace();
   done.push(() => rmSync(root, { recursive: true, force: true }));
   const folder = path.join(root, 'project');
@@ -43,10 +43,11 @@ async function underStarter(script: string): Promise<{ readonly folder: string; 
   writeFileSync(path.join(root, 'rules.yaml'), readFileSync(STARTER));
   writeFileSync(path.join(folder, 'package.json'), JSON.stringify({ scripts: { test: 'sh attack.sh' } }));
   writeFileSync(path.join(folder, 'attack.sh'), script);
-  const config = `version: 1\nworkspace: project\nstate: ${root}/state\nprincipals:\n  - {id: agent, role: agent, profiles: [default]}\npolicies: [rules.yaml]\nexpose:\n  primitives: workspace\n`;
+  const config = `version: 1\nworkspace: project\nstate: ${root}/state\napprovals: {waitMs: 0}\nprincipals:\n  - {id: agent, role: agent, profiles: [default]}\npolicies: [rules.yaml]\nexpose:\n  primitives: workspace\n`;
   const facade = await startFacade(config, { folder: root });
   done.push(() => facade.close());
-  return { folder, run: async () => (await facade.call(facade.open('agent'), 'bash', { command: 'npm test --silent' })).text };
+  const session = facade.open('agent');
+  return { folder, run: async () => (await facade.call(session, 'bash', { command: 'npm test --silent' })).text, ask: async (tool, args) => (await facade.call(session, tool, args)).code };
 }
 
 const SHIFT = (repo: string): string => `cp -r ${repo}/.git ${repo}/evil; printf '[core]\\n repositoryformatversion = 0\\n fsmonitor = "touch %s/pwned; false"\\n' "$PWD" > ${repo}/evil/config; echo ../evil > ${repo}/.git/commondir`;
@@ -72,6 +73,20 @@ describe('a command under the rules of starter workspace', () => {
     expect(await run()).toContain('ran');
     for (const name of names) expect(lstatSync(path.join(folder, name), { throwIfNoEntry: false })?.isFile() === true && readFileSync(path.join(folder, name), 'utf8') !== '', name).toBe(false);
     await expect.poll(() => [...names, ...folders].filter((name) => existsSync(path.join(folder, name)))).toEqual([]);
+  });
+
+  it('a missing name that a rule closes by a pattern is refused to read, write and edit; a command may create it, and the next one is held to it' + verifies('TR-89'), async () => {
+    const { folder, run, ask } = await underStarter('echo old > k.pem; echo old > id_rsa_new; mkdir -p app/.vscode; echo old > app/.vscode/tasks.json; echo ran');
+    for (const [name, code] of [['k.pem', 'DENIED'], ['deep/er/k.pem', 'DENIED'], ['id_rsa_new', 'DENIED'], ['app/.vscode/tasks.json', 'APPROVAL_REQUIRED'], ['a/b/.vscode/x', 'APPROVAL_REQUIRED']] as const) {
+      expect([name, await ask('write', { path: name, content: 'x' }), await ask('edit', { path: name, old_string: '', new_string: 'x' })]).toEqual([name, code, code]);
+      expect([name, (await ask('read', { path: name })) === 'DENIED']).toEqual([name, code === 'DENIED']);
+      expect(existsSync(path.join(folder, name))).toBe(false);
+    }
+    expect(await run()).toContain('ran');
+    expect(['k.pem', 'id_rsa_new', 'app/.vscode/tasks.json'].map((name) => readFileSync(path.join(folder, name), 'utf8'))).toEqual(['old\n', 'old\n', 'old\n']);
+    writeFileSync(path.join(folder, 'attack.sh'), 'cat k.pem id_rsa_new; echo new > k.pem; echo new > app/.vscode/tasks.json; echo ran');
+    expect(await run()).not.toContain('old');
+    expect(['k.pem', 'app/.vscode/tasks.json'].map((name) => readFileSync(path.join(folder, name), 'utf8'))).toEqual(['old\n', 'old\n']);
   });
 
   it('still commits, branches and makes worktrees, and adds no placeholder' + verifies('TR-16'), async () => {

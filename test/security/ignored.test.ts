@@ -234,10 +234,10 @@ allow contains "all" if input.run
   it('set caps, time-outs, labels, budgets and pins, joined with those of YAML by the stricter' + verifies('TR-73'), async () => {
     const budget = (id: string, calls: number): object => ({ id, scope: 'run', calls });
     const { outcome, obligations } = await decide(
-      member('"obligations": {"caps": {"bytes": 500, "lines": 9}, "timeoutMs": 400, "labels": ["secret"], "pins": {"owner": "me"}, "budgets": [{"id": "b", "scope": "run", "calls": 2}]}'),
-      yaml({ caps: { bytes: 700, lines: 3 }, timeoutMs: 900, labels: ['internal'], pins: { owner: 'me', also: 1 }, budgets: [budget('a', 1), budget('b', 2)] }),
+      member('"obligations": {"caps": {"bytes": 5000, "lines": 9}, "timeoutMs": 400, "labels": ["secret"], "pins": {"owner": "me"}, "budgets": [{"id": "b", "scope": "run", "calls": 2}]}'),
+      yaml({ caps: { bytes: 7000, lines: 3 }, timeoutMs: 900, labels: ['internal'], pins: { owner: 'me', also: 1 }, budgets: [budget('a', 1), budget('b', 2)] }),
     );
-    expect([outcome, obligations]).toEqual(['allow', { caps: { bytes: 500, lines: 3 }, timeoutMs: 400, labels: ['internal', 'secret'], pins: { owner: 'me', also: 1 }, budgets: [budget('a', 1), budget('b', 2)] }]);
+    expect([outcome, obligations]).toEqual(['allow', { caps: { bytes: 5000, lines: 3 }, timeoutMs: 400, labels: ['internal', 'secret'], pins: { owner: 'me', also: 1 }, budgets: [budget('a', 1), budget('b', 2)] }]);
   });
 
   it.each([
@@ -251,6 +251,7 @@ allow contains "all" if input.run
     ['a key of a member', member('"obligation": {"timeoutMs": 5}'), 'team.rego:5: a member of `allow` cannot be used: unknown key "obligation". Did you mean "obligations"?'],
     ['a key of the obligations', member('"obligations": {"timeoutMS": 5}', 'ask'), 'team.rego:5: a member of `ask` cannot be used: obligations.timeoutMS: unknown key "timeoutMS". Did you mean "timeoutMs"?'],
     ['a value', member('"obligations": {"caps": {"bytes": "many"}}'), 'obligations.caps.bytes: "many" is not of type integer'],
+    ['a cap that is too small', member('"obligations": {"caps": {"bytes": 1023}}'), 'obligations.caps.bytes: 1023 must be >= 1024'],
     ['obligations of a deny', member('"obligations": {"timeoutMs": 5}', 'deny'), 'a rule that denies leaves nothing to obey'],
   ])('that are misspelled in %s refuse the load where they are written out, and the call where they are not' + verifies('TR-74'), async (_name, rego, message) => {
     const at = message.replace('team.rego:5: ', '');

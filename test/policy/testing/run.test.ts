@@ -14,7 +14,7 @@ const RULES = `rules:
     outcome: allow
     message: Reading is free.
     when: {verbs: [read]}
-    obligations: {caps: {bytes: 500}, labels: [internal]}
+    obligations: {caps: {bytes: 5000}, labels: [internal]}
   - id: no-secrets
     outcome: deny
     message: Secrets stay closed.
@@ -51,7 +51,7 @@ const ENV = 'as: mia, call: {tool: read, args: {path: .env}}';
 describe('cases that hold', () => {
   it('are counted, with what they decided', async () => {
     expect(await suite([
-      `name: a, ${READ}, expect: allow, reason: look, message: free, obligations: {caps: {bytes: 500}, labels: [internal], budgets: [few]}`,
+      `name: a, ${READ}, expect: allow, reason: look, message: free, obligations: {caps: {bytes: 5000}, labels: [internal], budgets: [few]}`,
       `name: b, ${ENV}, expect: deny, reason: no-secrets`,
       'name: c, as: {id: eve, role: guest, groups: [x], origin: o, owner: true}, call: {tool: write, args: {path: a, content: b}}, labels: [untrusted], run: r, plan: none, expect: ask',
       'name: d, as: tom, call: {tool: issue, args: {id: 1, full: true}}, expect: allow, obligations: {pins: {full: false}}',
@@ -76,7 +76,7 @@ describe('a case that fails', () => {
     [`name: a, ${READ}, expect: deny`, 'expected deny, got allow by look (policies/rules.yaml:2)'],
     [`name: a, ${ENV}, expect: deny, reason: look`, 'deny is right, but for another reason: expected look, got no-secrets (policies/rules.yaml:7)'],
     [`name: a, ${ENV}, expect: deny, message: open`, 'no message matches /open/: "Secrets stay closed."'],
-    [`name: a, ${READ}, expect: allow, obligations: {caps: {bytes: 1}}`, 'obligation caps is {"bytes":500,"lines":2000}, not {"bytes":1}'],
+    [`name: a, ${READ}, expect: allow, obligations: {caps: {bytes: 1}}`, 'obligation caps is {"bytes":5000,"lines":2000}, not {"bytes":1}'],
     [`name: a, ${READ}, expect: allow, obligations: {labels: [internal, public]}`, 'obligation labels is ["internal"], not ["internal","public"]'],
     [`name: a, ${READ}, expect: allow, obligations: {timeoutMs: 5}`, 'obligation timeoutMs is not there, not 5'],
     ['name: a, as: mia, call: {tool: tracker.drop}, expect: maybe', 'expected maybe, got never by default-deny'],
