@@ -18,7 +18,7 @@ import { prospectOf } from './effect.ts';
 import { READ_SPILL, SPILL_TOOL } from './output/spill-tool.ts';
 import type { From, Standings, View } from './standing.ts';
 import type { ToolEntry } from './tool-entry.ts';
-import { judgeWanted, type Wanted } from './wanted.ts';
+import { judgeWanted, type Unshown, type Wanted } from './wanted.ts';
 
 /** One tool as the agent sees it. */
 export interface Exposed {
@@ -64,10 +64,10 @@ export class Exposures {
   readonly #serversOf: (principal: Principal) => readonly string[];
   readonly #maxArgBytes: (principal: Principal) => number;
   readonly #view: Standings['view'];
-  readonly #tell: (lines: readonly string[]) => void;
+  readonly #tell: (refused: readonly Unshown[]) => void;
   readonly #tables = new WeakMap<Principal, { readonly policy: string; readonly catalog: number; readonly view: string; readonly table: Table }>();
 
-  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number; view: Standings['view']; tell?: (lines: readonly string[]) => void }) {
+  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number; view: Standings['view']; tell?: (refused: readonly Unshown[]) => void }) {
     this.#catalog = parts.catalog;
     this.#policy = parts.policy;
     this.#serversOf = parts.serversOf;
@@ -131,7 +131,7 @@ export class Exposures {
     const decisions = await policy.list(principal, candidates.map((candidate) => candidate.asked));
     if (decisions.length !== candidates.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
     const wanted = judgeWanted((await policy.wanted?.(principal)) ?? [], (server) => this.#catalog.entries(server).filter((entry) => entry.quarantine === undefined).map(({ tool }) => tool));
-    this.#tell(wanted.lines);
+    this.#tell(wanted.refused);
     const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal), view, wanted });
     this.#tables.set(principal, { policy: policy.revision, catalog, view: view.revision, table });
     return table;
@@ -175,7 +175,7 @@ export class Exposures {
       primitive === undefined ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true : candidates.some(({ asked }) => asked.primitive === primitive && view.withholds?.(asked) !== true);
     const listed = exposed.filter((one) => isOpen(one) && (one.entry === undefined || !this.#catalog.problems.has(one.server.name)));
     const reader = this.#addSpillReader(byName, listed, maxBytes);
-    return { byName, listed, collisions, unshown: wanted.lines, hiddenBy: (name) => reasonsOf(hidden, name), reader, text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
+    return { byName, listed, collisions, unshown: wanted.refused.map(({ line }) => line), hiddenBy: (name) => reasonsOf(hidden, name), reader, text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
   }
 
   /** Spills are bound to principal and run, and their policy is that of their source: whoever is shown a tool may read on in its results. */

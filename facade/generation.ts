@@ -30,6 +30,7 @@ import { nameStanding } from './tool-names.ts';
 import { createNotices } from './unoffered.ts';
 import { upgradeStanding } from './upgrades/standing.ts';
 import { Upgrades } from './upgrades/upgrades.ts';
+import type { Unshown } from './wanted.ts';
 import { WorkspaceFiles } from './workspace-files.ts';
 
 /** What a generation is made of. */
@@ -92,7 +93,7 @@ export class Generation {
     const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
     const upgrades = new Upgrades({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
     const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }), runs.standing, byGrants, pendingStanding(shared.consents.tools), names, ownFilesStanding(config), shared.aside]);
-    const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view, tell: (lines) => lines.forEach((line) => this.#warnOnce(line, shared)) });
+    const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view, tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)) });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
     this.deps = {
@@ -104,6 +105,12 @@ export class Generation {
         if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, err: error.cause ?? error }, error.code);
       },
     };
+  }
+
+  /** A member of `expose` in Rego that shows nothing: once in the log and once in the audit, where it says what the owner's policy did not do. */
+  #noteUnshown({ line, place, tool }: Unshown, shared: Shared): void {
+    if (!this.#warned.has(line)) appendQuietly(shared.audit, { type: 'config', event: 'unshown', outcome: 'error', place, tool });
+    this.#warnOnce(line, shared);
   }
 
   #warnOnce(line: string, { log }: Pick<Shared, 'log'>): void {

@@ -10,27 +10,35 @@ import { argumentFault, type NamedTool } from './tool-names.ts';
 
 /** What became of the members of `expose` in Rego for one principal. */
 export interface Wanted {
-  /** Those that show nothing, and why: a line each. */
-  readonly lines: readonly string[];
+  /** Those that show nothing, or less than they say. */
+  readonly refused: readonly Unshown[];
   /** True for a tool that would be shown without a pin that Rego gives it, because the argument has another name. */
   readonly isUnbound: (tool: Pick<ListTool, 'server' | 'tool'>) => boolean;
 }
 
+/** A member that shows nothing: where it stands, the tool that it names, and why, in one line. */
+export interface Unshown {
+  readonly place: string;
+  readonly tool: string;
+  readonly line: string;
+}
+
 /** `toolsOf` gives what a server lists; none for a server that has not listed yet. */
 export function judgeWanted(wanted: readonly WantedExposure[], toolsOf: (server: string) => readonly NamedTool[]): Wanted {
-  const lines: string[] = [];
+  const refused = new Map<string, Unshown>();
   const unbound = new Set<string>();
-  for (const { tool: id, pins, place, refused } of wanted) {
+  for (const { tool: id, pins, place, refused: why } of wanted) {
+    const refuse = (words: string): void => void refused.set(`${place}: ${words}`, { place, tool: id, line: `${place}: ${words}` });
     const { server, tool } = splitToolId(id) ?? { server: id, tool: '*' };
     const tools = toolsOf(server);
     const meant = tools.filter(({ name }) => matcher(tool)(name));
     const faults = meant.length === 0 ? [] : pins.flatMap((name) => argumentFault(name, meant) ?? []);
-    if (refused !== undefined && (meant.length > 0 || tools.length === 0)) lines.push(`${place}: Rego shows ${quote(id)}, but nothing is shown: ${refused}`);
-    else if (tools.length > 0 && meant.length === 0) lines.push(`${place}: server ${quote(server)} has no tool ${quote(tool)}: nothing is shown; ${didYouMean(tool, tools.map(({ name }) => name))}`);
-    for (const fault of faults) lines.push(`${place}: ${fault} The tool is not shown until it is corrected.`);
+    if (why !== undefined && (meant.length > 0 || tools.length === 0)) refuse(`Rego shows ${quote(id)}, but nothing is shown: ${why}`);
+    else if (tools.length > 0 && meant.length === 0) refuse(`server ${quote(server)} has no tool ${quote(tool)}: nothing is shown; ${didYouMean(tool, tools.map(({ name }) => name))}`);
+    for (const fault of faults) refuse(`${fault} The tool is not shown until it is corrected.`);
     if (faults.length > 0) for (const { name } of meant) unbound.add(`${server}.${name}`);
   }
-  return { lines: [...new Set(lines)], isUnbound: ({ server, tool }) => unbound.has(`${server}.${tool}`) };
+  return { refused: [...refused.values()], isUnbound: ({ server, tool }) => unbound.has(`${server}.${tool}`) };
 }
 
 /** The same for every principal of a configuration, by the definitions that were approved. */
@@ -39,6 +47,6 @@ export async function findUnshown(config: Config, policy: Policy, offered: Reado
     const tools = offered.get(server) ?? 'any';
     return tools === 'any' ? [] : tools;
   };
-  const all = await Promise.all(config.principals.map(async (one) => judgeWanted((await policy.wanted?.(asPrincipal(one))) ?? [], toolsOf).lines));
+  const all = await Promise.all(config.principals.map(async (one) => judgeWanted((await policy.wanted?.(asPrincipal(one))) ?? [], toolsOf).refused.map(({ line }) => line)));
   return [...new Set(all.flat())];
 }

@@ -165,13 +165,16 @@ export interface ServerEntry extends ServerNumbers {
 /** A configuration or policy that was loaded or refused. */
 export interface ConfigEntry {
   readonly type: 'config';
-  readonly event: 'loaded' | 'reloaded' | 'refused' | 'unrecorded';
+  readonly event: 'loaded' | 'reloaded' | 'refused' | 'unrecorded' | 'unshown';
   readonly outcome: 'allow' | 'error';
   readonly code?: ErrorCode;
   /** SHA-256 of the configuration as loaded. */
   readonly digest?: string;
   readonly revision?: string;
   readonly problems?: number;
+  /** Of `unshown`: the member of `expose` in Rego that shows nothing, by its place, and the tool that it names. */
+  readonly place?: string;
+  readonly tool?: string;
 }
 
 /** A session that began, ended, or was refused before it could begin. */

@@ -84,6 +84,12 @@ describe('exposures of Rego', () => {
     }
     expect([facade.calls('one'), facade.calls('two')]).toEqual([[], []]);
     const log = (await facade.assembled.deps.exposures.tableFor(session.principal)).unshown.join('\n');
+    const told = facade.records().filter(({ event }) => event === 'unshown');
+    expect(told.map(({ tool: name }) => name)).toEqual(expect.arrayContaining(['one.beyond', 'one.bound', 'one.twice', 'one.pinned', 'one.no-such', 'one.reserved']));
+    expect(told.every(({ outcome, place }) => outcome === 'error' && /(?:^|\/)team\.rego:\d+$/.test(String(place)))).toBe(true);
+    const again = told.length;
+    await namesFor('me');
+    expect(facade.records().filter(({ event }) => event === 'unshown')).toHaveLength(again);
     for (const words of ['belongs to a primitive', 'contradict those of the tool', 'gives this tool the same name', 'does not show this tool to this principal', 'has no tool "no-such": nothing is shown', 'has no argument "onwer"']) expect(log).toContain(words);
   });
 
