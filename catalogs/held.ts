@@ -136,6 +136,12 @@ export function hold(roots: readonly string[], raw: string): Held {
   throw changed();
 }
 
+/** Holds an absolute path as it is written. Undefined if a link stands on the way, or where the platform has no descriptors of paths. */
+export function holdPlain(absolute: string): Held | undefined {
+  const found = CAN_HOLD ? openAll(absolute) : undefined;
+  return found === undefined ? undefined : new Held({ absolute, relative: absolute, inside: false }, found);
+}
+
 /**
  * For a program that opens the judged paths by name: makes sure before and after `work` that the names lead to what was judged. The
  * program's sandbox bounds what a change in between can reach. After a change the object may be another one, and after a command

@@ -31,6 +31,8 @@ export interface Given {
 const MAX_ENTRIES = 1_000_000;
 /** Each is a mount, and the time for mounts grows with the square of their number: half a second for so many. */
 const MAX_CLOSED = 400;
+/** Literal names that are held where they are missing: mounts too. A nested repository has eight of the rules of a starter. */
+const MAX_NAMES = 600;
 const TRIES = 3;
 
 /** A folder that was listed is not there any more: something moves while we look. */
@@ -109,6 +111,7 @@ class Walk {
   /** What lies in a closed folder cannot be created anyway. */
   #noteNames({ at, standing, isFixed }: Folder, isTop: boolean): void {
     if (!isFixed) for (const name of standing.literals(isTop)) this.#names.add(path.join(at, name));
+    if (this.#names.size > MAX_NAMES) throw refused(`more than ${MAX_NAMES} names fall under rules on paths, in nested repositories for example`, 'Take nested repositories (folders with .git) out of the workspace, or narrow these rules.');
   }
 
   /** What the globs say of a place and of all folders above it, on its side. */

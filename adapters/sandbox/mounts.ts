@@ -18,7 +18,9 @@ export interface MountLine {
   readonly isReadOnly: boolean;
 }
 
+/** Milliseconds between two looks, and how many times the cost of the last look is added. */
 const LOOK_MS = 1;
+const LOOK_SHARE = 20;
 /** Places that each sandbox has, whatever it is given. */
 const OURS = /^\/(?:etc|proc|dev)\//;
 
@@ -32,28 +34,34 @@ export function parseMounts(text: string): readonly MountLine[] {
 
 /** Waits until all of a sandbox is mounted, and gives its mounts. `first` is its first process, which waits. Ends without an answer when `signal` fires. */
 export async function standingMounts(first: number, host: readonly MountLine[], signal: AbortSignal): Promise<readonly MountLine[]> {
+  const root = host.findLast(({ at }) => at === '/');
   while (!signal.aborted) {
-    const mounts = mountsOf(first);
-    if (isComplete(mounts, host)) return mounts;
-    await sleep(LOOK_MS);
+    const began = performance.now();
+    const text = textOf(first);
+    if (isComplete(text, root)) return parseMounts(text);
+    await sleep(LOOK_MS + LOOK_SHARE * (performance.now() - began));
   }
   return [];
 }
 
-/** The mounts of a process; none when it has ended. */
-export function mountsOf(pid: number | 'self'): readonly MountLine[] {
+/** The mounts of this process. */
+export function ownMounts(): readonly MountLine[] {
+  return parseMounts(textOf('self'));
+}
+
+function textOf(pid: number | 'self'): string {
   try {
-    return parseMounts(readFileSync(`/proc/${pid}/mountinfo`, 'utf8'));
+    return readFileSync(`/proc/${pid}/mountinfo`, 'utf8');
   } catch {
-    return [];
+    return ''; // It has ended.
   }
 }
 
 /** bubblewrap mounts all beneath /newroot of a file system of its own. The last thing that it does is to make that folder the only root. */
-function isComplete(mounts: readonly MountLine[], host: readonly MountLine[]): boolean {
-  const [root, ...others] = mounts.filter(({ at }) => at === '/');
-  const isNew = root?.root === '/newroot' && root.device !== host.findLast(({ at }) => at === '/')?.device;
-  return isNew && others.length === 0 && !mounts.some(({ at }) => /^\/(?:old|new)root(?:\/|$)/.test(at));
+function isComplete(text: string, root: MountLine | undefined): boolean {
+  const roots = [...text.matchAll(/^\d+ \d+ (\S+) (\S+) \/ /gm)];
+  const isNew = roots[0]?.[2] === '/newroot' && roots[0][1] !== root?.device;
+  return isNew && roots.length === 1 && !/^\d+ \d+ \S+ \S+ \/(?:old|new)root[/ ]/m.test(text);
 }
 
 /**

@@ -1,7 +1,11 @@
 /** Keeps the places of missing closed files taken while a sandbox runs: what does not exist cannot be mounted read-only. */
-import { accessSync, constants, lchownSync, lstatSync, mkdirSync, readFileSync, rmdirSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
+import { accessSync, closeSync, constants, fchownSync, lstatSync, mkdirSync, openSync, readdirSync, readFileSync, rmdirSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { holdPlain, pathOfDescriptor, type Held } from '../../catalogs/held.ts';
 import { isWithin } from './closed.ts';
+
+const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
 
 /** How many sandboxes of this process need a file or folder that we made. */
 const held = new Map<string, number>();
@@ -67,30 +71,59 @@ function missingOf(place: string): readonly string[] {
 }
 
 /** Belongs to the owner of the folder around it, who can remove it if we are killed before. */
-function make(folder: string): void {
-  const content = contentOf(folder);
-  if (content === undefined) mkdirSync(folder);
-  else writeFileSync(folder, content, { flag: 'wx', mode: 0o444 });
-  const { uid, gid } = statSync(path.dirname(folder));
-  // Not through a link: a command of another Tollgate on this workspace may have put one in its place.
-  if (process.getuid?.() === 0) lchownSync(folder, uid, gid);
+function make(place: string): void {
+  inFolderOf(place, ({ parent, missing }, at) => {
+    if (missing.length !== 1) throw fault(missing.length === 0 ? 'EEXIST' : 'ENOENT', place);
+    const content = contentOf(place);
+    if (content === undefined) mkdirSync(at);
+    const made = openSync(at, content === undefined ? O_RDONLY | O_DIRECTORY | O_NOFOLLOW : O_WRONLY | O_CREAT | O_EXCL, 0o444);
+    try {
+      if (content !== undefined) writeFileSync(made, content);
+      // A command may have put another folder of ours in its place, which is not given away.
+      const isOurs = content !== undefined || readdirSync(pathOfDescriptor(made)).length === 0;
+      const { uid, gid } = statSync(parent);
+      if (process.getuid?.() === 0 && isOurs) fchownSync(made, uid, gid);
+    } finally {
+      closeSync(made);
+    }
+  });
+}
+
+/**
+ * Works on a name in the very folder that has its place now, without a link on the way: a command may exchange the folder for a link
+ * at any moment, and we may be root. `at` reaches the name beneath the descriptor of that folder. Throws ELOOP.
+ */
+function inFolderOf<T>(place: string, work: (held: Held & { readonly parent: string }, at: string) => T): T {
+  const held = holdPlain(place);
+  try {
+    if (held?.parent === undefined) throw fault('ELOOP', place);
+    return work(held as Held & { readonly parent: string }, `${held.parent}/${path.basename(place)}`);
+  } finally {
+    held?.close();
+  }
+}
+
+function fault(code: string, place: string): Error {
+  return Object.assign(new Error(code), { code, path: place });
 }
 
 function contentOf(place: string): string | undefined {
   return path.dirname(place).split('/').includes('.git') ? FILES_OF_GIT.get(path.basename(place)) : undefined;
 }
 
-function letGo(folder: string): void {
-  const count = (held.get(folder) ?? 1) - 1;
+function letGo(place: string): void {
+  const count = (held.get(place) ?? 1) - 1;
   if (count > 0) {
-    held.set(folder, count);
+    held.set(place, count);
     return;
   }
-  held.delete(folder);
+  held.delete(place);
   try {
-    const content = contentOf(folder);
-    if (content === undefined) rmdirSync(folder);
-    else if (lstatSync(folder).isFile() && readFileSync(folder, 'utf8') === content) unlinkSync(folder);
+    inFolderOf(place, ({ object, stat }, at) => {
+      const content = contentOf(place);
+      if (content === undefined) rmdirSync(at);
+      else if (object !== undefined && stat?.isFile() === true && readFileSync(object, 'utf8') === content) unlinkSync(at);
+    });
   } catch {
     // Its owner has put something there, or removed it: then it is not ours any more.
   }

@@ -15,7 +15,7 @@ import { forgetGroups, ownGroups, type Group, type Groups } from './group.ts';
 import { handleOf } from './handle.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
-import { checkMounts, mountsOf, standingMounts } from './mounts.ts';
+import { checkMounts, ownMounts, standingMounts } from './mounts.ts';
 import { compileFilter } from './seccomp.ts';
 import { throughLinks } from './links.ts';
 import { isOfSystem } from './programs.ts';
@@ -58,7 +58,7 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
     // Nothing runs before its places were looked at once more: since the plan was made, a link may have taken one.
     const inner = await standing(child, identity, {
       check: async (first, signal) => {
-        const host = mountsOf('self');
+        const host = ownMounts();
         const mounts = await standingMounts(first, host, signal);
         asJudged([...jail.read, ...jail.write, ...(jail.fixed ?? [])], jail.workspace);
         checkMounts(plan, host, mounts);

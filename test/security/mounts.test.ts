@@ -1,9 +1,10 @@
 /** Attacks on the mounts of a sandbox: a program that runs already swaps a folder for a link while the next sandbox is set up. */
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { checkMounts, parseMounts } from '../../adapters/sandbox/mounts.ts';
 import type { Groups } from '../../adapters/sandbox/group.ts';
+import { holdNames } from '../../adapters/sandbox/placeholders.ts';
 import { startJailed } from '../../adapters/sandbox/start.ts';
 import type { Confinement } from '../../catalogs/confinement.ts';
 import { openWorkspace, own } from '../sandbox/plants.ts';
@@ -11,7 +12,7 @@ import { verifies } from '../verifies.ts';
 
 const LIMITS = { memoryMb: 256, processes: 64, fileMb: 16 };
 const NOWHERE = { inside: [], outside: [] };
-const RULES: Confinement = { hidden: NOWHERE, fixed: { inside: ['**/.git/hooks/**', '**/.husky/**'], outside: [] }, closedHosts: [] };
+const RULES: Confinement = { hidden: NOWHERE, fixed: { inside: ['**/.git/hooks/**', '**/.git/config', '**/.git/info/attributes', '**/.husky/**'], outside: [] }, closedHosts: [] };
 
 let workspace: string;
 beforeEach(() => {
@@ -53,6 +54,47 @@ describe('a folder around a closed file', () => {
     expect(await run('echo planted >.git/hooks/post-checkout', () => undefined)).not.toBe(0);
     expect(await run('echo fine >a/b/c/file', () => undefined)).toBe(0);
     expect(readFileSync(path.join(workspace, 'a/b/c/file'), 'utf8')).toBe('fine\n');
+  });
+});
+
+describe('the place of a missing closed name', () => {
+  let outside: string;
+  beforeEach(() => {
+    outside = openWorkspace();
+    for (const folder of ['x', 'x/.git']) mkdirSync(path.join(workspace, folder));
+    mkdirSync(path.join(outside, '.git'));
+    for (const folder of ['x', 'x/.git']) own(path.join(workspace, folder));
+  });
+  afterEach(() => rmSync(outside, { recursive: true, force: true }));
+  const swap = (): void => {
+    renameSync(path.join(workspace, 'x'), path.join(workspace, 'was'));
+    symlinkSync(outside, path.join(workspace, 'x'));
+  };
+  const names = ['hooks', 'config', 'info/attributes'];
+
+  it('is not made through a folder that was swapped for a link' + verifies('TR-19'), () => {
+    swap();
+    for (const name of names) expect(() => holdNames([path.join(workspace, 'x/.git', name)])).toThrow(expect.objectContaining({ code: 'ELOOP' }));
+    expect(readdirSync(path.join(outside, '.git'))).toEqual([]);
+  });
+
+  it('is not removed through one either' + verifies('TR-19'), () => {
+    const { places, release } = holdNames(names.map((name) => path.join(workspace, 'x/.git', name)));
+    expect(places).toHaveLength(names.length);
+    expect(statSync(path.join(workspace, 'x/.git/config')).uid).toBe(statSync(path.join(workspace, 'x/.git')).uid);
+    swap();
+    mkdirSync(path.join(outside, '.git/hooks'));
+    writeFileSync(path.join(outside, '.git/config'), '');
+    release();
+    expect(readdirSync(path.join(outside, '.git')).sort()).toEqual(['config', 'hooks']);
+  });
+
+  it('is one of a bounded number: a thousand repositories refuse the start and hold up nobody' + verifies('TR-19'), async () => {
+    for (let n = 0; n < 1000; n += 1) mkdirSync(path.join(workspace, `many/${n}/.git`), { recursive: true });
+    const before = process.cpuUsage();
+    await expect(run('true', () => undefined)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('nested repositories') as string });
+    expect(process.cpuUsage(before).user / 1e6).toBeLessThan(2);
+    expect(readdirSync(path.join(workspace, 'many/0/.git'))).toEqual([]);
   });
 });
 
