@@ -8,6 +8,10 @@ import { parseHost } from '../../catalogs/hosts.ts';
 import { readUrl } from '../../catalogs/urls.ts';
 import { callOf, policyOf } from '../policy/given.ts';
 import { installPrograms } from '../servers/system.ts';
+import { addressOf } from '../../adapters/oauth/tokens.ts';
+import { FetchError, readOrigin, requestOf } from '../../adapters/internal/fetch/scope.ts';
+import { isConfidential } from '../../catalogs/urls.ts';
+import { withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 
 installPrograms([['curl', 'curl'], ['python3', 'python3']], () => undefined);
@@ -121,6 +125,29 @@ describe('an address that two programs may read differently (K)', () => {
       expect([url, (await allowing.call(callOf({ urls: [url] }))).outcome]).toEqual([url, 'deny']);
       expect([url, (await refusing.call(callOf({ urls: [url] }))).outcome]).toEqual([url, 'deny']);
     }
+  });
+
+  it('is refused wherever an owner writes one: server, policy, issuer of a sign-in; at its place' + verifies('TR-50'), () => {
+    withProject((project) => {
+      for (const url of Object.values(UNREADABLE)) {
+        const text = JSON.stringify(url);
+        const yaml = `version: 1\nservers:\n  far:\n    url: ${text}\n  signed:\n    url: https://api.example.org/mcp\n    oauth: {issuer: ${text}}\npolicies:\n  - url: ${text}\n`;
+        const { problems } = project.load(yaml);
+        expect([url, problems.map(({ file, line }) => `${file}:${line}`).sort()]).toEqual([url, ['tollgate.yaml:4', 'tollgate.yaml:7', 'tollgate.yaml:9']]);
+      }
+      expect(project.load('version: 1\nservers:\n  far: {url: "https://api.example.org/mcp", oauth: {issuer: "https://login.example.org"}}\n').problems).toEqual([]);
+    });
+  });
+
+  it('is no address of a sign-in, whoever names it, and none that a fetch server opens' + verifies('TR-50'), () => {
+    const origin = readOrigin('http://api.example.org');
+    for (const url of Object.values(UNREADABLE)) {
+      for (const secure of [url, url.replace(/^http:/i, 'https:')]) expect([secure, isConfidential(secure)]).toEqual([secure, false]);
+      expect(() => addressOf({ name: 'far', url }), url).toThrow(expect.objectContaining({ code: 'LOGIN_FAILED' }));
+      expect(() => readOrigin(url), url).toThrow(expect.objectContaining({ code: 'BAD_ADDRESS' }));
+      expect(() => requestOf({ url }, origin), url).toThrow(FetchError);
+    }
+    expect([isConfidential('https://api.example.org/'), addressOf({ name: 'far', url: 'https://api.example.org/' }).host, requestOf({ url: 'http://api.example.org/a' }, origin).url.href]).toEqual([true, 'api.example.org', 'http://api.example.org/a']);
   });
 
   it('the corpus holds addresses on which curl, Python and WHATWG disagree: the comparison can fail', async () => {

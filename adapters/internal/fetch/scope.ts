@@ -69,7 +69,7 @@ export function within(text: string, origin: URL, base: URL = origin): URL {
 
 function parse(text: string, base?: URL): URL | undefined {
   // An absolute address is what a policy judged, and what an owner reads: it must mean one host to everyone.
-  if (/^[a-z][a-z0-9+.-]*:/i.test(text) && readUrl(text).host === '') return undefined;
+  if ((base === undefined || /^[a-z][a-z0-9+.-]*:/i.test(text)) && readUrl(text).host === '') return undefined;
   if (!URL.canParse(text, base)) return undefined;
   const url = new URL(text, base);
   if (!/^https?:$/.test(url.protocol) || url.username !== '' || url.password !== '' || /^[a-z]+:\/\/[^/?#]*@/i.test(text)) return undefined;
