@@ -67,7 +67,7 @@ describe('a command under the rules of starter workspace', () => {
   }
 
   it('creates no task of an editor, no hook, no workflow, no settings of an agent, nor moves the names away; nothing is left behind' + verifies('TR-16'), async () => {
-    const names = ['.vscode/tasks.json', '.mcp.json', '.git/hooks/post-checkout', '.husky/pre-commit', '.claude/settings.json', '.github/workflows/a.yml', '.npmrc', '.git/config.worktree', 'nested/.git/hooks/post-checkout'];
+    const names = ['.vscode/tasks.json', '.mcp.json', '.git/hooks/post-checkout', '.husky/pre-commit', '.claude/settings.json', '.gemini/settings.json', 'opencode.json', '.github/workflows/a.yml', '.npmrc', '.git/config.worktree', 'nested/.git/hooks/post-checkout'];
     const folders = names.map((name) => path.dirname(name)).filter((name) => name !== '.' && name !== '.git');
     const { folder, run } = await underStarter([...folders.map((name) => `mkdir -p ${name}; mv ${name} moved; rm -rf ${name}`), 'rmdir .mcp.json; mv .mcp.json m', ...names.map((name) => `mkdir -p $(dirname ${name}); echo x > ${name}`), 'echo ran'].join('\n'));
     expect(await run()).toContain('ran');

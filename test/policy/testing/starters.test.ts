@@ -2,9 +2,11 @@
 import { readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { CLIENTS } from '../../../facade/clients/formats.ts';
 import { packageRoot } from '../../../policies/opa.ts';
 import { cli } from '../../cli/terminal.ts';
 import { Project } from '../../config/project.ts';
+import { verifies } from '../../verifies.ts';
 
 const FOLDER = path.join(packageRoot(), 'policies', 'starter');
 const STARTERS = readdirSync(FOLDER).filter((name) => !name.endsWith('_suite.yaml')).map((name) => name.replace('.yaml', '')).sort();
@@ -58,6 +60,17 @@ describe('starter policies', () => {
     project.write('policies/others_suite.yaml', `cases:\n${casesOnPage(name).map(({ line }) => line).join('')}`);
     const { code, out, err } = await cli(project, ['policy', 'test', '--threshold', '100']);
     expect([code, out.split('\n').filter((line) => line.startsWith('FAIL')), err]).toEqual([0, [], '']);
+  });
+
+  it.each(['workspace', 'no-leaving'])('%s asks before a file of a project in which another client finds programs to start' + verifies('TR-57'), async (name) => {
+    prepare(name);
+    const files = CLIENTS.flatMap(({ places }) => places.flatMap(([root, ...place]) => (root === 'project' ? [place.join('/')] : [])));
+    expect(files).toEqual(expect.arrayContaining(['.mcp.json', '.gemini/settings.json', '.codex/config.toml', 'opencode.json']));
+    const cases = files.flatMap((file) => [file, `app/${file}`]).map((file) => `  - ${JSON.stringify({ name: file, call: { tool: 'write', args: { path: file, content: 'x' } }, expect: 'ask', reason: 'ask-before-automation' })}\n`);
+    project.write('policies/clients_suite.yaml', `cases:\n${cases.join('')}`);
+    const { out } = await cli(project, ['policy', 'test', 'policies/clients_suite.yaml']);
+    expect(out.split('\n').filter((line) => line.startsWith('FAIL'))).toEqual([]);
+    expect(out).toMatch(new RegExp(`^${cases.length} passed`));
   });
 
   it.each(STARTERS)('%s follows a link before it judges a path', async (name) => {
