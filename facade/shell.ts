@@ -9,10 +9,10 @@ const MAX_CHARS = 16 * 1024;
 const STRANGE = /[\0-\x08\x0b-\x1f\x7f]/;
 const FOREIGN = /[^\x20-\x7e\t\n]/;
 /**
- * A line that goes on after anything but a blank. Bash joins such lines before it reads tokens, so `"$\` and `((id);id)"` on the next line
- * are a command substitution; the parser, which joins them later, sees text.
+ * A line that continues after anything but a blank, or at the end. Bash joins lines before it reads tokens, so `"$\` and
+ * `((id);id)"` on the next line are a command substitution; the parser joins them later and sees text.
  */
-const JOINED = /[^ \t\n]\\\n/;
+const JOINED = /[^ \t\n]\\\n|\\$/;
 
 /**
  * The literal words of every simple command in a text of Bash, in order; lists, pipelines, groups, subshells, `if` and

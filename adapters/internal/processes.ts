@@ -4,7 +4,7 @@ import type { ChildProcess } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
-import { findHelper } from '../../catalogs/programs.ts';
+import { findHelper, searchFolders } from '../../catalogs/programs.ts';
 import { withoutForeign } from '../sandbox/descriptors.ts';
 import { GIT } from './git.ts';
 import { killMarked, MARK, newMark } from '../strays.ts';
@@ -54,7 +54,8 @@ export type StartCommand = (command: Command) => Promise<Running>;
 
 /** The shell, its arguments and its environment: clean, so that no secret of the facade's gets in. */
 export function shellOf(command: string, home: string, limited: boolean): { readonly shell: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> } {
-  const search = process.env['PATH'] ?? '/usr/bin:/bin';
+  // `npm run` puts node_modules/.bin first: a name that a rule knows would be the agent's program.
+  const search = searchFolders().join(':') || '/usr/bin:/bin';
   const bash = findHelper('bash');
   const shell = bash ?? '/bin/sh';
   const options = bash === undefined ? ['-c'] : [NO_STARTUP_FILE, '-c'];

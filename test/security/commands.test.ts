@@ -1,8 +1,9 @@
 /** Named attacks with commands (finding L): a program that starts another one is opaque, whatever it is called. */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { GIT } from '../../adapters/internal/git.ts';
@@ -26,7 +27,7 @@ const STARTS_OTHERS = [
   'make -f x', 'make SHELL=./x', 'make --eval=x', 'npm --prefix x test', 'npm test --script-shell=./x', 'go test -exec ./x', 'go run x', 'go generate', 'cargo run', 'cargo --config x build', 'mvn exec:exec', 'pytest -c x', 'pytest -p x',
 ];
 /** Bash joins a line that ends with a backslash to the next one before it reads tokens. */
-const JOINED_LINES = ['echo "$\\\n((id);id)"', 'echo "$\\\n((id) )"', 'echo $\\\nHOME', 'echo "$\\\n{HOME}"', 'echo "$\\\n[1]"', 'ls &\\\n& id', 'ls >\\\n& x', 'ls a=\\\n~', 'l\\\ns'];
+const JOINED_LINES = ['echo "$\\\n((id);id)"', 'echo "$\\\n((id) )"', 'echo $\\\nHOME', 'echo "$\\\n{HOME}"', 'echo "$\\\n[1]"', 'ls &\\\n& id', 'ls >\\\n& x', 'ls a=\\\n~', 'l\\\ns', 'ls \\\n\\'];
 const LITERAL = [
   'ls -l', '/bin/ls', '/usr/bin/ls', 'cat a | grep b | wc -l', 'git status', 'git diff src', 'git log --oneline', 'git --no-pager log', 'git add src', "git commit -m 'Mend it'", "git commit -m '--ext-diff'", 'git branch -a',
   'curl -q -d @a https://example.org', 'find . -name x', 'sort -n x', 'diff a b', 'mkdir -p a/b', 'rm -rf x', 'grep -rn x src',
@@ -101,6 +102,39 @@ describe('a command that counts as literal' + verifies('TR-53'), () => {
         expect([text, startedIn(log).filter((file) => file !== program.split(' ')[0])]).toEqual([text, []]);
       }), { numRuns: Number(process.env['LITERAL_RUNS'] ?? 300), seed: Number(process.env['LITERAL_SEED'] ?? 10) });
       expect(literal).toBeGreaterThan(100);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }, 120_000);
+});
+
+/** Pieces of Bash that a reader may take for others when they meet. */
+const PIECES = [
+  'one ', 'two ', 'a', ' ', ' ', '\n', '\\', '\\\n', ' \\\n', '$\\\n', '&\\\n', "'", '"', '"', '$', '`', '(', ')', '((', '))', '{', '}', '[', ']', '~', '=', ':', '-', '%', '#', '!', '?', '*', ',', '&', '&&', '|', '||', ';',
+  '>', '<', '2', '>/dev/null', '2>&1', '<<EOF', '\nEOF\n', 'if ', '; then ', '; fi', 'while ', '; do ', '; done', 'time ', '\t', 'é',
+];
+
+describe('the words of a literal command', () => {
+  it('are those that Bash passes to its programs, and it makes no file' + verifies('TR-53'), () => {
+    const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-words-')));
+    const [bin, work, logs] = ['bin', 'work', 'logs'].map((name) => path.join(folder, name)) as [string, string, string];
+    for (const made of [bin, work, logs]) mkdirSync(made);
+    for (const name of ['one', 'two', 'a', 'a2']) writeFileSync(path.join(bin, name), `#!/bin/bash\nprintf -v line '%s\\1' "\${0##*/}" "$@"; printf '%s\\2' "$line" >> "$LOG"\n`, { mode: 0o755 });
+    let [started, runs] = [0, 0];
+    try {
+      fc.assert(fc.property(fc.array(fc.constantFrom(...PIECES), { minLength: 1, maxLength: 9 }), (pieces) => {
+        const text = `one ${pieces.join('')}`;
+        const { words } = commandFact(text);
+        if (words.length === 0) return;
+        // Its own: what a command left in the background may write when the next one runs.
+        const log = path.join(logs, String((runs += 1)));
+        writeFileSync(log, '');
+        spawnSync('/bin/bash', ['--norc', '-c', text], { cwd: work, env: { PATH: bin, HOME: '/nonexistent', LOG: log }, stdio: 'ignore', timeout: 10_000 });
+        const ran = readFileSync(log, 'utf8').split('\u0002').slice(0, -1).map((line) => line.split('\u0001').slice(0, -1));
+        started += ran.length;
+        expect([text, ran.filter((line) => !words.some((known) => isDeepStrictEqual(known, line))), readdirSync(work)]).toEqual([text, [], []]);
+      }), { numRuns: Number(process.env['WORDS_RUNS'] ?? 3000), seed: Number(process.env['WORDS_SEED'] ?? 10) });
+      expect(started).toBeGreaterThan(100);
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }

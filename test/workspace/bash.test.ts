@@ -1,6 +1,6 @@
 /** Owns the proof that commands tell the truth, sessions live and end, and no process is left behind. */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readFileSync, readdirSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -77,6 +77,24 @@ describe('bash run', () => {
     delete process.env['PATH'];
     expect(await makeBench().text('bash', { command: 'echo $PATH' })).toBe('/usr/bin:/bin');
     useHelpers({ programs: {}, writable: [] });
+  });
+
+  it('looks for no program where agents write' + verifies('TR-53'), async () => {
+    const bench = makeBench();
+    bench.put('node_modules/.bin/ls', '#!/bin/sh\necho the program of the agent\n');
+    chmodSync(path.join(bench.root, 'node_modules/.bin/ls'), 0o755);
+    process.env['PATH'] = `${path.join(bench.root, 'node_modules/.bin')}:.:${OWN_ENV['PATH']}`;
+    useHelpers({ programs: {}, writable: [bench.root] });
+    try {
+      expect(await bench.text('bash', { command: 'ls -d node_modules' })).toBe('node_modules');
+    } finally {
+      useHelpers({ programs: {}, writable: [] });
+    }
+  });
+
+  it.each(['run', 'start'])('reads no file of the workspace to begin with, without a sandbox: %s' + verifies('TR-53'), async (action) => {
+    const bench = makeBench({ '.bashrc': 'echo read by the shell\n', '.profile': 'echo read by the shell\n' });
+    expect(await bench.text('bash', { action, command: 'pwd' })).toMatch(new RegExp(`^${bench.root}(?:\n\\[tollgate: [^\n]*)?$`));
   });
 
   it('strips colours and keeps the last state of a progress line', async () => {
