@@ -29,6 +29,3 @@ export interface Connection extends Link {
   /** Last resort, synchronous: for the end of our own process and for servers that were never ready. */
   killNow(): void;
 }
-
-/** Largest message in either direction (design §6). */
-export const WIRE_LIMIT = 64 * 1024 * 1024;

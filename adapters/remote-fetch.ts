@@ -1,7 +1,8 @@
 /** Owns the HTTP requests under the SDK's transports: exact bodies, size limits, the end of answer streams; refuses hot reconnect loops. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../catalogs/errors.ts';
-import { WIRE_LIMIT } from './connection.ts';
+import { LARGE_BYTES, MOST_BYTES } from '../catalogs/sizes.ts';
+import { ownTurn } from '../catalogs/pace.ts';
 import { EventStreamReader } from './rpc/event-stream.ts';
 import { MOST_VALUES, readMessage, type WireMessage } from './rpc/json.ts';
 import { scanJson } from './rpc/scan.ts';
@@ -113,6 +114,8 @@ function guard(body: ReadableStream<Uint8Array>, { streaming, onMessage, onEnd }
     async pull(controller) {
       try {
         const { done, value } = await reader.read();
+        // A large message may end here. It is parsed in a turn of its own.
+        if (held > LARGE_BYTES) await ownTurn();
         if (done) {
           collect?.end();
           controller.close();
@@ -123,7 +126,7 @@ function guard(body: ReadableStream<Uint8Array>, { streaming, onMessage, onEnd }
         const newline = streaming ? chunk.lastIndexOf(NEWLINE) : -1;
         held = newline < 0 ? held + chunk.length : chunk.length - newline;
         resumable ||= streaming && (chunk.includes('\nid:') || chunk.indexOf('id:') === 0);
-        if (held <= WIRE_LIMIT && collect?.push(chunk) !== false) return controller.enqueue(value);
+        if (held <= MOST_BYTES && collect?.push(chunk) !== false) return controller.enqueue(value);
         onEnd({ tooLarge: true, resumable });
         controller.error(new Error('larger than the wire limit'));
         await reader.cancel();
@@ -145,7 +148,7 @@ interface Collector {
 function collector(streaming: boolean, onMessage: ((text: Buffer) => void) | undefined): Collector | undefined {
   if (onMessage === undefined) return undefined;
   if (streaming) {
-    const events = new EventStreamReader({ maxBytes: WIRE_LIMIT, onMessage });
+    const events = new EventStreamReader({ maxBytes: MOST_BYTES, onMessage });
     // An event without its blank line is not complete (HTML Living Standard, server-sent events).
     return { push: (chunk) => events.push(chunk), end: () => undefined };
   }

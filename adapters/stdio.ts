@@ -4,7 +4,7 @@ import { TollgateError } from '../catalogs/errors.ts';
 import type { Connection, ConnectionEvents } from './connection.ts';
 import { launch } from './launch.ts';
 import type { Launched } from './launch.ts';
-import { messageReader } from './messages.ts';
+import { MessageReader } from './messages.ts';
 import { stopInOrder } from './process-group.ts';
 import { LineReader, oneLine } from './rpc/framing.ts';
 import type { AdapterOptions, ServerSettings } from './settings.ts';
@@ -75,8 +75,7 @@ export class StdioConnection implements Connection {
     const marked = mark === undefined ? settings : { ...settings, env: { ...settings.env, [MARK]: mark } };
     const launched = await launch(marked, this.options.host, () => this.checkStart());
     this.launched = launched;
-    this.readOutput(launched.child, events);
-    this.watchEnd(launched, events);
+    this.watchEnd(launched, this.readOutput(launched.child, events), events);
     // It was given up while its isolation was made.
     if (this.ended) return this.endNow(launched);
     try {
@@ -122,10 +121,8 @@ export class StdioConnection implements Connection {
     if (mark !== undefined) killMarked((found) => found === mark);
   }
 
-  private readOutput(child: ChildProcessWithoutNullStreams, events: ConnectionEvents): void {
-    const reader = messageReader(events);
-    child.stdout.on('data', (chunk: Buffer) => reader.push(chunk));
-    child.stdout.on('end', () => reader.end());
+  private readOutput(child: ChildProcessWithoutNullStreams, events: ConnectionEvents): MessageReader {
+    const reader = new MessageReader(child.stdout, events);
     const log = limitRate((line) => {
       this.wrote = true;
       this.options.onStderr(this.settings.name, line);
@@ -133,15 +130,17 @@ export class StdioConnection implements Connection {
     const errors = new LineReader({ maxBytes: STDERR_LINE_BYTES, onLine: (line) => log(line.toString('utf8')), onBad: (reason) => log(`(${reason})`) });
     child.stderr.on('data', (chunk: Buffer) => errors.push(chunk));
     child.stderr.on('end', () => errors.end());
+    return reader;
   }
 
   /** A server is gone when it exits, and also when it closes one of its pipes: no call could end then. */
-  private watchEnd(launched: Launched, events: ConnectionEvents): void {
+  private watchEnd(launched: Launched, reader: MessageReader, events: ConnectionEvents): void {
     const { child } = launched;
     const finish = (why: string, exit?: number | string): void => {
       if (this.ended) return;
       this.ended = true;
       this.endNow(launched);
+      reader.flush();
       events.onClosed(why, exit, launched.refusal?.());
     };
     child.on('exit', (code, signal) => {

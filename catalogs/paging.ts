@@ -31,6 +31,7 @@ export interface Page {
   readonly total: number;
 }
 
+const NEWLINE = 10;
 const PAGE_LINES = 2000;
 const PAGE_BYTES = 30_000;
 /** Room for the note, so that nobody has to cut it off. */
@@ -43,24 +44,24 @@ export const NOTE_LINES = 3;
  * excepted). Throws ARGS_INVALID for offset 0 or limit < 1, TOOL_FAILED for an offset past the end.
  */
 export function pageText(text: string, request: PageRequest, label: string): Page {
-  const starts = lineStarts(text);
-  const total = starts.length;
+  const total = countLines(text);
   const from = firstOf(request, total);
   if (total === 0) return { text: '', note: note('empty, 0 lines'), from: 1, to: 0, total };
   const { bytes: most, lines } = roomOf(request.cap);
   const wanted = Math.min(total, from - 1 + Math.min(request.limit ?? lines, lines));
-  const end = (line: number): number => starts[line] ?? text.length;
-  const begin = end(from - 1);
-  if (Buffer.byteLength(text.slice(begin, end(from))) > most) return longLine(text.slice(begin, end(from)), { from, total, label, most });
+  const begin = lineStart(text, from);
+  let end = lineEnd(text, begin);
+  let bytes = Buffer.byteLength(text.slice(begin, end));
+  if (bytes > most) return longLine(text.slice(begin, end), { from, total, label, most });
   let to = from;
-  let bytes = Buffer.byteLength(text.slice(begin, end(from)));
-  while (to < wanted) {
-    const more = Buffer.byteLength(text.slice(end(to), end(to + 1)));
+  for (; to < wanted; to += 1) {
+    const next = lineEnd(text, end);
+    const more = Buffer.byteLength(text.slice(end, next));
     if (bytes + more > most) break;
     bytes += more;
-    to += 1;
+    end = next;
   }
-  const page = { text: text.slice(begin, end(to)), from, to, total };
+  const page = { text: text.slice(begin, end), from, to, total };
   if (from === 1 && to === total) return page;
   const next = to < total ? ` Next: read path=${JSON.stringify(label)} offset=${to + 1}` : '';
   return { ...page, note: note(`lines ${from}-${to} of ${total} (${bytes} B).${next}`) };
@@ -81,14 +82,24 @@ export function firstOf(request: PageRequest, total: number, what = 'lines'): nu
   throw new TollgateError('TOOL_FAILED', { detail: `offset=${offset} is past the end: there are ${total} ${what}.`, next: `Use an offset from 1 to ${total}, or a negative one.` });
 }
 
-function lineStarts(text: string): readonly number[] {
-  const starts: number[] = [];
-  for (let at = 0; at < text.length; ) {
-    starts.push(at);
-    const end = text.indexOf('\n', at);
-    at = end === -1 ? text.length : end + 1;
-  }
-  return starts;
+/** Lines of a text as people count them: an end of line ends a line, it does not begin one. One by one: lines may be short, and sixteen million. */
+export function countLines(text: string): number {
+  let lines = text === '' || text.endsWith('\n') ? 0 : 1;
+  for (let at = 0; at < text.length; at += 1) if (text.charCodeAt(at) === NEWLINE) lines += 1;
+  return lines;
+}
+
+/** Where a line begins, from 1. */
+function lineStart(text: string, line: number): number {
+  let at = 0;
+  for (let left = line - 1; left > 0 && at < text.length; at += 1) if (text.charCodeAt(at) === NEWLINE) left -= 1;
+  return at;
+}
+
+/** Behind the end of the line that begins there. */
+function lineEnd(text: string, start: number): number {
+  const newline = text.indexOf('\n', start);
+  return newline === -1 ? text.length : newline + 1;
 }
 
 function longLine(line: string, at: { from: number; total: number; label: string; most: number }): Page {

@@ -7,26 +7,36 @@
 export const SEGMENT_CHARS = 200;
 const NEWLINE = 10;
 const NEAR_CHARS = 16;
+const FIRST_ENDS = 64;
 
 /**
  * End offsets of the segments of `text`; segment n (from 1) is `text.slice(ends[n - 2] ?? 0, ends[n - 1])`. Pieces joined
- * without anything between them are the text again. No piece splits a surrogate pair. With `most`,
- * stops there or one later, which tells only that there are more.
+ * without anything between them are the text again. No piece splits a surrogate pair. Stops at `most` segments, which tells only
+ * that there are more. The offsets stand in a typed array: a list of numbers takes twice the memory and three times the time.
  */
-export function segmentEnds(text: string, most = Infinity): readonly number[] {
-  const ends: number[] = [];
-  let start = 0;
-  while (start < text.length && ends.length < most) {
-    const lineEnd = endOfLine(text, start);
-    while (lineEnd - start > SEGMENT_CHARS + 1 && ends.length < most) {
-      const code = text.charCodeAt(start + SEGMENT_CHARS - 1);
-      start += code >= 0xd800 && code <= 0xdbff ? SEGMENT_CHARS - 1 : SEGMENT_CHARS;
-      ends.push(start);
-    }
-    ends.push(lineEnd);
-    start = lineEnd;
+export function segmentEnds(text: string, most = Infinity): Uint32Array {
+  let ends: Uint32Array = new Uint32Array(Math.min(FIRST_ENDS, text.length));
+  let count = 0;
+  let lineEnd = 0;
+  for (let at = 0; at < text.length && count < most; count += 1) {
+    if (at === lineEnd) lineEnd = endOfLine(text, at);
+    if (lineEnd - at <= SEGMENT_CHARS + 1) at = lineEnd;
+    else at += isHighHalf(text.charCodeAt(at + SEGMENT_CHARS - 1)) ? SEGMENT_CHARS - 1 : SEGMENT_CHARS;
+    if (count === ends.length) ends = doubled(ends);
+    ends[count] = at;
   }
-  return ends;
+  return ends.subarray(0, count);
+}
+
+/** True for the first half of a surrogate pair. */
+function isHighHalf(unit: number): boolean {
+  return unit >= 0xd800 && unit <= 0xdbff;
+}
+
+function doubled(ends: Uint32Array): Uint32Array {
+  const more = new Uint32Array(ends.length * 2);
+  more.set(ends);
+  return more;
 }
 
 /** The first units are read one by one: a native search for each of many short lines costs five times as much. */

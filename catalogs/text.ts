@@ -120,8 +120,8 @@ function rewriteHostile(text: string, write: (code: number) => string): { readon
   return count === 0 ? { text, count } : { text: `${whole.join('')}${parts.join('')}${text.slice(from)}`, count };
 }
 
-/** Hostile characters of one result. Each takes a tenth of a microsecond, and up to six times its bytes; 64 MiB of them took over 6 s. */
-export const MOST_HOSTILE = 10_000_000;
+/** Hostile characters of one result. Each takes a tenth of a microsecond, and up to ten times its bytes. */
+export const MOST_HOSTILE = 2_000_000;
 
 /** The refusal of a text that holds more hostile characters. */
 export function tooHostile(): TollgateError {

@@ -1,5 +1,6 @@
 /** Owns what one call may take and how it goes to its server; refuses to widen what the configuration allows. */
-import { setImmediate as turn } from 'node:timers/promises';
+import { ownTurn } from '../catalogs/pace.ts';
+import { LARGE_BYTES } from '../catalogs/sizes.ts';
 import { UpstreamError, type Answer } from '../adapters/port.ts';
 import { isOwnKey } from '../catalogs/own-keys.ts';
 import { MENDABLE, TollgateError } from '../catalogs/errors.ts';
@@ -77,8 +78,7 @@ export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call
     trace.rawBytes = Buffer.byteLength(raw.text);
     trace.hits = raw.hits;
     if (raw.labels !== undefined && caller !== undefined) await deps.labels.join(session, caller.run, raw.labels);
-    // Parsing it may have taken a good part of a second: others get their turn before it is shaped.
-    if (raw.text.length > LARGE_CHARS) await turn();
+    if (raw.text.length > LARGE_BYTES) await ownTurn();
     // What follows works on parsed values: a number that a double would round stands there as a marked string (see shape).
     return raw.exact ? raw : held(raw);
   } catch (thrown) {
@@ -90,8 +90,6 @@ export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call
   }
 }
 
-/** A longer result is worked on in turns of the event loop of its own. */
-const LARGE_CHARS = 1_048_576;
 /** Refusals of what the server answered. */
 const ANSWERED: ReadonlySet<string> = new Set(['UPSTREAM_REQUEST_DENIED', 'URL_ELICITATION_DENIED']);
 /** Refusals of an adapter that say that nothing was sent. */

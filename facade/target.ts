@@ -72,7 +72,7 @@ function aimAtSpill(exposed: Exposed, bound: Bound, place: Place): Target {
     timeoutMs: exposed.server.timeoutMs,
     hardTimeoutMs: exposed.server.hardTimeoutMs,
     headShare: 1,
-    send: (_call, cap) => Promise.resolve(place.spills.read(args, place.owner, { ...cap, tool: exposed.name })),
+    send: (_call, cap) => place.spills.read(args, place.owner, { ...cap, tool: exposed.name }),
   };
 }
 

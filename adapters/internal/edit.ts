@@ -1,5 +1,6 @@
 /** Owns the replacing of text in text; refuses every match that is not certain, since a wrong edit is worse than none. */
-import { setImmediate as turn } from 'node:timers/promises';
+import { MOST_BYTES } from '../../catalogs/sizes.ts';
+import { Pace } from '../../catalogs/pace.ts';
 import { nearestPlaces } from './nearest.ts';
 import { occurrences } from './occurrences.ts';
 
@@ -44,15 +45,13 @@ interface Found {
   readonly notes: readonly string[];
 }
 
+const NEWLINE = 10;
+const RETURN = 13;
 const SHOWN_LINES = 20;
 /** Places kept for the answer, which shows 20 of them. */
 const KEPT_PLACES = 1_000;
 /** Places that one replacement may have: each costs memory. */
 const MAX_MATCHES = 1_000_000;
-/** Characters of the result, as many as a file that is read may have. */
-const MAX_RESULT = 64 * 1024 * 1024;
-/** Milliseconds of work after which other calls have their turn. */
-const SLICE_MS = 10;
 
 /**
  * Applies exact replacements. A match is accepted in this order: the same characters; the same text with the file's own line
@@ -66,13 +65,9 @@ export async function applyEdit(text: string, args: EditArgs, signal?: AbortSign
   let places: readonly Place[] = [];
   let count = 0;
   const notes = new Set<string>();
-  let began = performance.now();
+  const pace = new Pace(signal);
   for (const [index, step] of steps.entries()) {
-    if (performance.now() - began > SLICE_MS) {
-      await turn();
-      signal?.throwIfAborted();
-      began = performance.now();
-    }
+    if (pace.isDue) await pace.rest();
     const outcome = replaceOnce(current, step);
     if ('refusal' in outcome) return steps.length === 1 ? outcome : inStep(outcome.refusal, index + 1, steps.length);
     places = firstPlaces(moved(places, outcome.cuts), outcome.places);
@@ -86,10 +81,9 @@ export async function applyEdit(text: string, args: EditArgs, signal?: AbortSign
 
 /** The lines, from 1, on which ascending offsets stand. */
 export function linesAt(text: string, offsets: readonly number[]): readonly number[] {
-  let line = 1;
-  let end = text.indexOf('\n');
+  let [line, at] = [1, 0];
   return offsets.map((offset) => {
-    for (; end !== -1 && end < offset; end = text.indexOf('\n', end + 1)) line += 1;
+    for (; at < offset; at += 1) if (text.charCodeAt(at) === NEWLINE) line += 1;
     return line;
   });
 }
@@ -132,7 +126,7 @@ function replaceOnce(text: string, step: Replacement): StepOutcome {
   const chosen = choose(text, found.matches, step);
   if ('refusal' in chosen) return chosen;
   const length = chosen.reduce((sum, { start, end, replacement }) => sum + replacement.length - (end - start), text.length);
-  if (length > MAX_RESULT) return refuse(`The result would have ${length} characters; at most ${MAX_RESULT} are written.`, 'Give a shorter new_string.');
+  if (length > MOST_BYTES) return refuse(`The result would have ${length} characters; at most ${MOST_BYTES} are written.`, 'Give a shorter new_string.');
   return { ...replaced(text, chosen), notes: found.notes, cuts: chosen };
 }
 
@@ -210,9 +204,10 @@ function originalOffsets(text: string, offsets: readonly number[]): readonly num
 
 function majorityEol(text: string): string {
   let [all, crlf] = [0, 0];
-  for (let at = text.indexOf('\n'); at !== -1; at = text.indexOf('\n', at + 1)) {
+  for (let at = 0; at < text.length; at += 1) {
+    if (text.charCodeAt(at) !== NEWLINE) continue;
     all += 1;
-    if (text.charCodeAt(at - 1) === 13) crlf += 1;
+    if (text.charCodeAt(at - 1) === RETURN) crlf += 1;
   }
   return crlf * 2 > all ? '\r\n' : '\n';
 }

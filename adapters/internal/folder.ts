@@ -7,7 +7,7 @@ import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { canHold, changed, pathOfDescriptor } from '../../catalogs/held.ts';
 import type { Held } from '../../catalogs/held.ts';
-import type { Pace } from '../pace.ts';
+import type { Pace } from '../../catalogs/pace.ts';
 import { failed } from './text.ts';
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;

@@ -1,7 +1,8 @@
 /** Owns what a search gathers and how it is shown; refuses lines and lists without bounds. */
 import { Folder } from './folder.ts';
-import { Pace } from '../pace.ts';
-import { takeSnapshot } from './snapshot.ts';
+import { MOST_BYTES } from '../../catalogs/sizes.ts';
+import { Pace } from '../../catalogs/pace.ts';
+import { withSnapshot } from './snapshot.ts';
 import type { UpstreamCall } from '../port.ts';
 import { basename } from 'node:path';
 import { firstOf, note } from '../../catalogs/paging.ts';
@@ -32,6 +33,8 @@ const MAX_LINE = 500;
 const NEWLINE = 0x0a;
 /** Bytes between two looks at the clock. */
 const BYTES_A_LOOK = 1_048_576;
+/** Largest file whose lines are shown where reading is restricted: it is read again, from the descriptor that was judged. */
+const MOST_JUDGED_BYTES = 4 * MOST_BYTES;
 /** Matches kept; a search that finds more is ended, and the total is given as `more than`. */
 const MAX_MATCHES = 5000;
 
@@ -72,8 +75,9 @@ export class Hits {
     for (const [path, hits] of byPath) {
       if (signal.aborted) this.ended ??= 'ended before every file was judged';
       if (signal.aborted) break;
-      const lines = await judgedLines(path, { mayRead, wanted: new Set(hits.map(({ line }) => line)), pace });
-      for (const hit of lines === undefined ? [] : hits.filter(({ line, text }) => shows(lines.get(line) ?? '', text))) kept.add(hit);
+      const lines = await judgedLines(path, { mayRead, wanted: new Set(hits.map(({ line }) => line)), pace, signal });
+      if (lines === 'too large') this.ended ??= `lines of files over ${MOST_JUDGED_BYTES} bytes are not shown`;
+      for (const hit of lines === undefined || lines === 'too large' ? [] : hits.filter(({ line, text }) => shows(lines.get(line) ?? '', text))) kept.add(hit);
     }
     this.#hits = this.#hits.filter((hit) => kept.has(hit));
     this.#matches = this.#hits.filter((hit) => hit.matches).length;
@@ -126,19 +130,20 @@ interface Wanted {
   readonly mayRead: MayRead;
   readonly wanted: ReadonlySet<number>;
   readonly pace: Pace;
+  readonly signal: AbortSignal;
 }
 
 /** The wanted lines of a file that may be read, by number from 1, out of the descriptor that was judged. */
-async function judgedLines(path: string, { mayRead, wanted, pace }: Wanted): Promise<ReadonlyMap<number, string> | undefined> {
+async function judgedLines(path: string, { mayRead, wanted, pace, signal }: Wanted): Promise<ReadonlyMap<number, string> | 'too large' | undefined> {
   const paths = await mayRead(path);
   const held = paths?.all()[0];
   if (paths === undefined || held === undefined) return undefined;
   let folder: Folder | undefined;
   try {
     folder = await Folder.around(held);
-    const { bytes } = await takeSnapshot(folder, basename(held.location.absolute));
-    return await linesIn(asUtf8(bytes), wanted, pace);
+    return await withSnapshot({ folder, name: basename(held.location.absolute), most: MOST_JUDGED_BYTES, signal }, ({ bytes }) => linesIn(asUtf8(bytes), wanted, pace));
   } catch {
+    if (held.stat !== undefined && Number(held.stat.size) > MOST_JUDGED_BYTES) return 'too large';
     return undefined; // Gone or unreadable by now: nothing of it is shown.
   } finally {
     await folder?.close();

@@ -1,7 +1,7 @@
 /** Owns the actions file and stat of read; refuses to show bytes as text that are none. */
 import path from 'node:path';
 import type { Held } from '../../catalogs/held.ts';
-import { pageText, note } from '../../catalogs/paging.ts';
+import { countLines, note, pageText } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from './desk.ts';
 import type { Desk } from './desk.ts';
@@ -9,9 +9,9 @@ import { Folder, openerOf } from './folder.ts';
 import { find, list } from './listing.ts';
 import { bindPath } from './paths.ts';
 import { search } from './search.ts';
-import { presentVersion, takeSnapshot } from './snapshot.ts';
+import { presentVersion, withSnapshot } from './snapshot.ts';
 import type { Opener, Snapshot } from './snapshot.ts';
-import { answer, countLines, decodeText, failed, mimeOf, printable } from './text.ts';
+import { answer, decodeText, failed, mimeOf, printable } from './text.ts';
 
 /** Arguments of `read`, catalogs/primitives/schemas.json. */
 export interface ReadArgs {
@@ -65,8 +65,12 @@ async function inFolder(held: Held, work: (folder: Opener, name: string) => Prom
   }
 }
 
-async function readFile(desk: Desk, at: { folder: Opener; name: string; relative: string }, args: ReadArgs): Promise<ToolResult> {
-  const file = await takeSnapshot(at.folder, at.name);
+function readFile(desk: Desk, at: { folder: Opener; name: string; relative: string }, args: ReadArgs): Promise<ToolResult> {
+  return withSnapshot({ ...at, signal: desk.signal }, (file) => show(desk, { file, relative: at.relative }, args));
+}
+
+function show(desk: Desk, at: { file: Snapshot; relative: string }, args: ReadArgs): ToolResult {
+  const { file } = at;
   const decoded = decodeText(file.bytes);
   if ('binary' in decoded) return media(at.relative, file, decoded.mime);
   const page = pageText('text' in decoded ? decoded.text : decoded.lossy, { ...args, cap: desk.cap }, at.relative);
@@ -97,8 +101,9 @@ async function describe(folder: Opener, name: string, relative: string): Promise
 async function content(folder: Opener, name: string): Promise<readonly string[]> {
   const present = await presentVersion(folder, name);
   const version = `version: ${present?.version ?? 'gone'}`;
-  const file = await takeSnapshot(folder, name).catch(() => undefined);
-  if (file === undefined) return [version];
-  const decoded = decodeText(file.bytes);
-  return [version, 'text' in decoded ? `lines: ${countLines(decoded.text)}` : `type: ${mimeOf(file.bytes)}`];
+  const kind = ({ bytes }: Snapshot): string => {
+    const decoded = decodeText(bytes);
+    return 'text' in decoded ? `lines: ${countLines(decoded.text)}` : `type: ${mimeOf(bytes)}`;
+  };
+  return withSnapshot({ folder, name }, (file) => [version, kind(file)]).catch(() => [version]);
 }

@@ -2,10 +2,9 @@
 import type { BigIntStats } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import type { Folder } from './folder.ts';
+import { MOST_BYTES } from '../../catalogs/sizes.ts';
+import { inBounds } from '../../catalogs/pace.ts';
 import { failed, isHashed, versionOf, versionOfStat } from './text.ts';
-
-/** Largest file that is held in memory. */
-const MAX_BYTES = 64 * 1024 * 1024;
 
 /** What opens files by their names. */
 export type Opener = Pick<Folder, 'openFile'>;
@@ -17,19 +16,36 @@ export interface Snapshot {
   readonly version: string;
 }
 
-/** Reads `name` whole. Throws TOOL_FAILED for other than regular files and above `most` bytes (64 MiB), else errors of the system. */
-export async function takeSnapshot(folder: Opener, name: string, most = MAX_BYTES): Promise<Snapshot> {
+/**
+ * Reads `name` whole, and works on it before the next large file is read (see `inBounds`). Throws TOOL_FAILED for other than regular
+ * files and above `most` bytes (16 MiB), else errors of the system and of `use`.
+ */
+export async function withSnapshot<T>(at: { readonly folder: Opener; readonly name: string; readonly most?: number; readonly signal?: AbortSignal }, use: (file: Snapshot) => T | Promise<T>): Promise<T> {
+  const { folder, name, most = MOST_BYTES, signal } = at;
   const handle = await folder.openFile(name);
   try {
     const stat = await regularStat(handle, name);
     if (stat.size > BigInt(most)) {
       throw failed(`${JSON.stringify(name)} has ${stat.size} bytes; at most ${most} are read.`, `Take a part: bash command="sed -n '1,200p' …", or search it.`);
     }
-    const bytes = await handle.readFile();
-    return { bytes, stat, version: isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat) };
+    return await inBounds(Number(stat.size), async () => {
+      const bytes = await readBytes(handle, Number(stat.size));
+      return use({ bytes, stat, version: isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat) });
+    }, signal);
   } finally {
     await handle.close();
   }
+}
+
+/** The first bytes of a file, as many as it had: another process may make it longer meanwhile. */
+async function readBytes(handle: FileHandle, size: number): Promise<Buffer> {
+  const bytes = Buffer.allocUnsafe(size);
+  for (let done = 0; done < size; ) {
+    const { bytesRead } = await handle.read(bytes, done, size - done, done);
+    if (bytesRead === 0) return bytes.subarray(0, done);
+    done += bytesRead;
+  }
+  return bytes;
 }
 
 /** The version that a file has now, without holding more than 1 MiB of it; undefined when there is none. */
@@ -42,7 +58,7 @@ export async function presentVersion(folder: Opener, name: string): Promise<{ re
   try {
     const stat = await regularStat(handle, name);
     if (!isHashed(Number(stat.size))) return { version: versionOfStat(stat), stat };
-    return { version: versionOf(await handle.readFile()), stat };
+    return { version: versionOf(await readBytes(handle, Number(stat.size))), stat };
   } finally {
     await handle.close();
   }

@@ -4,7 +4,7 @@ import { connect, type Socket } from 'node:net';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Connection, ConnectionEvents } from '../connection.ts';
-import { messageReader } from '../messages.ts';
+import { MessageReader } from '../messages.ts';
 import { oneLine } from '../rpc/framing.ts';
 import type { ServerSettings } from '../settings.ts';
 
@@ -58,12 +58,11 @@ export class SocketConnection implements Connection {
   }
 
   private listen(socket: Socket, events: ConnectionEvents): void {
-    const reader = messageReader(events);
-    socket.on('data', (chunk: Buffer) => reader.push(chunk));
-    socket.on('end', () => reader.end());
+    const reader = new MessageReader(socket, events);
     // What went wrong is told by the close that follows.
     socket.on('error', () => undefined);
     socket.on('close', () => {
+      reader.flush();
       if (!this.closed) events.onClosed('closed its socket');
       this.closed = true;
     });

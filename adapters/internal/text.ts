@@ -60,14 +60,6 @@ export function isHashed(size: number): boolean {
   return size <= HASH_BYTES;
 }
 
-/** Lines of a text as people count them: an end of line ends a line, it does not begin one. */
-export function countLines(text: string): number {
-  if (text === '') return 0;
-  let lines = text.endsWith('\n') ? 0 : 1;
-  for (let at = text.indexOf('\n'); at !== -1; at = text.indexOf('\n', at + 1)) lines += 1;
-  return lines;
-}
-
 /** At most `length` UTF-16 units of `text`, never half a character. */
 export function headOf(text: string, length: number): string {
   return text.length <= length ? text : text.slice(0, length).replace(/[\ud800-\udbff]$/, '');

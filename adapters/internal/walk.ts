@@ -3,8 +3,8 @@ import type { Dirent } from 'node:fs';
 import { compileGlob } from './globs.ts';
 import type { Glob } from './globs.ts';
 import type { Folder } from './folder.ts';
-import { Pace } from '../pace.ts';
-import { takeSnapshot } from './snapshot.ts';
+import { Pace } from '../../catalogs/pace.ts';
+import { withSnapshot } from './snapshot.ts';
 
 /** One entry, with the open folder that holds it (only until the next entry is asked for). */
 export interface Entry {
@@ -34,9 +34,10 @@ export interface IgnoreRule {
 }
 
 const MAX_DEPTH = 64;
-/** Bytes of a .gitignore, and rules of all together; what is more is not read. Each entry is compared with each rule. */
+/** Bytes of a .gitignore; what is more is not read. */
 const MAX_IGNORE_BYTES = 64 * 1024;
-const MAX_RULES = 2000;
+/** Rules of all .gitignore files together; what is more is not read. Each entry is compared with each rule. */
+export const MAX_RULES = 2000;
 
 /** Entries in order of their names, a folder before what is in it. `prefix` is the folder's path. What cannot be opened is passed over. */
 export async function* walk(folder: Folder, how: Walk, prefix: string): AsyncGenerator<Entry> {
@@ -68,14 +69,14 @@ function kindOf(entry: Dirent): Entry['kind'] {
 
 /** The rules in this folder's .gitignore; a file that cannot be read has none. */
 export async function ignoreRules(folder: Folder, base: string): Promise<readonly IgnoreRule[]> {
-  const file = await takeSnapshot(folder, '.gitignore', MAX_IGNORE_BYTES).catch(() => undefined);
-  return file === undefined ? [] : parseIgnore(file.bytes.toString('utf8'), base);
+  const text = await withSnapshot({ folder, name: '.gitignore', most: MAX_IGNORE_BYTES }, ({ bytes }) => bytes.toString('utf8')).catch(() => undefined);
+  return text === undefined ? [] : parseIgnore(text, base);
 }
 
 /** Parses a .gitignore (gitignore(5)), its first 2,000 rules. Pure. */
 export function parseIgnore(text: string, base: string): readonly IgnoreRule[] {
   return text.slice(0, MAX_IGNORE_BYTES).split(/\r?\n/).slice(0, MAX_RULES).flatMap((raw) => {
-    const line = raw.replace(/(?<!\\)[ \t]+$/, '');
+    const line = withoutBlanks(raw);
     if (line === '' || line.startsWith('#')) return [];
     const negated = line.startsWith('!');
     const pattern = line.slice(negated ? 1 : 0);
@@ -83,6 +84,13 @@ export function parseIgnore(text: string, base: string): readonly IgnoreRule[] {
     const glob = safeGlob(body);
     return glob === undefined ? [] : [{ base, glob, foldersOnly: pattern.endsWith('/'), negated }];
   });
+}
+
+/** The line without blanks at its end; an escaped one stays. A loop, because an expression is quadratic over long runs of blanks. */
+function withoutBlanks(line: string): string {
+  let end = line.length;
+  while (end > 0 && (line[end - 1] === ' ' || line[end - 1] === '\t')) end -= 1;
+  return line.slice(0, end > 0 && end < line.length && line[end - 1] === '\\' ? end + 1 : end);
 }
 
 function safeGlob(pattern: string): Glob | undefined {

@@ -2,7 +2,7 @@
 import type { BigIntStats } from 'node:fs';
 import { changed } from '../../catalogs/held.ts';
 import type { Held } from '../../catalogs/held.ts';
-import { holdsNote } from '../../catalogs/paging.ts';
+import { countLines, holdsNote } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from './desk.ts';
 import type { Desk } from './desk.ts';
@@ -10,10 +10,10 @@ import { applyEdit, linesAt } from './edit.ts';
 import type { EditArgs, Edited, Place } from './edit.ts';
 import { Folder } from './folder.ts';
 import { bindPath, namesOf } from './paths.ts';
-import { presentVersion, takeSnapshot } from './snapshot.ts';
-import type { Opener } from './snapshot.ts';
+import { presentVersion, withSnapshot } from './snapshot.ts';
+import type { Opener, Snapshot } from './snapshot.ts';
 import { appendFile, storeFile } from './store.ts';
-import { answer, countLines, decodeText, failed, headOf, invalid, isHashed, refusal, versionOf, versionOfStat } from './text.ts';
+import { answer, decodeText, failed, headOf, invalid, isHashed, refusal, versionOf, versionOfStat } from './text.ts';
 
 /** Arguments of `write`, catalogs/primitives/schemas.json. */
 export interface WriteArgs {
@@ -61,23 +61,24 @@ export function write(desk: Desk, args: WriteArgs): Promise<ToolResult> {
 /** Replaces text in a file. Everything outside the places keeps its bytes. */
 export function edit(desk: Desk, args: EditArgs & { readonly path: string; readonly version?: string | undefined }): Promise<ToolResult> {
   for (const step of [args, ...(args.edits ?? [])]) if (!holdsNote(step.old_string)) refuseCutText(step.new_string, 'new_string');
-  return atSpot(desk, { path: args.path, create: false }, async (spot) => {
-    const before = await takeSnapshot(spot.present, spot.name);
-    checkVersion(spot, args.version, before.version);
-    const seen = desk.versions.seen(desk.scope, spot.absolute);
-    if (args.version === undefined && seen !== undefined) checkSeen(desk, spot, before.version);
-    const decoded = decodeText(before.bytes);
-    if (!('text' in decoded)) throw failed(`${spot.relative} is not UTF-8 text; editing it would damage it.`, 'Change it with a program: bash.');
-    const outcome = await applyEdit(decoded.text, args, desk.signal);
-    if ('refusal' in outcome) return refusal(`${spot.relative}: ${outcome.refusal.what}`, outcome.refusal.next);
-    const bytes = Buffer.from(outcome.text, 'utf8');
-    const stat = await storeFile({ ...spot, previous: before.stat }, bytes);
-    desk.stored.note(spot.absolute, stat);
-    const version = versionFor(bytes, stat);
-    desk.versions.note(desk.scope, spot.absolute, version);
-    const notes = outcome.notes.map((text) => ` Note: ${text}.`).join('');
-    return answer(`Edited ${spot.relative}, ${linesOf(outcome.text, outcome)}. Version ${version}.${notes}\n${around(outcome.text, outcome.places)}`);
-  });
+  return atSpot(desk, { path: args.path, create: false }, (spot) => withSnapshot({ folder: spot.present, name: spot.name, signal: desk.signal }, (before) => editIn(desk, { spot, before }, args)));
+}
+
+async function editIn(desk: Desk, { spot, before }: { spot: Spot; before: Snapshot }, args: EditArgs & { readonly version?: string | undefined }): Promise<ToolResult> {
+  checkVersion(spot, args.version, before.version);
+  const seen = desk.versions.seen(desk.scope, spot.absolute);
+  if (args.version === undefined && seen !== undefined) checkSeen(desk, spot, before.version);
+  const decoded = decodeText(before.bytes);
+  if (!('text' in decoded)) throw failed(`${spot.relative} is not UTF-8 text; editing it would damage it.`, 'Change it with a program: bash.');
+  const outcome = await applyEdit(decoded.text, args, desk.signal);
+  if ('refusal' in outcome) return refusal(`${spot.relative}: ${outcome.refusal.what}`, outcome.refusal.next);
+  const bytes = Buffer.from(outcome.text, 'utf8');
+  const stat = await storeFile({ ...spot, previous: before.stat }, bytes);
+  desk.stored.note(spot.absolute, stat);
+  const version = versionFor(bytes, stat);
+  desk.versions.note(desk.scope, spot.absolute, version);
+  const notes = outcome.notes.map((text) => ` Note: ${text}.`).join('');
+  return answer(`Edited ${spot.relative}, ${linesOf(outcome.text, outcome)}. Version ${version}.${notes}\n${around(outcome.text, outcome.places)}`);
 }
 
 async function atSpot(desk: Desk, at: { path: string; create: boolean }, work: (spot: Spot) => Promise<ToolResult>): Promise<ToolResult> {
@@ -151,17 +152,36 @@ export function linesOf(text: string, { places, count }: Pick<Edited, 'places' |
 
 /** The changed lines with three around each place, so that the caller sees what now stands there. */
 export function around(text: string, places: readonly Place[]): string {
-  const lines = text.split('\n');
   let shown = '';
-  let done = 0;
-  for (const { first, last } of lineRanges(text, places)) {
+  /** The last line that is shown, and the offset of its end. */
+  let [done, doneEnd] = [0, -1];
+  for (const [index, { first, last }] of lineRanges(text, places).entries()) {
+    const { start = 0, end = 0 } = places[index] ?? {};
     const from = Math.max(done + 1, first - CONTEXT_LINES);
-    const to = Math.min(lines.length, last + CONTEXT_LINES);
+    const after = linesAfter(text, Math.max(start, end - 1));
+    const to = last + after.lines;
     if (to <= done) continue;
-    if (from > done + 1 || done === 0) shown += `@@ from line ${from}\n`;
-    shown += `${lines.slice(from - 1, to).map((line) => line.replace(/\r$/, '')).join('\n')}\n`;
-    done = to;
+    const isApart = from > done + 1 || done === 0;
+    if (isApart) shown += `@@ from line ${from}\n`;
+    const begin = isApart ? lineBegin(text, start, first - from) : doneEnd + 1;
+    shown += `${text.slice(begin, Math.min(after.end, begin + CONTEXT_CHARS + 1)).replace(/\r(?=\n|$)/g, '')}\n`;
+    [done, doneEnd] = [to, after.end];
     if (shown.length > CONTEXT_CHARS) return `${headOf(shown, CONTEXT_CHARS)}…`;
   }
   return shown;
+}
+
+/** Where the line begins that is so many lines above that of an offset. */
+function lineBegin(text: string, offset: number, above: number): number {
+  let begin = offset === 0 ? 0 : text.lastIndexOf('\n', offset - 1) + 1;
+  for (let left = above; left > 0 && begin > 0; left -= 1) begin = begin === 1 ? 0 : text.lastIndexOf('\n', begin - 2) + 1;
+  return begin;
+}
+
+/** Of the lines that are shown after that of an offset: how many there are, and where the last one ends. */
+function linesAfter(text: string, offset: number): { readonly lines: number; readonly end: number } {
+  let end = text.indexOf('\n', offset);
+  let lines = 0;
+  for (; end !== -1 && lines < CONTEXT_LINES; lines += 1) end = text.indexOf('\n', end + 1);
+  return { lines, end: end === -1 ? text.length : end };
 }

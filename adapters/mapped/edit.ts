@@ -1,6 +1,7 @@
 /** Owns `edit` on backends: the new text is computed here by exact match, the backend only stores it; refuses what it would damage. */
-import { holdsNote } from '../../catalogs/paging.ts';
+import { countLines, holdsNote } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
+import { abortSignalOf } from '../rpc/cancel.ts';
 import { applyEdit, type EditArgs, type Edited, type Place } from '../internal/edit.ts';
 import { occurrences } from '../internal/occurrences.ts';
 import { answer, failed, versionOf } from '../internal/text.ts';
@@ -40,7 +41,8 @@ export function editChecked(work: Work, desk: Desk): Promise<ToolResult> {
     const after = await factsOf(work);
     const grown = (after?.size ?? 0) - facts.size;
     const bytes = Buffer.byteLength(edited.text) - Buffer.byteLength(before);
-    const lines = edited.text.split('\n').length - before.split('\n').length;
+    // With a line end behind both, each end of line counts once.
+    const lines = countLines(`${edited.text}\n`) - countLines(`${before}\n`);
     if (!after || (grown !== bytes && grown !== bytes + lines)) throw failed(`${JSON.stringify(pathOf(work))} grew by ${grown} bytes, not by ${bytes}: the backend stored something else, or someone wrote at the same time.`, 'Read the file to see what stands there.');
     const version = versionOfFacts(after);
     remember(work, desk, version);
@@ -57,7 +59,7 @@ export function checkEdit(args: Readonly<Record<string, unknown>>): void {
 async function compute(work: Work, before: string): Promise<Edited> {
   const args = work.args as unknown as EditArgs;
   for (const one of [args, ...(args.edits ?? [])]) if (!holdsNote(one.old_string)) refuseCutText(one.new_string, 'new_string');
-  const outcome = await applyEdit(before, args);
+  const outcome = await applyEdit(before, args, abortSignalOf(work.call.signal));
   if ('refusal' in outcome) throw failed(`${pathOf(work)}: ${outcome.refusal.what}`, outcome.refusal.next);
   return outcome;
 }

@@ -1,15 +1,22 @@
 /** Owns lists of directory entries from backends' texts, and finding names in a tree; refuses to hide what the backend left out. */
+import { TollgateError } from '../../catalogs/errors.ts';
+import { Pace } from '../../catalogs/pace.ts';
 import { firstOf, note } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from '../internal/desk.ts';
 import { compileGlob } from '../internal/globs.ts';
 import { answer, invalid, printable } from '../internal/text.ts';
-import { isIgnored, parseIgnore, type IgnoreRule } from '../internal/walk.ts';
+import { isIgnored, MAX_RULES, parseIgnore, type IgnoreRule } from '../internal/walk.ts';
+import { isObject } from '../rpc/json.ts';
 import { pathOf } from './facts.ts';
 import { askMain, failure, find, step, type Answer, type Work } from './work.ts';
 
 const ENTRIES = 500;
 const MAX_FOLDERS = 500;
+/** Lines of one answer that are read, and entries of one tree. */
+const MAX_ENTRIES = 100_000;
+/** Levels of a tree, and of a path below the listed folder. */
+const MAX_DEPTH = 64;
 
 /** One entry; `path` is relative to the listed folder. */
 export interface Entry {
@@ -30,7 +37,8 @@ export async function list(work: Work): Promise<ToolResult> {
   const first = await askMain(work);
   const isShown = await filterOf(work);
   const listing = work.mapping.steps.has('folder') ? await descend(work, first, { depth, isShown }) : readListing(work, first);
-  const names = listing.entries.filter(isShown).sort(byPath).map((entry) => printable(entry.path) + (entry.folder ? '/' : ''));
+  const entries = await keep(work, listing.entries, isShown);
+  const names = entries.sort(byPath).map((entry) => printable(entry.path) + (entry.folder ? '/' : ''));
   return pageOf(work, names, listing.gaps);
 }
 
@@ -42,22 +50,56 @@ export async function findInTree(work: Work): Promise<ToolResult> {
   const answered = await askMain(work);
   if (answered.failed) throw failure(work, answered);
   const isShown = await filterOf(work);
-  const files = flatten(JSON.parse(answered.text) as readonly Node[], '').filter((entry) => !entry.folder && matches(entry.path) && isShown(entry));
-  return pageOf(work, files.sort(byPath).map((entry) => printable(prefixOf(work) + entry.path)), []);
+  const { entries, gaps } = readTree(work, answered.text);
+  const files = await keep(work, entries, (entry) => !entry.folder && matches(entry.path) && isShown(entry));
+  return pageOf(work, files.sort(byPath).map((entry) => printable(prefixOf(work) + entry.path)), gaps);
 }
 
-interface Node {
-  readonly name: string;
-  readonly type: string;
-  readonly children?: readonly Node[];
+/** The tree that the backend gives as JSON, as far as its limits go. Throws UPSTREAM_INVALID for what is no tree. */
+function readTree(work: Work, text: string): Listing {
+  const entries: Entry[] = [];
+  let isCut = false;
+  const open: { readonly nodes: unknown; readonly prefix: string; readonly depth: number }[] = [{ nodes: treeOf(work, text), prefix: '', depth: 1 }];
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    if (!Array.isArray(next.nodes)) throw noTree(work);
+    for (const node of next.nodes as unknown[]) {
+      if (!isObject(node) || typeof node['name'] !== 'string') throw noTree(work);
+      if (entries.length >= MAX_ENTRIES) return { entries, gaps: [`only ${MAX_ENTRIES} entries were read`] };
+      const path = next.prefix + node['name'];
+      entries.push({ path, folder: node['type'] === 'directory' });
+      if (node['children'] === undefined) continue;
+      if (next.depth < MAX_DEPTH) open.push({ nodes: node['children'], prefix: `${path}/`, depth: next.depth + 1 });
+      else isCut = true;
+    }
+  }
+  return { entries, gaps: isCut ? [`only ${MAX_DEPTH} levels were read`] : [] };
 }
 
-function flatten(nodes: readonly Node[], prefix: string): Entry[] {
-  return nodes.flatMap((node) => {
-    const path = prefix + node.name;
-    const own = { path, folder: node.type === 'directory' };
-    return node.children ? [own, ...flatten(node.children, `${path}/`)] : [own];
-  });
+function treeOf(work: Work, text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw noTree(work);
+  }
+}
+
+function noTree({ inner }: Work): TollgateError {
+  return new TollgateError('UPSTREAM_INVALID', { detail: `${inner.name} gave a tree of files that cannot be read.` });
+}
+
+/** The entries that pass, with turns for others: each is compared with up to 2,000 rules. Throws CANCELLED and TOOL_TIMEOUT. */
+export async function keep<T>(work: Work, entries: readonly T[], passes: (entry: T) => boolean): Promise<T[]> {
+  const pace = new Pace();
+  const until = Date.now() + work.call.timeoutMs;
+  const kept: T[] = [];
+  for (const entry of entries) {
+    if (passes(entry)) kept.push(entry);
+    if (!pace.isDue) continue;
+    await pace.rest();
+    if (work.call.signal.aborted) throw new TollgateError('CANCELLED');
+    if (Date.now() > until) throw new TollgateError('TOOL_TIMEOUT');
+  }
+  return kept;
 }
 
 /** Breadth first, so that the folders asked for are those nearest to the start. */
@@ -84,7 +126,9 @@ function readListing(work: Work, answered: Answer): Listing {
   if (find(work, 'notFolder', answered.text.split('\n', 1)[0] ?? '') && !answered.text.includes('\n')) throw explain({ code: 'ENOTDIR' }, pathOf(work));
   const entries: Entry[] = [];
   const gaps: string[] = [];
-  for (const line of answered.text === '' ? [] : answered.text.split('\n')) {
+  const lines = answered.text === '' ? [] : answered.text.split('\n', MAX_ENTRIES + 1);
+  if (lines.length > MAX_ENTRIES) gaps.push(`only ${MAX_ENTRIES} lines were read`);
+  for (const line of lines.slice(0, MAX_ENTRIES)) {
     const entry = find(work, 'entry', line);
     const cut = find(work, 'entriesCut', line);
     const last = entries.at(-1);
@@ -116,13 +160,15 @@ export async function filterOf(work: Work): Promise<(entry: Entry) => boolean> {
     const headed = find(work, 'header', answered.text.split('\n', 1)[0] ?? '') !== undefined;
     rules.push(...parseIgnore(headed ? answered.text.slice(answered.text.indexOf('\n') + 2) : answered.text, base));
   }
+  const most = rules.slice(0, MAX_RULES);
   return ({ path, folder }) => {
-    const whole = prefixOf(work) + path;
-    const parts = path.split('/');
-    if (parts.some((name) => name.startsWith('.'))) return false;
-    const before = whole.split('/').length - parts.length;
-    const ancestors = parts.map((_, index) => whole.split('/').slice(0, before + index + 1).join('/'));
-    return !ancestors.some((ancestor, index) => isIgnored(rules, ancestor, index < parts.length - 1 || folder));
+    const parts = path.split('/', MAX_DEPTH + 1);
+    if (parts.length > MAX_DEPTH || parts.some((name) => name.startsWith('.'))) return false;
+    let ancestor = prefixOf(work);
+    return !parts.some((name, index) => {
+      ancestor += index === 0 ? name : `/${name}`;
+      return isIgnored(most, ancestor, index < parts.length - 1 || folder);
+    });
   };
 }
 

@@ -3,8 +3,11 @@ import { createHash } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain, type Locks, type Versions } from '../internal/desk.ts';
-import { answer, failed, printable, versionOf } from '../internal/text.ts';
+import { answer, failed, headOf, printable, versionOf } from '../internal/text.ts';
 import { failure, find, shown, step, type Work } from './work.ts';
+
+/** Longer text of a backend is no time. */
+const MAX_TIME_CHARS = 100;
 
 /** What the strategies of one backend share between calls. */
 export interface Desk {
@@ -99,6 +102,7 @@ export async function stat(work: Work, desk: Desk): Promise<ToolResult> {
 
 /** RFC 3339 where the backend's spelling can be read, else as it came. */
 function isoTime(text: string): string {
+  if (text.length > MAX_TIME_CHARS) return headOf(text, MAX_TIME_CHARS);
   const time = Date.parse(text.replace(/ \(.*\)$/, ''));
   return Number.isNaN(time) ? text : new Date(time).toISOString();
 }

@@ -29,9 +29,9 @@ export async function readPaged(work: Work, desk: Desk): Promise<ToolResult> {
   const { offset = 1, limit = 2000 } = request(work);
   if (total === undefined && (offset > 1000 || offset < 0)) throw unsupported('above 10 MiB this backend only estimates where a line is');
   const count = Number(header['count']);
-  const lines = count === 0 ? [] : answered.text.slice(gap + 2).split('\n');
+  const lines = count === 0 ? [] : answered.text.slice(gap + 2).split('\n', limit);
   const from = total === undefined ? offset : firstOf({ offset, limit }, total);
-  const shownLines = fitting(lines.slice(0, limit), work.call.cap);
+  const shownLines = fitting(lines, work.call.cap);
   remember(work, desk, versionOfFacts(facts));
   return answer(shownLines.join('\n') + endOf(facts, { lines: shownLines, total }), footer(work, { facts, from, lines: shownLines, total }));
 }

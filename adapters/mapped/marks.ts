@@ -1,6 +1,9 @@
 /** Owns the marks around a command on a backend that hides exit codes and ends of output; refuses pages that its header does not count. */
 import type { Mapping } from '../../catalogs/primitives/mapping.ts';
 
+/** Lines of a page that are read, many more than are asked for. */
+const MAX_LINES = 100_000;
+
 /** What a page of process output says. Lines are counted from 0 since the process began, less those that were evicted. */
 export interface OutputPage {
   readonly start: number;
@@ -64,7 +67,7 @@ export function readPage(mapping: Mapping, text: string): OutputPage | undefined
   const header = groups('outputHeader', head);
   if (!header) return undefined;
   const count = Number(header['count']);
-  const rest = gap < 0 ? [] : text.slice(gap + 2).split('\n');
+  const rest = gap < 0 ? [] : text.slice(gap + 2).split('\n', MAX_LINES);
   const trailer = groups('completed', rest.slice(Math.max(count, 1)).join('\n'));
   const code = Number(trailer?.['code'] ?? Number.NaN);
   const total = Number(header['total']);

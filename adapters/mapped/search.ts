@@ -4,7 +4,7 @@ import { explain } from '../internal/desk.ts';
 import { compileGlob } from '../internal/globs.ts';
 import { Hits, type Hit } from '../internal/hits.ts';
 import { failed, invalid, printable } from '../internal/text.ts';
-import { filterOf, pageOf } from './entries.ts';
+import { filterOf, keep, pageOf } from './entries.ts';
 import { factsOf, pathOf, unsupported } from './facts.ts';
 import { pause } from './session.ts';
 import { askMain, failure, find, shown, step, type Work } from './work.ts';
@@ -44,7 +44,7 @@ export async function search(work: Work): Promise<ToolResult> {
   const gaps = [...results.gaps, ...hidden];
   const files = work.lowered.args['searchType'] === 'files';
   const isWanted = await filterBy(work, files ? work.args['pattern'] : work.args['glob']);
-  return files ? pageOf(work, foundFiles(work, results.lines, isWanted), gaps) : matchPage(work, { ...results, gaps }, isWanted);
+  return files ? pageOf(work, await foundFiles(work, results.lines, isWanted), gaps) : matchPage(work, { ...results, gaps }, isWanted);
 }
 
 /** Polls until the search is complete. A search that failed looks like one without matches, but for a warning. */
@@ -54,7 +54,7 @@ async function collect(work: Work, id: string): Promise<Results> {
   for (;;) {
     const answered = await step(work, 'results', { id, start: lines.length });
     if (answered.failed) throw failure(work, answered);
-    const fresh = answered.text.split('\n').filter((line) => find(work, 'match', line) ?? find(work, 'found', line));
+    const fresh = answered.text.split('\n', MAX_RESULTS).filter((line) => find(work, 'match', line) ?? find(work, 'found', line));
     lines.push(...fresh);
     const total = Number(find(work, 'searchTotal', answered.text)?.['count'] ?? 0);
     const done = find(work, 'searchDone', answered.text) !== undefined;
@@ -87,9 +87,9 @@ async function filterBy(work: Work, glob: unknown): Promise<(path: string) => bo
   };
 }
 
-function foundFiles(work: Work, lines: readonly string[], isWanted: (path: string) => boolean): readonly string[] {
+async function foundFiles(work: Work, lines: readonly string[], isWanted: (path: string) => boolean): Promise<readonly string[]> {
   const paths = lines.flatMap((line) => find(work, 'found', line)?.['path'] ?? []);
-  return paths.filter(isWanted).map((path) => shown(work, path)).sort().map(printable);
+  return (await keep(work, paths, isWanted)).map((path) => shown(work, path)).sort().map(printable);
 }
 
 /** The backend trims lines, and cuts long ones. */
@@ -102,10 +102,11 @@ async function matchPage(work: Work, results: Results, isWanted: (path: string) 
   const found = results.lines.flatMap((line): Hit[] => {
     const { path = '', line: number, text = '' } = find(work, 'match', line) ?? {};
     const cut = text.length === CUT_CHARS + 3 && text.endsWith('...');
-    return isWanted(path) ? [{ path: shown(work, path), line: Number(number), text: cut ? `${text.slice(0, CUT_CHARS)}${CUT_MARK}` : text, matches: true }] : [];
+    return [{ path, line: Number(number), text: cut ? `${text.slice(0, CUT_CHARS)}${CUT_MARK}` : text, matches: true }];
   });
+  const wanted = (await keep(work, found, ({ path }) => isWanted(path))).map((hit) => ({ ...hit, path: shown(work, hit.path) }));
   const hits = new Hits();
-  for (const hit of found.sort((a, b) => (a.path === b.path ? a.line - b.line : a.path < b.path ? -1 : 1))) hits.add(hit);
+  for (const hit of wanted.sort((a, b) => (a.path === b.path ? a.line - b.line : a.path < b.path ? -1 : 1))) hits.add(hit);
   if (results.gaps.length > 0) hits.ended ??= results.gaps.join('; ');
   if (work.call.mayRead !== undefined) await hits.keep(work.call.mayRead, AbortSignal.timeout(work.call.timeoutMs), isPartOf);
   return hits.page({ offset, limit }, 0);

@@ -1,7 +1,8 @@
 /** Owns `write` on backends that only store whole texts; refuses to replace what the caller has not seen, and checks what was stored. */
+import { countLines } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from '../internal/desk.ts';
-import { answer, countLines, failed, versionOf } from '../internal/text.ts';
+import { answer, failed, versionOf } from '../internal/text.ts';
 import { refuseCutText } from '../internal/write.ts';
 import { checkVersion, factsOf, pathOf, presentVersion, remember, versionOfFacts, wholeText, type Desk, type Facts } from './facts.ts';
 import { askMain, failure, parent, shown, step, type Work } from './work.ts';

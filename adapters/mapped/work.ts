@@ -8,6 +8,9 @@ import type { Lowered, ServerAdapter, UpstreamCall } from '../port.ts';
 /** Errors of the system that have words of ours. */
 const SYSTEM_ERRORS: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR', 'EISDIR', 'EACCES', 'EPERM', 'EROFS', 'ENOSPC', 'EDQUOT', 'EFBIG', 'EEXIST']);
 
+/** Characters of a failure that are looked at; 300 are shown. */
+const MAX_LINE = 10_000;
+
 /** What every strategy gets. `args` are the primitive's own, with `path` and `cwd` absolute. */
 export interface Work {
   readonly inner: ServerAdapter;
@@ -77,7 +80,7 @@ export function parent(path: string): string {
 }
 
 function publicLine(work: Work, text: string): string {
-  const line = text.split('\n', 1)[0] ?? '';
+  const line = (text.split('\n', 1)[0] ?? '').slice(0, MAX_LINE);
   return line.replaceAll(`${work.root}/`, '').replaceAll(work.root, '.').replace(/\/(?:[^\s'"/]+\/)+/g, '…/').slice(0, 300);
 }
 

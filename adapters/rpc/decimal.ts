@@ -1,10 +1,17 @@
 /** Owns the question whether a written number survives a double; refuses to round in silence. */
 
+/** Well above the least double that has all its digits. */
+const NORMAL = 1e-290;
+
 /** Whether a double holds exactly the decimal number that is written; minus zero counts as lost, since JSON.stringify drops its sign. */
 export function carriedByDouble(written: string): boolean {
+  const digits = significantDigits(written);
+  // No double is written with more digits than these (ECMA-262, Number::toString).
+  if (digits > 17) return false;
   const value = Number(written);
   if (!Number.isFinite(value) || Object.is(value, -0)) return false;
   // Fifteen significant digits survive a double in its normal range; the slow comparison decides the rest.
+  if (digits <= 15 && Math.abs(value) > NORMAL) return true;
   return canonicalDecimal(written) === canonicalDecimal(String(value));
 }
 
@@ -18,6 +25,19 @@ export function besideDecimal(written: string): { readonly below: number; readon
   const below = order < 0 ? clamp(nextDouble(nearest, -1)) : nearest;
   const above = order > 0 ? clamp(nextDouble(nearest, 1)) : nearest;
   return Number.isInteger(below) && Number.isInteger(above) && order !== 0 && !isWhole(written) ? undefined : { below, above };
+}
+
+/** Digits from the first to the last that is not zero. */
+function significantDigits(written: string): number {
+  let [digits, significant] = [0, 0];
+  for (let at = 0; at < written.length; at += 1) {
+    const unit = written.charCodeAt(at);
+    if (unit === 69 || unit === 101) break; // E, e
+    if (unit < 48 || unit > 57 || (unit === 48 && digits === 0)) continue;
+    digits += 1;
+    if (unit !== 48) significant = digits;
+  }
+  return significant;
 }
 
 function clamp(value: number): number {

@@ -5,8 +5,9 @@ import type { WireMessage } from './json.ts';
 
 /** How frames of the known implementations begin; the TypeScript SDK puts `result` first. */
 const BEGINNINGS = ['{"jsonrpc"', '{"result"', '{"id"', '{"method"', '{"error"'];
-/** Every attempt reads the line once more, so their number bounds what a hostile line costs. */
+/** Every attempt reads the line once more, so their number and its length bound what a hostile line costs. */
 const ATTEMPTS = 4;
+const MOST_NOISY_BYTES = 1_048_576;
 
 /** A message of a server, and whether bytes that were not part of it had to be skipped. */
 export interface NoisyMessage {
@@ -16,11 +17,11 @@ export interface NoisyMessage {
 
 /**
  * Reads a line of a server. Where log text without a newline stands before a frame, the frame is still read: otherwise
- * its call would wait for its timeout. A server that prints foreign text could print the newline too, so nothing is lost in trust.
+ * its call would wait for its timeout. Only in lines of at most 1 MiB. A server that prints foreign text could print the newline too, so nothing is lost in trust.
  */
 export function readNoisy(line: Buffer): NoisyMessage {
   const message = readMessage(line, 'server');
-  if (!isNoise(message)) return { message, noisy: false };
+  if (!isNoise(message) || line.length > MOST_NOISY_BYTES) return { message, noisy: false };
   let from = 0;
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     from = nextBeginning(line, from + 1);

@@ -138,15 +138,15 @@ class Scanner {
     let at = from;
     let close = -1;
     while (at < text.length) {
-      at += 1;
-      if (text.charCodeAt(at) === LETTER_U) at = this.skipUnicode(at);
-      at += 1;
-      for (const near = at + NEAR; at < near && at < text.length; at++) {
+      for (let near = at + NEAR; at < near; ) {
         const unit = text.charCodeAt(at);
         if (unit === QUOTE) return at;
-        if (unit === BACKSLASH) break;
+        if (unit !== BACKSLASH) at += 1;
+        else {
+          at = text.charCodeAt(at + 1) === LETTER_U ? this.skipUnicode(at + 1) + 1 : at + 2;
+          near = at + NEAR;
+        }
       }
-      if (text.charCodeAt(at) === BACKSLASH) continue;
       if (close < at) close = orEnd(text.indexOf('"', at), text);
       if (this.backslash < at) this.backslash = orEnd(text.indexOf('\\', at), text);
       if (close <= this.backslash) return close;

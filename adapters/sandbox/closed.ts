@@ -4,7 +4,7 @@ import path from 'node:path';
 import type { Confinement } from '../../catalogs/confinement.ts';
 import { PathTree, type Closure, type Standing } from '../../catalogs/path-globs.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { Pace } from '../pace.ts';
+import { Pace } from '../../catalogs/pace.ts';
 import { entriesOf, NO_ENTRIES, repositoryKey, type Entries } from './entries.ts';
 
 /** What was found: absolute, outermost first. Nothing lies beneath a hidden one. */

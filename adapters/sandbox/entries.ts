@@ -1,6 +1,6 @@
 /** Owns what lies in folders, asked of the disk again only where something changed; refuses to keep what may be changing right now. */
 import { lstatSync, opendirSync } from 'node:fs';
-import type { Pace } from '../pace.ts';
+import type { Pace } from '../../catalogs/pace.ts';
 
 /** Names in a folder. */
 export interface Entries {

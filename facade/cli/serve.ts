@@ -1,5 +1,6 @@
 /** Owns `run` and `serve`: one configuration served over stdio or HTTP until its end. */
 import type { Readable, Writable } from 'node:stream';
+import { MOST_BYTES } from '../../catalogs/sizes.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
 import { openHostDoor } from '../host/door.ts';
 import { serveHttp } from '../wire/http.ts';
@@ -10,7 +11,6 @@ import { EXIT, type Io } from './io.ts';
 import { printable } from './print.ts';
 import { readInForce, readPrincipal, withReloading, type CommonOptions } from './open.ts';
 
-const MAX_MESSAGE = 64 * 1_048_576;
 
 /** Serves one agent on stdin and stdout; ends with the input or a signal. */
 export async function runStdio(options: CommonOptions & { as?: string }, io: Io, assemble: Assemble): Promise<number> {
@@ -23,7 +23,7 @@ export async function runStdio(options: CommonOptions & { as?: string }, io: Io,
     tell(notices, inForce, io);
     warmUp();
     await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: true });
-    await serveStdio({ facade: gateway, principal, input: io.stdin as Readable, output: io.out as Writable, maxBytes: MAX_MESSAGE, stop: stop.signal, onFault });
+    await serveStdio({ facade: gateway, principal, input: io.stdin as Readable, output: io.out as Writable, maxBytes: MOST_BYTES, stop: stop.signal, onFault });
     return EXIT.ok;
   });
 }

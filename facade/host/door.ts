@@ -3,6 +3,8 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { members, parseDoc } from '../../adapters/rpc/json.ts';
 import { asTollgateError, ERRORS, TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
+import { ownTurn } from '../../catalogs/pace.ts';
+import { LARGE_BYTES } from '../../catalogs/sizes.ts';
 import type { ListenConfig } from '../config/config.ts';
 import { answerWith, letGo, STATUS } from '../wire/answer.ts';
 import { readBody } from '../wire/body.ts';
@@ -93,6 +95,7 @@ async function readJson(request: IncomingMessage, maxBytes: number): Promise<{ a
   const body = await readBody(request, maxBytes);
   if (body === 'gone') throw new TollgateError('CANCELLED');
   if (body === 'too-large') throw new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${maxBytes} bytes.` });
+  if (body.length > LARGE_BYTES) await ownTurn();
   if (!isUtf8(body)) throw new TollgateError('WIRE_UTF8');
   const { text, value } = parseBody(body.toString('utf8'));
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new TollgateError('WIRE_PARAMS', { detail: 'The body is no object.', next: 'Send one JSON object.' });

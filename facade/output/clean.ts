@@ -15,7 +15,7 @@ const LOCAL_SCHEME = /^(file|javascript|data|vbscript|about|blob|filesystem|view
 /** What readers of addresses skip: blanks and controls at the start, tabs and line ends anywhere (WHATWG URL, section 4.4). */
 const SKIPPED = /^[\u0000- ]+|[\t\n\r]+/g;
 /** Members that name what a client may open. */
-const ADDRESSES = ['resource_link', '"resource"', '"icons"', '\\u'];
+const ADDRESSES = /resource_link|"resource"|"icons"|\\u/;
 /** In the place of the address of a resource whose content stands beside it. */
 const NO_ADDRESS = 'urn:tollgate:address-removed';
 /** Anything but plain ASCII; most results are nothing else, and this is half the cost of asking exactly. */
@@ -31,7 +31,7 @@ export function cleanResult(text: string, result: ToolResult, options: { redacto
   const done: Cleaning = { redactions: 0, escaped: 0, links: 0 };
   const secret = options.redactor.touches(text);
   const hostile = !options.raw && maybeHostile(text);
-  const linked = ADDRESSES.some((part) => text.includes(part));
+  const linked = ADDRESSES.test(text);
   if (!secret && !hostile && !linked) return { result, done };
   const cleanString = (string: string): string => {
     const redacted = secret ? options.redactor.redact(string) : { value: string, count: 0 };

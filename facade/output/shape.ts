@@ -1,7 +1,9 @@
 /** Owns stage 7: one result cleaned, cut to its cap, the rest spilled, and its provenance added; loses nothing in silence. */
+import { inBounds, ownTurn } from '../../catalogs/pace.ts';
 import type { JsonDoc } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
+import { LARGE_BYTES } from '../../catalogs/sizes.ts';
 import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/own-keys.ts';
 import { cleanResult, type Cleaning } from './clean.ts';
 import { cutContent, nextCall, type Notice } from './content.ts';
@@ -49,10 +51,16 @@ export interface Shaped extends Cleaning {
 
 /**
  * Shapes one result. The same bytes leave when nothing was cleaned, cut or noted, `_meta` excepted (design §3). Where `doc` is not
- * exact, its numbers are held (see numbers.ts): they leave, and are spilled, as they were written.
+ * exact, its numbers are held (see numbers.ts): they leave, and are spilled, as they were written. Others have their turn between the
+ * steps of a large result.
  * Throws UPSTREAM_INVALID when the content is no list of objects, STATE_FAILED when the rest cannot be kept.
  */
-export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
+export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Promise<Shaped> {
+  return inBounds(doc.text.length, () => shapeInSteps(doc, request));
+}
+
+async function shapeInSteps(doc: JsonDoc<ToolResult>, request: ShapeRequest): Promise<Shaped> {
+  const isLarge = doc.text.length > LARGE_BYTES;
   requireContent(doc.value.content);
   const theirs = mayHoldMeta(doc.text) ? withoutForged(doc.value) : doc.value;
   const { result: cleaned, done: counted } = cleanResult(doc.text, theirs, request);
@@ -60,7 +68,9 @@ export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped {
   const done = same ? PLAIN : counted;
   const result = request.notes.length === 0 ? cleaned : { ...cleaned, content: [...request.notes.map(note), ...(cleaned.content ?? [])] };
   const small = surelyFits(doc.text, request.cap);
+  if (isLarge) await ownTurn();
   const cutting = small ? undefined : cutResult(result, request);
+  if (isLarge) await ownTurn();
   const meta = metaOf(request.meta, done, cutting);
   const made = same && result === cleaned && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
   const text = doc.exact ? made : releaseNumbers(made);

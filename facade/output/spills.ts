@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { JsonDoc } from '../../adapters/port.ts';
+import { inBounds, Pace } from '../../catalogs/pace.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { segmentEnds } from '../../catalogs/segments.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
@@ -19,6 +20,8 @@ const OF_PRINCIPAL = { files: 1024, bytes: 1024 * 1_048_576 };
 /** Room for the footer of a page. */
 const FOOTER_BYTES = 200;
 const MATCHES = 100;
+/** Segments between two looks at the clock. */
+const SEGMENTS_A_LOOK = 4_096;
 const MATCH_CHARS = 500;
 
 /** Whose spill it is. */
@@ -79,14 +82,10 @@ export class Spills {
   }
 
   /** `tool`: the exposed name that the next call is to have; default `read`. One page (`action` file) or the matching lines (`search`) of a spill, within the cap, with the exact next call. */
-  read(args: Readonly<Record<string, unknown>>, owner: SpillOwner, how: Cap & { readonly tool?: string }): JsonDoc<ToolResult> {
+  async read(args: Readonly<Record<string, unknown>>, owner: SpillOwner, how: Cap & { readonly tool?: string }): Promise<JsonDoc<ToolResult>> {
     const handle = String(args['path']);
-    const text = readKept(this.#find(handle, owner));
-    if (text === undefined) throw new TollgateError('STATE_FAILED', { detail: 'The file of this spill is gone, or another file has its place.', next: 'Repeat the call that made it.', retryable: false });
-    const action = args['action'] ?? 'file';
-    if (action === 'file') return textResult(...page(text, { handle, args, how }));
-    if (action === 'search') return textResult(search(text, args));
-    throw new TollgateError('ARGS_INVALID', { detail: `action: a spill can be read (file) or searched, not "${String(action)}"` });
+    const spill = this.#find(handle, owner);
+    return inBounds(spill.bytes, () => readSpill(spill, { handle, args, how }));
   }
 
   /** Deletes what a run kept. */
@@ -130,6 +129,21 @@ export class Spills {
   }
 }
 
+interface Ask {
+  readonly handle: string;
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly how: Cap & { readonly tool?: string };
+}
+
+async function readSpill(spill: Spill, ask: Ask): Promise<JsonDoc<ToolResult>> {
+  const text = readKept(spill);
+  if (text === undefined) throw new TollgateError('STATE_FAILED', { detail: 'The file of this spill is gone, or another file has its place.', next: 'Repeat the call that made it.', retryable: false });
+  const action = ask.args['action'] ?? 'file';
+  if (action === 'file') return textResult(...page(text, ask));
+  if (action === 'search') return textResult(await search(text, ask.args));
+  throw new TollgateError('ARGS_INVALID', { detail: `action: a spill can be read (file) or searched, not "${String(action)}"` });
+}
+
 /** Signal 0 asks only; a process of somebody else is there too (EPERM). */
 function isRunning(pid: number): boolean {
   try {
@@ -156,7 +170,7 @@ function wholeCharacters(bytes: Buffer): Buffer {
 }
 
 /** The exact text of a page, and its footer as an item of its own, so that pages joined are the spill. */
-function page(text: string, ask: { handle: string; args: Readonly<Record<string, unknown>>; how: Cap & { readonly tool?: string } }): readonly string[] {
+function page(text: string, ask: Ask): readonly string[] {
   const { handle, args, how: { tool = 'read', ...cap } } = ask;
   const ends = segmentEnds(text);
   const asked = whole(args['offset'], 1);
@@ -183,7 +197,7 @@ function whole(value: unknown, fallback: number): number {
 }
 
 /** Searches for plain text: a model's regular expression must not run unguarded in the facade's own thread. */
-function search(text: string, args: Readonly<Record<string, unknown>>): string {
+async function search(text: string, args: Readonly<Record<string, unknown>>): Promise<string> {
   const pattern = args['pattern'];
   if (typeof pattern !== 'string' || pattern === '') throw new TollgateError('ARGS_INVALID', { detail: 'pattern: expected the text to search for' });
   const fold = args['ignore_case'] === true ? (line: string): string => line.toLowerCase() : (line: string): string => line;
@@ -191,7 +205,9 @@ function search(text: string, args: Readonly<Record<string, unknown>>): string {
   const hits: string[] = [];
   let total = 0;
   const ends = segmentEnds(text);
+  const pace = new Pace();
   for (const [index, end] of ends.entries()) {
+    if (index % SEGMENTS_A_LOOK === 0 && pace.isDue) await pace.rest();
     const line = text.slice(ends[index - 1] ?? 0, end);
     if (!fold(line).includes(wanted)) continue;
     total += 1;

@@ -2,6 +2,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { readMessage, type WireMessage } from '../../adapters/rpc/json.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { ownTurn } from '../../catalogs/pace.ts';
+import { LARGE_BYTES } from '../../catalogs/sizes.ts';
 import type { Principal } from '../../policies/port.ts';
 import { answer, answerEmpty, refuse } from './answer.ts';
 import { readBody } from './body.ts';
@@ -50,6 +52,8 @@ async function post(visit: Visit, options: EndpointOptions): Promise<void> {
   const body = await readBody(request, options.maxBodyBytes);
   if (body === 'gone') return;
   if (body === 'too-large') return refuse(response, new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${options.maxBodyBytes} bytes.` }));
+  // Many sessions may send a large body at once.
+  if (body.length > LARGE_BYTES) await ownTurn();
   const message = readMessage(body, 'client');
   if (message.kind === 'invalid') return refuse(response, message.error, { id: message.id });
   const id = message.kind === 'request' ? message.id : null;

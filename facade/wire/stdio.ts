@@ -15,7 +15,7 @@ export interface StdioOptions {
   readonly principal: Principal;
   readonly input: Readable;
   readonly output: Writable;
-  /** Bytes of one message (design §6: 64 MiB). */
+  /** Bytes of one message (catalogs/sizes.ts). */
   readonly maxBytes: number;
   /** How long running calls may go on after the input has ended. Default 2,000 ms. */
   readonly graceMs?: number;

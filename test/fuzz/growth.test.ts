@@ -12,11 +12,13 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { MOST_GROWTH, tooFast } from '../growth.ts';
 import { verifies } from '../verifies.ts';
 import { CORPUS, grow, shapes, type Shape } from './shapes.ts';
+import { READERS } from './readers.ts';
 import { SLOW_TARGETS, TARGETS, type Target } from './targets.ts';
 
-/** The gate runs the corpus over the rows of TARGETS; by hand (npm run fuzz) all rows get it, at larger sizes, and new shapes. */
+/** The gate runs the corpus over the rows of TARGETS and READERS; by hand (npm run fuzz) all rows get it, at larger sizes, and new shapes. */
 const BY_HAND = process.env['TOLLGATE_FUZZ_SEED'] !== undefined;
-const ROWS = (BY_HAND ? [...TARGETS, ...SLOW_TARGETS] : TARGETS).map((target) => [target.name, target] as const);
+const GATE = [...TARGETS, ...READERS];
+const ROWS = (BY_HAND ? [...GATE, ...SLOW_TARGETS] : GATE).map((target) => [target.name, target] as const);
 /** Shapes made anew for each reader when run by hand. */
 const RUNS = Number(process.env['TOLLGATE_FUZZ_SHAPES'] ?? 3);
 const FIRST_CHARS = 1_024;
@@ -62,7 +64,7 @@ async function judge(target: Target, shape: Shape): Promise<void> {
   expect(await tooFast(growing), JSON.stringify(shape)).toBeUndefined();
 }
 
-describe('four times the input costs at most six times the time' + verifies('TR-40', 'TR-41'), () => {
+describe('four times the input costs at most six times the time' + verifies('TR-40', 'TR-41', 'TR-45'), () => {
   it.each(ROWS)('%s: the corpus', async (_name, target) => {
     for (const shape of CORPUS) await judge(target, shape);
   }, TIMEOUT_MS);

@@ -1,4 +1,4 @@
-/** Everything that reads bytes of a client or a server, as functions of one text. A new parser, validator or shaper gets a row here. */
+/** What reads bytes of a client or a server, as functions of one text. A new parser, validator or shaper gets a row here; what reads files or asks servers, in readers.ts. */
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -12,7 +12,7 @@ import { compileGlob } from '../../adapters/internal/globs.ts';
 import { nearestPlaces } from '../../adapters/internal/nearest.ts';
 import { occurrences } from '../../adapters/internal/occurrences.ts';
 import { OutputLog } from '../../adapters/internal/output.ts';
-import { countLines, decodeText, printable } from '../../adapters/internal/text.ts';
+import { decodeText, printable } from '../../adapters/internal/text.ts';
 import { isIgnored, parseIgnore } from '../../adapters/internal/walk.ts';
 import { around, linesOf } from '../../adapters/internal/write.ts';
 import { widen } from '../../adapters/mapped/edit.ts';
@@ -31,7 +31,7 @@ import { decodedBlobs, fold, hiddenMessage, isConfusable, unleet } from '../../c
 import { isLiteralCommand } from '../../catalogs/literal-programs.ts';
 import { exposedNames } from '../../catalogs/names.ts';
 import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/own-keys.ts';
-import { holdsNote, pageText } from '../../catalogs/paging.ts';
+import { countLines, holdsNote, pageText } from '../../catalogs/paging.ts';
 import { locate } from '../../catalogs/paths.ts';
 import { canonicalJson, pinsOf } from '../../catalogs/pin.ts';
 import { canonicalize } from '../../catalogs/projection/canonical.ts';
@@ -185,7 +185,7 @@ export const TARGETS: readonly Target[] = [
   of('shrink', (text) => [{ text, l: parts(text) }, keyed(text), parts(text).map((part) => ({ [part.slice(0, 9)]: part }))], (values) => values.map((value) => shrink(value, 3_000))),
   ofText('numbers', (text) => releaseNumbers(holdNumbers(JSON.stringify([text, `${text}1.10`])))),
   of('withMeta and withoutOwnKeys', (text) => ({ _meta: { ...keyed(text), 'tollgate/x': 1 }, content: parts(text).map((part) => ({ type: 'text', text: part, _meta: { 'Tollgate/y': part } })) }), (value) => [withMeta(JSON.stringify(value), value as never, { 'tollgate/a': 1 }), mayHoldMeta(JSON.stringify(value)), withoutOwnKeys(value)]),
-  ofText('spills', (text) => { const { handle } = spills.put(text, SPILL_OWNER, { effect: {} as never, labels: [], maxBytes: 1 << 26 }); const pages = [{}, { offset: 3 }, { action: 'search', pattern: 'a*b' }].map((args) => spills.read({ path: handle, ...args }, SPILL_OWNER, { bytes: 30_000, lines: 2_000 })); spills.forget(SPILL_OWNER); return pages; }),
+  ofText('spills', async (text) => { const { handle } = spills.put(text, SPILL_OWNER, { effect: {} as never, labels: [], maxBytes: 1 << 26 }); const pages = await Promise.all([{}, { offset: 3 }, { action: 'search', pattern: 'a*b' }].map((args) => spills.read({ path: handle, ...args }, SPILL_OWNER, { bytes: 30_000, lines: 2_000 }))); spills.forget(SPILL_OWNER); return pages; }),
   of('the input of the policy', (text) => callInput(JSON.stringify({ text, l: parts(text) })), (input) => [true, false].map((project) => callInputText(input, { project }))),
   of('the input of the policy, a text with escapes', (text) => callInput(JSON.stringify({ text: JSON.stringify(JSON.stringify(text)) })), (input) => callInputText(input, { project: true })),
   of('bindArgs', (text) => parseDoc(JSON.stringify({ l: [], n: 1, more: parts(text) }).replace('"more"', '"mo\\u0072e"')), (doc) => bindArgs(doc, { schema: loose, validator: looseCheck, lift: (args) => ({ args, changed: false }), pins: { n: 2 }, maxBytes: 1 << 26 })),
@@ -198,7 +198,7 @@ export const TARGETS: readonly Target[] = [
   of('lintTool, names of others', (text) => ({ text, names: { own: new Set(['x']), others: new Map(few(text).map((part) => [part, 's'])) } }), ({ text, names }) => lintTool(tool(text), names as never)),
   of('the code of an interpreter', (text) => text.split(/[\s,;]/), (words) => [inlineCode(words), inlineCode(['env', ...words]), inlineCode(['python3', ...words]), codeSource(['perl', words.join('')]), isLiteralCommand(words), isLiteralCommand(['ls', ...words])]),
   ofText('the name of an interpreter', (text) => [interpreterName(text), interpreterName(`a${text}`), startedBy([text, text]), startedBy(['env', '-S', text])]),
-  ofText('ignore files', (text) => { const rules = parseIgnore(text.slice(0, 10_000), ''); return [isIgnored(rules, 'a/b/c', false), isIgnored(parseIgnore('*a*b\n**/x/**\n', ''), text, true)]; }),
+  ofText('ignore files', (text) => { const rules = parseIgnore(text, ''); return [isIgnored(rules, 'a/b/c', false), isIgnored(parseIgnore('*a*b\n**/x/**\n', ''), text, true)]; }),
   of('Hits', (text) => text.split('\n'), (lines) => { const hits = new Hits(); for (const [at, line] of lines.entries()) if (!hits.add({ path: line.slice(0, 40), line: at + 1, text: line, matches: at % 2 === 0 })) break; return hits.page({}, 3); }),
 ];
 

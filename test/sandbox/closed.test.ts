@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Allowlist } from '../../adapters/egress/allowlist.ts';
-import { Pace } from '../../adapters/pace.ts';
+import { Pace } from '../../catalogs/pace.ts';
 import { findClosed } from '../../adapters/sandbox/closed.ts';
 import { layOver, outermost } from '../../adapters/sandbox/covers.ts';
 import { entriesOf } from '../../adapters/sandbox/entries.ts';

@@ -9,9 +9,9 @@ import { ACT, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 const CAP = { bytes: 30_000, lines: 2_000 };
-const shaped = (text: string): { readonly result: ToolResult; readonly links: number; readonly text: string } => {
+const shaped = async (text: string): Promise<{ readonly result: ToolResult; readonly links: number; readonly text: string }> => {
   const spill = { put: () => ({ handle: 'spill://0', bytes: 0 }) };
-  const done = shape(parseDoc(text) as JsonDoc<ToolResult>, { cap: CAP, headShare: 1, redactor: new Redactor(), raw: false, spill, reader: 'read', meta: {}, ownNotes: false, notes: [] });
+  const done = await shape(parseDoc(text) as JsonDoc<ToolResult>, { cap: CAP, headShare: 1, redactor: new Redactor(), raw: false, spill, reader: 'read', meta: {}, ownNotes: false, notes: [] });
   return { result: JSON.parse(done.text) as ToolResult, links: done.links, text: done.text };
 };
 const HOSTILE = [
@@ -22,30 +22,30 @@ const HOSTILE = [
 const HARMLESS = ['https://example.com/a', 'http://127.0.0.1/', 'github://repo/a', 'memory://1', 'ui://widget/1', 'urn:isbn:1', 'postgres://db/table', 'test+static://x', 'git:a'];
 
 describe('attack, addresses that a client would open on its own machine' + verifies('TR-85'), () => {
-  it.each(HOSTILE)('%j does not pass as a link, nor as the address of a resource', (uri) => {
-    const link = shaped(JSON.stringify({ content: [{ type: 'resource_link', uri, name: 'x' }] }));
+  it.each(HOSTILE)('%j does not pass as a link, nor as the address of a resource', async (uri) => {
+    const link = await shaped(JSON.stringify({ content: [{ type: 'resource_link', uri, name: 'x' }] }));
     expect(link.result.content).toEqual([{ type: 'text', text: expect.stringMatching(/^\[tollgate: a link (without a scheme|with the scheme [a-z-]+:) was removed\]$/) as string }]);
-    const resource = shaped(JSON.stringify({ content: [{ type: 'resource', resource: { uri, mimeType: 'text/plain', text: 'kept' } }, { type: 'other', uri }] }));
+    const resource = await shaped(JSON.stringify({ content: [{ type: 'resource', resource: { uri, mimeType: 'text/plain', text: 'kept' } }, { type: 'other', uri }] }));
     const address = 'urn:tollgate:address-removed';
     expect(resource.result.content).toEqual([{ type: 'resource', resource: { uri: address, mimeType: 'text/plain', text: 'kept' } }, { type: 'other', uri: address }]);
     expect([link.links, resource.links]).toEqual([1, 2]);
   });
 
-  it.each(HARMLESS)('%j passes byte for byte', (uri) => {
+  it.each(HARMLESS)('%j passes byte for byte', async (uri) => {
     const text = JSON.stringify({ content: [{ type: 'resource_link', uri, name: 'x' }, { type: 'resource', resource: { uri, text: 'a' } }] });
-    expect(shaped(text).text).toBe(`{"_meta":{},${text.slice(1)}`);
+    expect((await shaped(text)).text).toBe(`{"_meta":{},${text.slice(1)}`);
   });
 
-  it('names of members and kinds that are written with escapes do not help', () => {
-    expect(shaped('{"content":[{"type":"resource\\u005flink","uri":"\\u0066ile:///etc/passwd"},{"type":"x","\\u0072esource":{"uri":"file:///etc/passwd"}}]}').text).not.toContain('passwd');
+  it('names of members and kinds that are written with escapes do not help', async () => {
+    expect((await shaped('{"content":[{"type":"resource\\u005flink","uri":"\\u0066ile:///etc/passwd"},{"type":"x","\\u0072esource":{"uri":"file:///etc/passwd"}}]}')).text).not.toContain('passwd');
   });
 });
 
 describe('attack, icons' + verifies('TR-85'), () => {
   const icons = [{ src: 'https://evil.example/beacon.png' }, { src: 'data:image/svg+xml,<svg onload=1>' }];
 
-  it('of a link in a result do not pass', () => {
-    const { result, links } = shaped(JSON.stringify({ content: [{ type: 'resource_link', uri: 'https://example.com/', name: 'x', icons }] }));
+  it('of a link in a result do not pass', async () => {
+    const { result, links } = await shaped(JSON.stringify({ content: [{ type: 'resource_link', uri: 'https://example.com/', name: 'x', icons }] }));
     expect(result.content).toEqual([{ type: 'resource_link', uri: 'https://example.com/', name: 'x' }]);
     expect([links, result._meta]).toEqual([1, { 'tollgate/removed': 1 }]);
   });

@@ -71,13 +71,13 @@ describe('read file', () => {
     expect(headOf('a😀', 2)).toBe('a');
   });
 
-  it('refuses what is no file, missing, or larger than 64 MiB', async () => {
+  it('refuses what is no file, missing, or larger than 16 MiB', async () => {
     const bench = makeBench({ 'd/x': '', huge: '' });
     truncateSync(path.join(bench.root, 'huge'), 65 * 1024 * 1024);
     expect(await bench.failure('read', { path: 'd' })).toContain('List it: read action="list" path="d"');
     expect(await bench.failure('read', { path: 'd/none' })).toContain('Look for it: read action="list" path="d"');
     expect(await bench.failure('read', { path: 'd/x/y' })).toContain('no directory');
-    expect(await bench.failure('read', { path: 'huge' })).toContain('at most 67108864');
+    expect(await bench.failure('read', { path: 'huge' })).toContain('at most 16777216');
     expect(await bench.text('read', { action: 'stat', path: 'huge' })).toContain('version: t');
   });
 
