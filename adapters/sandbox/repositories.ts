@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
 import { hold } from '../../catalogs/held.ts';
 import { PathTree } from '../../catalogs/path-globs.ts';
-import { Pace } from '../pace.ts';
+import { Pace } from '../../catalogs/pace.ts';
 import { isWithin, type Closed } from './closed.ts';
 import { entriesOf, NO_ENTRIES, repositoryKey, type Entries } from './entries.ts';
 
