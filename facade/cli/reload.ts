@@ -3,6 +3,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Check } from '../assembled.ts';
 import { acceptedMarker, dropStaged, forgetAccepted } from '../config/accepted.ts';
 import type { Config } from '../config/config.ts';
+import { hasOwnerFor } from '../config/identity.ts';
 import { accept, stageDisk, type Candidate } from './acceptance.ts';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -32,6 +33,7 @@ export async function runReload(options: ReloadOptions, io: Io, check: Check): P
     const { id, owner } = readPrincipal(before?.config ?? config, options, io);
     if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${id} is no owner, and only an owner accepts a configuration.`, next: 'Use --as with a principal that has `owner: true`.' });
     if (before?.accepted.hash === staged.hash) return answer({ options, io, candidate, accepted: true, line: 'Accepted already: nothing on the disk differs.' });
+    if (!hasOwnerFor(config, io.user)) throw noWayBack(io.user);
     await check(config, options.opa === undefined ? {} : { opa: options.opa });
     if (options.json !== true) io.stdout(inRows(io, screenOf(candidate)));
     if (!(await agrees(candidate, options, io))) return EXIT.approval;
@@ -40,6 +42,11 @@ export async function runReload(options: ReloadOptions, io: Io, check: Check): P
   } finally {
     dropStaged(config.acceptedFolder, staged);
   }
+}
+
+/** Accepted, it would be the last one: the accepted copy says who may accept the next. */
+function noWayBack(user: string): TollgateError {
+  return new TollgateError('IDENTITY', { detail: `In the configuration on the disk, ${user} is no owner over stdio, so no later change of it could be accepted.`, next: 'Give one principal `stdio: true` and `owner: true`, then run `tollgate reload` again.' });
 }
 
 /** The files lie where no agent writes: they count as they are. */

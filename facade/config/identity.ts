@@ -26,6 +26,11 @@ export function principalForStdio(config: Pick<Config, 'principals'>, { as, user
   throw new TollgateError('IDENTITY', { detail: as === undefined ? 'No principal of tollgate.yaml fits the user who started this.' : `Principal ${quote(as)} is not open to this user over stdio.`, next: choice });
 }
 
+/** True when this OS user can be an owner over stdio, `--as` or not. */
+export function hasOwnerFor(config: Pick<Config, 'principals'>, user: string): boolean {
+  return config.principals.some((principal) => principal.owner && mayBe(principal, user));
+}
+
 /**
  * What becomes of a principal under a new configuration: its role, groups and profiles of now, and undefined when it is
  * gone, or when how it proves itself has changed. An Origin header that was checked stays its origin.

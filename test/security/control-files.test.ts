@@ -298,6 +298,15 @@ ${more}`;
     expect(await cli(project, ['reload', '--as', 'ann'])).toMatchObject({ code: EXIT.auth, err: expect.stringMatching(/^IDENTITY: ann is no owner/) as string });
   });
 
+  it('is not accepted where nobody could accept the next one' + verifies('TR-33'), async () => {
+    project.write('tollgate.yaml', yaml('principals: [{id: ann, role: dev, owner: true, token: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}]'));
+    expect(await cli(project, ['reload'])).toMatchObject({ code: EXIT.auth, err: expect.stringMatching(/^IDENTITY: .* no later change/) as string });
+    project.write('tollgate.yaml', yaml('principals: [{id: ann, role: dev, owner: true, stdio: true, token: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}]'));
+    expect((await acceptByHash()).code).toBe(EXIT.ok);
+    project.write('tollgate.yaml', yaml());
+    expect((await acceptByHash()).code).toBe(EXIT.ok);
+  });
+
   it('without an accepted copy nothing is served, and the error names the command' + verifies('TR-32'), async () => {
     rmSync(loadInForce(project.file, { env: {}, home: project.home }).config.acceptedFolder, { recursive: true });
     for (const command of ['run', 'serve']) {
