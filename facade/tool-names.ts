@@ -1,9 +1,10 @@
 /** Judges the names of tools and arguments in tollgate.yaml against the definitions of a server, and refuses the calls that a wrong name would leave without its restriction. */
 import { TollgateError } from '../catalogs/errors.ts';
+import { argumentValueFault } from '../catalogs/validation/judge.ts';
 import type { Principal } from '../policies/port.ts';
 import type { Config, Problem } from './config/config.ts';
 import { didYouMean, nearest, quote } from './config/problems.ts';
-import type { ToolMention } from './config/tool-mentions.ts';
+import type { ArgumentMention, ToolMention } from './config/tool-mentions.ts';
 import { matcher } from './served.ts';
 import { NOTHING_STANDS, type StandingSource, type View } from './standing.ts';
 
@@ -45,9 +46,10 @@ function judge(mention: ToolMention, tools: readonly NamedTool[]): readonly Unkn
   const meant = tools.filter(({ name }) => matcher(tool)(name));
   const owner = profile === undefined ? {} : { profile };
   if (meant.length > 0) {
-    return mention.arguments.flatMap(({ file, line, column, name }) => {
+    return mention.arguments.flatMap((argument): readonly UnknownName[] => {
+      const { file, line, column, name } = argument;
       const fault = argumentFault(name, meant);
-      return fault === undefined ? [] : [{ file, line, column, message: fault, ...owner, binds: matcher(tool) }];
+      return fault === undefined ? findOddValues(argument, meant).map((odd) => ({ ...odd, ...owner })) : [{ file, line, column, message: fault, ...owner, binds: matcher(tool) }];
     });
   }
   const names = tools.map(({ name }) => name);
@@ -55,6 +57,14 @@ function judge(mention: ToolMention, tools: readonly NamedTool[]): readonly Unkn
   const restricts = key === 'pins' || key === 'budgets' || key === 'deny' || nearest(tool, names) !== undefined;
   const { file, line, column } = mention;
   return [{ file, line, column, message: `server ${quote(server)} has no tool ${quote(tool)}: ${LOST[key]}; ${didYouMean(tool, names)}`, ...owner, ...(restricts && { binds: ALL }) }];
+}
+
+/** A pinned value that a tool does not take: each of its calls would be refused for arguments that its caller did not write. */
+function findOddValues({ file, line, column, name, value }: ArgumentMention, meant: readonly NamedTool[]): readonly UnknownName[] {
+  return meant.flatMap(({ name: tool, inputSchema }) => {
+    const fault = value === undefined ? undefined : argumentValueFault(inputSchema, name, value);
+    return fault === undefined ? [] : [{ file, line, column, message: `tool ${quote(tool)} does not take the value that is pinned to ${quote(name)}: ${fault}`, binds: (one: string) => one === tool }];
+  });
 }
 
 /** What a name that matches nothing costs. */
@@ -135,6 +145,6 @@ export function nameStanding(config: Pick<Config, 'mentions'>, { entriesOf }: Na
 
 /** The caller does not learn which tools or arguments there are: the log and `tollgate check` tell the owner. */
 function refusal({ file, line }: Problem): TollgateError {
-  const message = `${file}:${line} names a tool or an argument that the server does not have, so a restriction of this tool would not apply.`;
+  const message = `${file}:${line} names a tool, an argument or a value that the server does not have, so a restriction of this tool would not apply.`;
   return new TollgateError('DENIED', { detail: `Refused by rule ${REASON}: ${message}`, next: 'Use another tool, and tell the user: `tollgate check` says what the owner must correct.', data: { reasons: [{ id: REASON, message, file, line }] } });
 }

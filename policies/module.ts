@@ -8,6 +8,7 @@ const MAGIC = [0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00];
 export const IMPORT_SECTION = 2;
 const DATA_SECTION = 11;
 const PAGE = 65_536;
+const UTF8 = new TextDecoder();
 /** Instructions: the constant expression that places a segment, and what a function is emptied with. */
 const OP = { nop: 0x01, end: 0x0b, i32Const: 0x41 } as const;
 /** Kinds of imports: WebAssembly core specification 2.0, binary format, 5.5.5. */
@@ -188,7 +189,7 @@ export class Reader {
   text(): string {
     const size = this.number();
     this.position += size;
-    return new TextDecoder().decode(this.#bytes.subarray(this.position - size, this.position));
+    return UTF8.decode(this.#bytes.subarray(this.position - size, this.position));
   }
 
   /** Unsigned LEB128 of at most 32 bits. */

@@ -1,6 +1,7 @@
 /** Owns the check of rules about one server against the tools that it offers; refuses names, arguments and values that none of them has. */
 import { ARGUMENT_SCHEMAS } from '../catalogs/primitives/schemas.ts';
 import { PRIMITIVE_SEMANTICS } from '../catalogs/primitives/semantics.ts';
+import { argumentValueFault } from '../catalogs/validation/judge.ts';
 import { SHIPPED } from '../catalogs/shipped.ts';
 import type { Semantics } from '../catalogs/tool.ts';
 import { findValues, schemasAt, type Schema } from './argument-schemas.ts';
@@ -104,10 +105,14 @@ function findArguments({ rule, at }: LocatedRule, tools: readonly OfferedTool[])
   });
 }
 
-/** A pin on an argument that no tool has would leave the call as its caller wrote it. */
+/** A pin on an argument that no tool has would leave the call as its caller wrote it, and one to a value that none takes would refuse each call. */
 function findPinned({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly Problem[] {
-  return Object.keys(rule.obligations?.pins ?? {}).flatMap((name): readonly Problem[] => {
-    if (tools.some(({ inputSchema }) => schemasAt(inputSchema, [name], { root: inputSchema, depth: 0 }).length > 0)) return [];
+  return Object.entries(rule.obligations?.pins ?? {}).flatMap(([name, value]): readonly Problem[] => {
+    const having = tools.filter(({ inputSchema }) => schemasAt(inputSchema, [name], { root: inputSchema, depth: 0 }).length > 0);
+    const faults = having.map(({ inputSchema }) => argumentValueFault(inputSchema, name, value));
+    const [fault] = faults;
+    if (fault !== undefined && faults.every((one) => one !== undefined)) return [{ ...at(['obligations', 'pins', name], 'value'), message: `${namesOf(having)} ${having.length === 1 ? 'does' : 'do'} not take the value that is pinned to "${name}": ${fault}` }];
+    if (having.length > 0) return [];
     const known = [...new Set(tools.flatMap(({ inputSchema }) => argumentNames(inputSchema)))];
     return [{ ...at(['obligations', 'pins', name], 'key'), message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${name}".${suggest(name, known) || inWords('Known are', known)}` }];
   });

@@ -42,6 +42,15 @@ export function createValidator(schema: unknown, as: 'input' | 'output' = 'input
   return validator;
 }
 
+/**
+ * Why a schema takes no such value for one argument, whatever else a call carries; undefined if it may take it. The words hold nothing of the
+ * value: what an owner pins may be a secret.
+ */
+export function argumentValueFault(schema: unknown, name: string, value: unknown): string | undefined {
+  const found = createValidator(schema).check({ [name]: value }).find(({ at }) => at[0] === name);
+  return found?.message.replace(/, got .*$/s, '');
+}
+
 function judge(prepared: Prepared): Validator {
   const visits = { count: 0 };
   const interpreter = new Interpreter(countVisits(prepared.schema, visits), '2020-12', false);

@@ -7,6 +7,8 @@ import type { Written, WrittenBudget, WrittenExpose, WrittenServer } from './wri
 export interface ArgumentMention extends Place {
   readonly file: string;
   readonly name: string;
+  /** What it is pinned to. It may be a secret. */
+  readonly value?: unknown;
 }
 
 /** One tool or pattern that is named, and where. */
@@ -60,7 +62,7 @@ class Collector {
       const { tool: id, pins = {} } = typeof entry === 'string' ? { tool: entry } : entry;
       const target = splitToolId(id);
       if (target === undefined) return;
-      const named = Object.keys(pins).map((name) => ({ name, ...this.#at([...at, 'pins', name], 'key') }));
+      const named = Object.entries(pins).map(([name, value]) => ({ name, value, ...this.#at([...at, 'pins', name], 'key') }));
       this.#add({ ...target, key: named.length > 0 ? 'pins' : 'expose', arguments: named, ...(profile !== undefined && { profile }) }, typeof entry === 'string' ? at : [...at, 'tool']);
     });
   }

@@ -231,6 +231,14 @@ describe('the tools of an external server, once it lists them', () => {
     expect(await judge({ tools: ['git.*'], args: { force: { equals: true } } }, tools)).toEqual([]);
   });
 
+  it('a value that a pin of a rule gives, and that no tool takes, is told without the value', async () => {
+    const tools = [tool('push', { force: { type: 'boolean' }, branch: { enum: ['main', 'dev'] } })];
+    const pinned = async (pins: object): Promise<readonly string[]> => (await (await policyOf([], { rules: [documentOf([{ id: 'it', outcome: 'allow', when: { tools: ['git.push'] }, obligations: { pins } }])], settings: SETTINGS })).findUnoffered?.('git', tools)) ?? [];
+    expect(await pinned({ force: 'secret-4711' })).toEqual(['rules.yaml:1:1: push does not take the value that is pinned to "force": expected boolean']);
+    expect(await pinned({ branch: 'secret-4711' })).toEqual([expect.stringMatching(/pinned to "branch": expected one of [^4]*$/)]);
+    expect([await pinned({ force: true, branch: 'dev' }), (await pinned({ fore: true })).length]).toEqual([[], 1]);
+  });
+
   it('rules about other servers, or about several, are left alone', async () => {
     const tools = [tool('push', {})];
     for (const when of [{ tools: ['mail.send'] }, { servers: ['git', 'mail'], args: { x: { equals: 1 } } }, { verbs: ['read'], args: { x: { equals: 1 } } }, { tools: ['*.nope'] }]) expect([when, await judge(when, tools)]).toEqual([when, []]);

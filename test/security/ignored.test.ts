@@ -154,6 +154,14 @@ describe('a name that matches nothing, of a server whose definitions are known',
     expect(reasons).toEqual(refused.map(() => [{ id: 'unknown-name', file: 'tollgate.yaml', line: 1 }]));
   });
 
+  it('a value of a pin that the tool does not take: the tool is not listed, and its calls are refused' + verifies('TR-70'), async () => {
+    facade = await startRaw({ one: { tools: [POST, tool('log')] } }, pinned({ tool: 'one.post', pins: { owner: 4711 } }));
+    const session = facade.open('me');
+    expect((await facade.list(session)).map(({ name }) => name)).toEqual(['one_log']);
+    expect([(await facade.call(session, 'one_post', {})).code, (await facade.call(session, 'one_log', {})).code]).toEqual(['ARGS_INVALID', '']);
+    expect(facade.calls('one').map(({ name }) => name)).toEqual(['log']);
+  });
+
   it.each([
     ['a denied tool', { tools: { deny: ['pots'] } }, ['DENIED', 'DENIED']],
     ['an argument that is a path', { semantics: { post: { verb: 'write', paths: ['ownr'] } } }, ['DENIED', '']],
@@ -193,6 +201,7 @@ profiles:
       tools:
         - {tool: one.post, pins: {onwer: mine}}
         - {tool: one.lgo}
+        - {tool: one.post, name: leave, pins: {owner: 4711}}
 budgets:
   - {id: few, scope: session, calls: 1, when: {tool: one.pots}}
 `);
@@ -202,11 +211,12 @@ budgets:
       const { start } = await look();
       await cli(project, ['approve', 'one', '--yes', start.hash]);
       const approved = await cli(project, ['approve', 'one', '--yes', start.hash, (await look()).tools.hash]);
-      const bound = ['tollgate.yaml:13:35: tool "post" has no argument "onwer"; did you mean "owner"?', 'tollgate.yaml:14:18: server "one" has no tool "lgo": nothing is shown; did you mean "log"?', 'tollgate.yaml:16:54: server "one" has no tool "pots": nothing is limited; did you mean "post"?'];
+      const bound = ['tollgate.yaml:13:35: tool "post" has no argument "onwer"; did you mean "owner"?', 'tollgate.yaml:14:18: server "one" has no tool "lgo": nothing is shown; did you mean "log"?', 'tollgate.yaml:15:48: tool "post" does not take the value that is pinned to "owner": expected string', 'tollgate.yaml:17:54: server "one" has no tool "pots": nothing is limited; did you mean "post"?'];
       for (const line of bound) expect(approved.err).toContain(`${line} Until it is corrected, calls that it is about are refused.`);
       const { code, err } = await cli(project, ['check']);
       expect(code).toBe(EXIT.usage);
       for (const line of bound) expect(err).toContain(line);
+      expect(approved.err + err).not.toContain('4711');
     } finally {
       project.remove();
     }
