@@ -1,6 +1,6 @@
 /** Keeps the labels that calls brought in: by session, by named run, and by principal for sticky ones, which only an owner clears. */
 import type { Principal } from '../policies/port.ts';
-import type { Runs } from './runs.ts';
+import { labelSpace, type Runs } from './runs.ts';
 import type { OpenSession } from './session.ts';
 import type { State } from './state/state.ts';
 
@@ -41,7 +41,7 @@ export function createLabels({ state, runs, sticky, now }: LabelParts): RunLabel
       const stuck = stickyOf(session.principal);
       const isNamed = run !== session.id;
       if (!isNamed && stuck.length === 0) return [...session.labels];
-      const named = isNamed ? state.list(spaceOf(run)).keys() : NONE;
+      const named = isNamed ? state.list(labelSpace(run)).keys() : NONE;
       return [...new Set([...(isNamed && runs.isOwned(session.principal, run) ? NONE : session.labels), ...named, ...stuck])];
     },
     join: async (session, run, labels) => {
@@ -51,7 +51,7 @@ export function createLabels({ state, runs, sticky, now }: LabelParts): RunLabel
           continue;
         }
         session.labels.add(label);
-        if (run !== session.id) await state.put(spaceOf(run), label, String(now()));
+        if (run !== session.id) await state.put(labelSpace(run), label, String(now()));
       }
     },
   };
@@ -88,8 +88,4 @@ export async function clearSticky(state: Pick<State, 'remove'>, { principal, lab
 /** Ids of principals hold no slash. */
 function keyOf(principal: string, label: string): string {
   return `${principal}/${label}`;
-}
-
-function spaceOf(run: string): string {
-  return `labels/${run}`;
 }

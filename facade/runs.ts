@@ -58,12 +58,22 @@ export function runKey({ principal, name }: Pick<HostRun, 'principal' | 'name'>)
   return `${principal}/${name}`;
 }
 
+/** Where the labels of a named run are kept. A run of a host takes them along when it ends: its name never comes again, and no call may use it. */
+export function labelSpace(run: string): string {
+  return `labels/${run}`;
+}
+
 /** Runs over shared state. `now` in ms since 1970. */
 export function createRuns(config: Pick<Config, 'principals'>, state: State, now: () => number): Runs {
   const read = (name: string): HostRun | undefined => {
     const text = FORM.test(name) ? state.get(SPACE, name) : undefined;
     const run = text === undefined ? undefined : (JSON.parse(text) as HostRun);
     return run !== undefined && isAlive(run, now()) ? run : undefined;
+  };
+  const remove = async (run: Pick<HostRun, 'name' | 'principal'>): Promise<void> => {
+    await state.remove(SPACE, run.name);
+    const space = labelSpace(runKey(run));
+    for (const label of state.list(space).keys()) await state.remove(space, label);
   };
   const owned = ({ id, origin }: Principal, key: string): HostRun | undefined => {
     const run = read(nameOf(key));
@@ -78,7 +88,10 @@ export function createRuns(config: Pick<Config, 'principals'>, state: State, now
       return { user: id, space, conversation: run?.conversation ?? key, turn: run?.turn ?? key };
     },
     open: async (asked) => {
-      for (const [key, text] of state.list(SPACE)) if (!isAlive(JSON.parse(text) as HostRun, now())) await state.remove(SPACE, key);
+      for (const text of state.list(SPACE).values()) {
+        const old = JSON.parse(text) as HostRun;
+        if (!isAlive(old, now())) await remove(old);
+      }
       const run: HostRun = { ...asked, name: `host_${randomBytes(16).toString('hex')}`, openedAt: now() };
       await state.put(SPACE, run.name, JSON.stringify(run));
       return run;
@@ -92,7 +105,7 @@ export function createRuns(config: Pick<Config, 'principals'>, state: State, now
       return 'refused' in answer ? answer.refused.left : undefined;
     },
     end: async (run) => {
-      await state.remove(SPACE, run.name);
+      await remove(run);
       await state.endScope('run', runKey(run));
     },
     standing: {
