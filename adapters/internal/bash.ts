@@ -67,7 +67,16 @@ function within(name: string, value: number | undefined, most: number): void {
   throw invalid(`${name} must be 1 to ${most}.`, `Leave ${name} out for the default.`);
 }
 
+/** What began before a call was cancelled must not outlive it without an id that the caller knows. */
 async function launch(desk: ShellDesk, args: BashArgs, input: boolean): Promise<Session> {
+  const session = await begin(desk, args, input);
+  if (!desk.signal.aborted) return session;
+  await session.kill();
+  desk.sessions.release(desk.scope, session);
+  throw new TollgateError('CANCELLED');
+}
+
+async function begin(desk: ShellDesk, args: BashArgs, input: boolean): Promise<Session> {
   if (args.command === undefined || args.command.trim() === '') throw invalid(`action="${args.action ?? 'run'}" needs command.`, 'Give the shell command.');
   if (args.command.includes('\0')) throw invalid('command holds NUL.', 'Give plain text.');
   const held = bindPath(desk.held.of(args.cwd ?? '.'), 'cwd');

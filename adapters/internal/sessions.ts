@@ -18,6 +18,7 @@ export class Sessions {
   readonly #shelves = new Map<string, Shelf>();
   readonly #idleMs: number;
   readonly #start: StartCommand;
+  #isStopped = false;
   readonly #atExit = (): void => this.#every((session) => session.killNow());
 
   /** `idleMs`: a session that nobody asked for so long is ended. `start`: how its commands are isolated. */
@@ -27,15 +28,20 @@ export class Sessions {
     process.once('exit', this.#atExit);
   }
 
-  /** Starts a command without an id. Release it, or give it one. */
+  /** Starts a command without an id. Release it, or give it one. Throws TOOL_FAILED when its scope has ended meanwhile, and leaves nothing running. */
   async launch(scope: string, command: Command): Promise<Session> {
+    const shelf = this.#shelf(scope);
     const session = await Session.start(command, this.#start);
-    this.#shelf(scope).unnamed.add(session);
+    if (this.#isStopped || this.#shelves.get(scope) !== shelf) {
+      await session.kill();
+      throw failed('The session of the caller ended while the command started, so the command was ended.', 'Open a new session.');
+    }
+    shelf.unnamed.add(session);
     return session;
   }
 
   release(scope: string, session: Session): void {
-    this.#shelf(scope).unnamed.delete(session);
+    this.#shelves.get(scope)?.unnamed.delete(session);
   }
 
   /** True when a further session would have a place; ended ones make room, the oldest first. */
@@ -82,6 +88,7 @@ export class Sessions {
   }
 
   async stop(): Promise<void> {
+    this.#isStopped = true;
     await Promise.all([...this.#shelves.keys()].map((scope) => this.endScope(scope)));
     process.off('exit', this.#atExit);
   }

@@ -234,6 +234,24 @@ describe('bash sessions', () => {
     expect(await poll(bench, 's1', /ended/)).toContain('exit 5');
   });
 
+  it.each(['the end of its session', 'the end of the server', 'the cancellation of its call'])('a command that is being started does not outlive %s' + verifies('CY-18'), async (what) => {
+    const { word, command } = sleeper();
+    for (const turns of [0, 1, 2, 3, 5, 8, 13, 20]) {
+      const bench = makeBench();
+      const cancel = new AbortController();
+      const call = bench.call('bash', { action: 'start', command, wait_ms: 1 }, { scope: 'x', signal: cancel.signal }).catch(() => undefined);
+      for (let turn = 0; turn < turns; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+      if (what === 'the end of the server') await bench.server.stop();
+      else cancel.abort();
+      if (what === 'the end of its session') await bench.server.endScope?.('x');
+      await call;
+      // Named already when it was cancelled: the caller finds it in the list.
+      const named = what === 'the cancellation of its call' && (await bench.text('bash', { action: 'list' }, { scope: 'x' })).includes('running');
+      expect([turns, runs(word)]).toEqual([turns, named]);
+      await bench.server.endScope?.('x');
+    }
+  });
+
   it('the end of a scope, of the server, and long idleness end the processes' + verifies('CY-18'), async () => {
     const bench = makeBench({}, 300);
     const [first, second, third] = [sleeper(), sleeper(), sleeper()];
