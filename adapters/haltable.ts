@@ -12,8 +12,12 @@ export interface Haltable extends ServerAdapter {
 export function haltable(inner: ServerAdapter, halted: (name: string) => TollgateError | undefined): Haltable {
   let refusal: TollgateError | undefined;
   const halt = (now: TollgateError | undefined): void => {
-    // Ending a session that has ended already throws nothing; the rest is told by the next call.
-    if (now !== undefined && refusal === undefined) inner.stop().catch(() => undefined);
+    if (now !== undefined && refusal === undefined) {
+      // A command that ignores SIGTERM would go on for seconds after the switch.
+      inner.killNow?.();
+      // Ending a session that has ended already throws nothing; the rest is told by the next call.
+      inner.stop().catch(() => undefined);
+    }
     refusal = now;
   };
   const health = (): Health => {

@@ -162,6 +162,8 @@ export interface ServerAdapter {
   refuses?(scope: string): TollgateError | undefined;
   /** Ends the connection and every process behind it; idempotent. */
   stop(): Promise<void>;
+  /** Ends every process behind it at once, without asking it. Absent: it has none. */
+  killNow?(): void;
   /** A session of the facade ended: drop what was kept for this scope. */
   endScope?(scope: string): Promise<void>;
   /** For as long as this session of the facade lives, the server stays as its profile asks; of several sessions the longest wish counts. Absent: the server's own setting. */

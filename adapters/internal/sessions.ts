@@ -19,7 +19,7 @@ export class Sessions {
   readonly #idleMs: number;
   readonly #start: StartCommand;
   #isStopped = false;
-  readonly #atExit = (): void => this.#every((session) => session.killNow());
+  readonly #atExit = (): void => this.killNow();
 
   /** `idleMs`: a session that nobody asked for so long is ended. `start`: how its commands are isolated. */
   constructor(idleMs: number, start: StartCommand) {
@@ -85,6 +85,11 @@ export class Sessions {
     this.#shelves.delete(scope);
     for (const timer of shelf.idle.values()) clearTimeout(timer);
     await Promise.all([...shelf.named.values(), ...shelf.unnamed].map((session) => session.kill()));
+  }
+
+  /** Ends everything at once, synchronously. */
+  killNow(): void {
+    this.#every((session) => session.killNow());
   }
 
   async stop(): Promise<void> {

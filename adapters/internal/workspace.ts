@@ -179,6 +179,10 @@ class Workspace implements PrimitiveBackend {
     await sessions?.stop();
   }
 
+  killNow(): void {
+    this.#sessions?.killNow();
+  }
+
   async endScope(scope: string): Promise<void> {
     this.#versions.drop(scope);
     await this.#sessions?.endScope(scope);

@@ -4,7 +4,9 @@ import { chmodSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { useHelpers } from '../../catalogs/programs.ts';
+import { haltable } from '../../adapters/haltable.ts';
 import { OutputLog } from '../../adapters/internal/output.ts';
 import { endGroup, groupLives } from '../../adapters/internal/processes.ts';
 import { verifies } from '../verifies.ts';
@@ -250,6 +252,17 @@ describe('bash sessions', () => {
       expect([turns, runs(word)]).toEqual([turns, named]);
       await bench.server.endScope?.('x');
     }
+  });
+
+  it('a halted workspace ends at once what ignores SIGTERM' + verifies('HA-19'), async () => {
+    const bench = makeBench();
+    const { word, command } = sleeper();
+    const server = haltable(bench.server, () => undefined);
+    await bench.text('bash', { action: 'start', command: `trap '' TERM; ${command}`, wait_ms: 50 });
+    expect(runs(word)).toBe(true);
+    server.halt(new TollgateError('SWITCHED_OFF'));
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect(runs(word)).toBe(false);
   });
 
   it('the end of a scope, of the server, and long idleness end the processes' + verifies('CY-18'), async () => {
