@@ -12,6 +12,8 @@ export type Glob = (path: string) => boolean;
 
 const MAX_ALTERNATIVES = 64;
 const MAX_LENGTH = 1000;
+/** Characters of all alternatives together. Each is compared with each character of a path. */
+const MAX_TOTAL = 4000;
 
 /**
  * Compiles `*`, `?`, `[a-z]`, `[!a]`, `{a,b}` and `**`. Without a slash it matches the last name at any depth, else the whole path.
@@ -19,7 +21,9 @@ const MAX_LENGTH = 1000;
  */
 export function compileGlob(glob: string): Glob {
   if (glob.length > MAX_LENGTH) throw tooLarge();
-  const patterns = expandBraces(glob.replace(/^\.?\/+/, '')).map(parse);
+  const alternatives = expandBraces(glob.replace(/^\.?\/+/, ''));
+  if (alternatives.reduce((total, { length }) => total + length, 0) > MAX_TOTAL) throw tooLarge();
+  const patterns = alternatives.map(parse);
   const wholePath = glob.includes('/');
   return (path) => {
     const subject = wholePath ? path : path.slice(path.lastIndexOf('/') + 1);

@@ -34,6 +34,8 @@ export interface IgnoreRule {
 }
 
 const MAX_DEPTH = 64;
+/** No call can name a longer path. */
+const MAX_PATH = 4096;
 /** Bytes of a .gitignore; what is more is not read. */
 const MAX_IGNORE_BYTES = 64 * 1024;
 /** Rules of all .gitignore files together; what is more is not read. Each entry is compared with each rule. */
@@ -48,7 +50,8 @@ export async function* walk(folder: Folder, how: Walk, prefix: string): AsyncGen
     const path = prefix === '' ? entry.name : `${prefix}/${entry.name}`;
     const kind = kindOf(entry);
     if (pace.isDue) await pace.rest();
-    if (!how.hidden && (entry.name.startsWith('.') || isIgnored(rules, path, kind === 'folder'))) continue;
+    if (path.length > MAX_PATH) continue;
+    if (!how.hidden && (entry.name.startsWith('.') || (await isIgnored(rules, { path, isFolder: kind === 'folder' }, pace)))) continue;
     yield { path, name: entry.name, kind, folder };
     if (kind !== 'folder' || how.depth <= 1 || path.split('/').length > MAX_DEPTH) continue;
     const inner = await folder.enter(entry.name).catch(() => undefined);
@@ -101,9 +104,10 @@ function safeGlob(pattern: string): Glob | undefined {
   }
 }
 
-/** True when the last rule that matches ignores. A path that a rule's folder does not hold is not its business. */
-export function isIgnored(rules: readonly IgnoreRule[], path: string, isFolder: boolean): boolean {
+/** True when the last rule that matches ignores. A path that a rule's folder does not hold is not its business. Two thousand long rules take seconds. */
+export async function isIgnored(rules: readonly IgnoreRule[], { path, isFolder }: { readonly path: string; readonly isFolder: boolean }, pace: Pace): Promise<boolean> {
   for (let at = rules.length - 1; at >= 0; at -= 1) {
+    if (pace.isDue) await pace.rest();
     const rule = rules[at];
     if (rule === undefined || (rule.foldersOnly && !isFolder)) continue;
     const inner = rule.base === '' ? path : path.startsWith(`${rule.base}/`) ? path.slice(rule.base.length + 1) : undefined;

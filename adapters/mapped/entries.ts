@@ -24,6 +24,8 @@ export interface Entry {
   readonly folder: boolean;
 }
 
+type IsShown = (entry: Entry) => Promise<boolean>;
+
 /** Entries and what the backend says it left out. */
 interface Listing {
   readonly entries: readonly Entry[];
@@ -88,12 +90,12 @@ function noTree({ inner }: Work): TollgateError {
 }
 
 /** The entries that pass, with turns for others: each is compared with up to 2,000 rules. Throws CANCELLED and TOOL_TIMEOUT. */
-export async function keep<T>(work: Work, entries: readonly T[], passes: (entry: T) => boolean): Promise<T[]> {
+export async function keep<T>(work: Work, entries: readonly T[], passes: (entry: T) => boolean | Promise<boolean>): Promise<T[]> {
   const pace = new Pace();
   const until = Date.now() + work.call.timeoutMs;
   const kept: T[] = [];
   for (const entry of entries) {
-    if (passes(entry)) kept.push(entry);
+    if (await passes(entry)) kept.push(entry);
     if (!pace.isDue) continue;
     await pace.rest();
     if (work.call.signal.aborted) throw new TollgateError('CANCELLED');
@@ -103,9 +105,9 @@ export async function keep<T>(work: Work, entries: readonly T[], passes: (entry:
 }
 
 /** Breadth first, so that the folders asked for are those nearest to the start. */
-async function descend(work: Work, first: Answer, how: { readonly depth: number; readonly isShown: (entry: Entry) => boolean }): Promise<Listing> {
+async function descend(work: Work, first: Answer, how: { readonly depth: number; readonly isShown: IsShown }): Promise<Listing> {
   const entries = [...readListing(work, first).entries];
-  const queue = entries.filter((entry) => entry.folder && how.isShown(entry)).map((entry) => ({ path: entry.path, depth: 2 }));
+  const queue = (await keep(work, entries, (entry) => entry.folder && how.isShown(entry))).map((entry) => ({ path: entry.path, depth: 2 }));
   let asked = 0;
   for (let next = queue.shift(); next !== undefined && next.depth <= how.depth && asked < MAX_FOLDERS; next = queue.shift()) {
     asked += 1;
@@ -114,7 +116,7 @@ async function descend(work: Work, first: Answer, how: { readonly depth: number;
     for (const child of readListing(work, answered).entries) {
       const entry = { ...child, path: `${next.path}/${child.path}` };
       entries.push(entry);
-      if (entry.folder && how.isShown(entry)) queue.push({ path: entry.path, depth: next.depth + 1 });
+      if (entry.folder && (await how.isShown(entry))) queue.push({ path: entry.path, depth: next.depth + 1 });
     }
   }
   return { entries, gaps: asked === MAX_FOLDERS ? [`only ${MAX_FOLDERS} folders were opened`] : [] };
@@ -149,8 +151,8 @@ export function prefixOf(work: Work): string {
 }
 
 /** Leaves out dot files and what the .gitignore files from the root down to the folder name; those below it are not asked for. */
-export async function filterOf(work: Work): Promise<(entry: Entry) => boolean> {
-  if (work.args['hidden'] === true) return () => true;
+export async function filterOf(work: Work): Promise<IsShown> {
+  if (work.args['hidden'] === true) return () => Promise.resolve(true);
   const rules: IgnoreRule[] = [];
   const names = pathOf(work) === '.' ? [] : pathOf(work).split('/');
   for (let depth = 0; depth <= names.length; depth += 1) {
@@ -161,14 +163,16 @@ export async function filterOf(work: Work): Promise<(entry: Entry) => boolean> {
     rules.push(...parseIgnore(headed ? answered.text.slice(answered.text.indexOf('\n') + 2) : answered.text, base));
   }
   const most = rules.slice(0, MAX_RULES);
-  return ({ path, folder }) => {
+  const pace = new Pace();
+  return async ({ path, folder }) => {
     const parts = path.split('/', MAX_DEPTH + 1);
     if (parts.length > MAX_DEPTH || parts.some((name) => name.startsWith('.'))) return false;
     let ancestor = prefixOf(work);
-    return !parts.some((name, index) => {
+    for (const [index, name] of parts.entries()) {
       ancestor += index === 0 ? name : `/${name}`;
-      return isIgnored(most, ancestor, index < parts.length - 1 || folder);
-    });
+      if (await isIgnored(most, { path: ancestor, isFolder: index < parts.length - 1 || folder }, pace)) return false;
+    }
+    return true;
   };
 }
 

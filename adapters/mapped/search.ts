@@ -75,19 +75,21 @@ function finish(work: Work, found: { readonly lines: readonly string[]; readonly
   return { lines, gaps };
 }
 
+type IsWanted = (path: string) => Promise<boolean>;
+
 /** Globs and ignored files are judged here again: the backend anchors globs where it happens to run, and wants a repository. */
-async function filterBy(work: Work, glob: unknown): Promise<(path: string) => boolean> {
+async function filterBy(work: Work, glob: unknown): Promise<IsWanted> {
   const matches = typeof glob === 'string' ? compileGlob(glob) : () => true;
   const isShown = await filterOf(work);
   const base = String(work.args['path']);
-  return (path) => {
+  return async (path) => {
     if (path === base) return matches(path.slice(path.lastIndexOf('/') + 1));
     const inner = shown({ root: base }, path);
     return matches(inner) && isShown({ path: inner, folder: false });
   };
 }
 
-async function foundFiles(work: Work, lines: readonly string[], isWanted: (path: string) => boolean): Promise<readonly string[]> {
+async function foundFiles(work: Work, lines: readonly string[], isWanted: IsWanted): Promise<readonly string[]> {
   const paths = lines.flatMap((line) => find(work, 'found', line)?.['path'] ?? []);
   return (await keep(work, paths, isWanted)).map((path) => shown(work, path)).sort().map(printable);
 }
@@ -97,7 +99,7 @@ function isPartOf(line: string, text: string): boolean {
   return line.includes(text.replace(CUT_MARK, '').replace(/…\[\+\d+ chars\]$/, '').trim());
 }
 
-async function matchPage(work: Work, results: Results, isWanted: (path: string) => boolean): Promise<ToolResult> {
+async function matchPage(work: Work, results: Results, isWanted: IsWanted): Promise<ToolResult> {
   const { offset, limit } = work.args as { readonly offset?: number; readonly limit?: number };
   const found = results.lines.flatMap((line): Hit[] => {
     const { path = '', line: number, text = '' } = find(work, 'match', line) ?? {};

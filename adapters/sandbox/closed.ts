@@ -165,6 +165,7 @@ class Walk {
     } catch (thrown) {
       const { code } = thrown as NodeJS.ErrnoException;
       if (code === 'ENOENT' || code === 'ENOTDIR') throw new Moved();
+      if (code === 'ENAMETOOLONG') throw refused('a folder has a path that is longer than the system takes', 'Remove the deeply nested folder, for example with rm -r.');
       // A program that owns it could open it again, and then see what nobody looked at.
       this.#close(folder, 'hidden');
       return NO_ENTRIES;

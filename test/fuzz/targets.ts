@@ -9,6 +9,7 @@ import { applyEdit } from '../../adapters/internal/edit.ts';
 import { textOfHtml } from '../../adapters/internal/fetch/html.ts';
 import { Hits } from '../../adapters/internal/hits.ts';
 import { compileGlob } from '../../adapters/internal/globs.ts';
+import { Pace } from '../../catalogs/pace.ts';
 import { nearestPlaces } from '../../adapters/internal/nearest.ts';
 import { occurrences } from '../../adapters/internal/occurrences.ts';
 import { OutputLog } from '../../adapters/internal/output.ts';
@@ -198,7 +199,7 @@ export const TARGETS: readonly Target[] = [
   of('lintTool, names of others', (text) => ({ text, names: { own: new Set(['x']), others: new Map(few(text).map((part) => [part, 's'])) } }), ({ text, names }) => lintTool(tool(text), names as never)),
   of('the code of an interpreter', (text) => text.split(/[\s,;]/), (words) => [inlineCode(words), inlineCode(['env', ...words]), inlineCode(['python3', ...words]), codeSource(['perl', words.join('')]), isLiteralCommand(words), isLiteralCommand(['ls', ...words])]),
   ofText('the name of an interpreter', (text) => [interpreterName(text), interpreterName(`a${text}`), startedBy([text, text]), startedBy(['env', '-S', text])]),
-  ofText('ignore files', (text) => { const rules = parseIgnore(text, ''); return [isIgnored(rules, 'a/b/c', false), isIgnored(parseIgnore('*a*b\n**/x/**\n', ''), text, true)]; }),
+  ofText('ignore files', (text) => { const rules = parseIgnore(text, ''); return Promise.all([isIgnored(rules, { path: 'a/b/c', isFolder: false }, new Pace()), isIgnored(parseIgnore('*a*b\n**/x/**\n', ''), { path: text, isFolder: true }, new Pace())]); }),
   of('Hits', (text) => text.split('\n'), (lines) => { const hits = new Hits(); for (const [at, line] of lines.entries()) if (!hits.add({ path: line.slice(0, 40), line: at + 1, text: line, matches: at % 2 === 0 })) break; return hits.page({}, 3); }),
 ];
 

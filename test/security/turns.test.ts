@@ -1,0 +1,57 @@
+/** Attacks with ignore rules and globs that keep the main thread busy: many calls at once must not add up to one long turn of the event loop. */
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createWorkspace } from '../../adapters/internal/workspace.ts';
+import { openWorkspace } from '../sandbox/plants.ts';
+import { verifies } from '../verifies.ts';
+
+/** Milliseconds of processor time in one turn. The watchdog ends the process at 5,000. */
+const MOST_MS = 2_000;
+
+let root: string;
+beforeEach(() => {
+  root = openWorkspace();
+});
+afterEach(() => rmSync(root, { recursive: true, force: true }));
+
+type Read = (args: object, timeoutMs?: number) => Promise<string>;
+
+/** The longest turn, in milliseconds of processor time, while `work` runs. */
+async function longestTurn(work: (read: Read) => Promise<unknown>): Promise<number> {
+  const server = createWorkspace({ root });
+  let longest = 0;
+  let last = process.cpuUsage();
+  const look = (): void => {
+    const { user, system } = process.cpuUsage(last);
+    longest = Math.max(longest, (user + system) / 1000);
+    last = process.cpuUsage();
+  };
+  const ticking = setInterval(look, 1);
+  const read: Read = async (args, timeoutMs = 60_000) => {
+    const doc = await server.call({ tool: 'read', args: { text: JSON.stringify(args), value: { ...args }, exact: true }, scope: 'a', timeoutMs, hardTimeoutMs: timeoutMs, signal: new AbortController().signal });
+    return (doc.value.content ?? []).map(({ text = '' }) => text).join('\n');
+  };
+  try {
+    await server.start();
+    await work(read);
+    look();
+    return longest;
+  } finally {
+    clearInterval(ticking);
+    await server.stop();
+  }
+}
+
+describe('many calls at once', () => {
+  it('that list folders under thousands of long ignore rules leave turns to others' + verifies('TR-46'), async () => {
+    let folder = root;
+    for (let level = 0; level < 16; level += 1) {
+      writeFileSync(path.join(folder, '.gitignore'), Array.from({ length: 64 }, (_, rule) => `/**${'a*'.repeat(490)}b${rule}`).join('\n'));
+      folder = path.join(folder, 'a'.repeat(240));
+      mkdirSync(folder);
+    }
+    const turn = await longestTurn((read) => Promise.allSettled(Array.from({ length: 4 }, () => read({ action: 'list', path: '.', depth: 20 }, 3_000))));
+    expect(turn).toBeLessThan(MOST_MS);
+  }, 120_000);
+});
