@@ -44,6 +44,8 @@ export interface Checked {
   readonly unbound: readonly string[];
   /** Servers that nobody approved yet, so that nothing is known of what rules name of them: a line each. */
   readonly unjudged: readonly string[];
+  /** Members of `expose` in Rego that show nothing, by the approved definitions: a line each. */
+  readonly unshown: readonly string[];
 }
 
 /** The servers of a configuration by name, none of them started: what their tools mean, for calls that are only written down. */

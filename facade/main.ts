@@ -52,7 +52,7 @@ export const checkPolicy: Check = async (config, options) => {
     const [unbound, unshown] = await Promise.all([findUnbound(config, policy), findUnshown(config, policy, offered)]).finally(() => policy.close());
     const unjudged = findUnjudged(compiled.rules.rules, [...config.servers.keys()].filter((name) => !offered.has(name))).map(formatProblem);
     const named = [...unknown, ...findUnjudgedNames(config, offered)].map(formatProblem).filter((line) => !unjudged.some((said) => told(said) === told(line)));
-    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length, unbound, unjudged: [...unjudged, ...named, ...unshown] };
+    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length, unbound, unjudged: [...unjudged, ...named], unshown };
   } finally {
     rmSync(cache, { recursive: true, force: true });
   }

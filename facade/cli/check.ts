@@ -16,7 +16,8 @@ import { tellStopped } from './stopped.ts';
 export async function runCheck(options: CommonOptions, io: Io, check: Check): Promise<number> {
   const config = readConfig(options, io);
   await tellStopped(config.state, io);
-  const { revision, rules, unbound, unjudged } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
+  const { revision, rules, unbound, unjudged: names, unshown } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
+  const unjudged = [...names, ...unshown];
   const unknown = await missingSecrets(config, io);
   const unstartable = unstartableIn(config);
   const facts = {

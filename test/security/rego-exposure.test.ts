@@ -1,8 +1,10 @@
 /** Attacks with exposures that Rego sets: they show what tollgate.yaml shows under other names, and never open more (issue 10, R). */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
+import { cli, dataOf } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
 import { allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
@@ -118,6 +120,29 @@ describe('exposures of Rego', () => {
     ['a rule that is no set', 'expose := true', '`expose` must be a set'],
   ])('with %s refuse the load' + verifies('TR-74'), async (_name, rego, message) => {
     await expect(start(rego)).rejects.toMatchObject({ code: 'POLICY_INVALID', message: expect.stringContaining(message) as string });
+  });
+
+  it('that show nothing are told when the server is approved' + verifies('TR-73'), async () => {
+    const project = new Project();
+    try {
+      // A look at a server gives up the rights of root, if the workspace is not root's.
+      chownSync(path.dirname(project.write('workspace/a.txt', 'a')), 1000, 1000);
+      project.write('rego/team.rego', `package policy.team\n\nexpose contains {"tool": concat(".", ["notes", "fnid"])} if input.principal.id\n${member({ tool: 'notes.find', name: 'found' })}\n`);
+      project.write('tollgate.yaml', `version: 1\nworkspace: ./workspace\nservers: {notes: {command: ${process.execPath}, args: [${path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs')}]}}\nprincipals: [{id: me, profiles: [dev], stdio: true, owner: true}]\nprofiles: {dev: {servers: [notes], expose: {primitives: {}, tools: ["notes.*"]}}}\npolicies: [rego]\n`);
+      type Shown = { readonly start: { readonly hash: string }; readonly tools: { readonly hash: string } };
+      const look = async (): Promise<Shown> => dataOf((await cli(project, ['approve', 'notes', '--json'])).out);
+      const { start: { hash } } = await look();
+      await cli(project, ['approve', 'notes', '--yes', hash]);
+      const { code, err } = await cli(project, ['approve', 'notes', '--yes', hash, (await look()).tools.hash]);
+      expect([code, err]).toEqual([0, expect.stringMatching(/team\.rego:3: server "notes" has no tool "fnid": nothing is shown; did you mean "find"\?/)]);
+      expect(err).not.toContain('team.rego:4');
+      project.write('rego/team.rego', `package policy.team\n\n${member({ tool: 'notes.fnid' })}\n`);
+      await cli(project, ['revoke', 'notes']);
+      await cli(project, ['approve', 'notes', '--yes', hash]);
+      expect(await cli(project, ['approve', 'notes', '--yes', hash, (await look()).tools.hash])).toMatchObject({ code: 0, err: expect.stringMatching(/The policy does not fit these tools: .*team\.rego:3:1: notes has no tool "fnid"/) as string });
+    } finally {
+      project.remove();
+    }
   });
 
   it('with a key that is found out at a list refuse the list and each call, and name it' + verifies('TR-74'), async () => {

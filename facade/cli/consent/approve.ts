@@ -1,5 +1,6 @@
 /** Owns `approve`: both screens, each agreed to by itself, at a terminal or by naming its hash; refuses to take one yes for two questions. */
-import { TollgateError } from '../../../catalogs/errors.ts';
+import { asTollgateError, TollgateError } from '../../../catalogs/errors.ts';
+import type { Check } from '../../assembled.ts';
 import { reviewTools, type StartReview, type ToolReview } from '../../consent/review.ts';
 import { findUnknownNames } from '../../tool-names.ts';
 import { EXIT, type Io } from '../io.ts';
@@ -14,7 +15,7 @@ import { lookAtStart } from './start.ts';
  * Walks through both steps; what was agreed to and has not changed is not asked again. Exit code 7 when a person must still agree.
  * Throws USAGE, IDENTITY, CONFIG_INVALID, PIN_MISMATCH for a hash of something else or a start that another replaced meanwhile, and what a start throws.
  */
-export async function runApprove(options: ApproveOptions, io: Io, wiring: ConsentWiring): Promise<number> {
+export async function runApprove(options: ApproveOptions, io: Io, wiring: ConsentWiring & { readonly check: Check }): Promise<number> {
   checkWords(options);
   return atDesk(options, { io, wiring }, async (desk) => {
     const server = serverNamed(desk.config, options.name);
@@ -23,9 +24,22 @@ export async function runApprove(options: ApproveOptions, io: Io, wiring: Consen
     const start = await lookAtStart(server, desk, io);
     showStart(hearing, start);
     const code = options.anyTools === true ? await agreeToAny(hearing, start) : await agreeToTools(hearing, start);
+    if (code === EXIT.ok) await tellUnshown(hearing, wiring.check);
     if (options.json === true) io.stdout(json({ ...hearing.shown, approved: code === EXIT.ok }));
     return code;
   });
+}
+
+/** What Rego of the owner shows of tools is judged by their definitions, which are known from here on. Without such Rego nothing is compiled. */
+async function tellUnshown(hearing: Hearing, check: Check): Promise<void> {
+  const { config } = hearing.desk;
+  if (config.policies.every(({ kind }) => kind === 'yaml')) return;
+  try {
+    for (const line of (await check(config, {})).unshown) tell(hearing, line);
+  } catch (thrown) {
+    // The approval stands; what is wrong with the policy is said where the policy is checked.
+    tell(hearing, `The policy does not fit these tools: ${asTollgateError(thrown).message} See: tollgate check`);
+  }
 }
 
 function showStart(hearing: Hearing, start: StartReview): void {

@@ -1,6 +1,6 @@
 /** Owns the words of `approve`, `revoke` and `servers`; their code is loaded when one is called. */
 import type { Command } from 'commander';
-import type { Assemble } from '../../assembled.ts';
+import type { Assemble, Check } from '../../assembled.ts';
 import type { Io } from '../io.ts';
 import type { CommonOptions } from '../open.ts';
 import type { ConsentOptions, ConsentWiring } from './desk.ts';
@@ -10,7 +10,7 @@ import type { ApproveOptions } from './hearing.ts';
 export interface ConsentCommands {
   readonly program: Command;
   readonly io: Io;
-  readonly wiring: ConsentWiring & { readonly assemble: Assemble };
+  readonly wiring: ConsentWiring & { readonly assemble: Assemble; readonly check: Check };
   readonly done: (code: number) => void;
 }
 
