@@ -120,7 +120,11 @@ export class Catalog {
       }
       const raw = admission.set?.tools ?? this.#parts.known.load(name);
       if (raw === undefined) this.#listings.delete(name);
-      else this.#keep(served, raw);
+      else {
+        this.#keep(served, raw);
+        // Names are judged by a list that is known from before too: its server may not be asked for a long time.
+        this.#parts.onListed(name);
+      }
     }
   }
 

@@ -14,6 +14,7 @@ import { allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 import { callOf, documentOf, parts, regoSource, scratch, settings } from '../policy/given.ts';
 import { loadPolicy } from '../../policies/engine.ts';
 import type { CallDecision } from '../../policies/port.ts';
+import { Child } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
 let facade: RawFacade | undefined;
@@ -172,6 +173,33 @@ describe('a name that matches nothing, of a server whose definitions are known',
     facade = await startRaw({ one: { tools: [POST, tool('log', { inputSchema: { type: 'object', properties: {} } })], settings } }, rest({}));
     const session = facade.open('me');
     expect([(await facade.call(session, 'one_post', {})).code, (await facade.call(session, 'one_log', {})).code]).toEqual(codes);
+  });
+
+  it('named by a rule or under expose is told in the log at each start, also while the server sleeps' + verifies('TR-72'), async () => {
+    const project = new Project();
+    try {
+      chownSync(path.dirname(project.write('workspace/a.txt', 'a')), 1000, 1000);
+      project.write('tollgate.yaml', `version: 1
+workspace: ./workspace
+servers: {notes: {command: ${process.execPath}, isolation: direct, args: [${path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs')}]}}
+bash: {isolation: direct}
+rules: [{id: all, outcome: allow, when: {servers: [notes]}}, {id: no-adds, outcome: deny, when: {tools: [notes.ad]}}]
+principals: [{id: me, profiles: [dev], stdio: true, owner: true}]
+profiles: {dev: {servers: [notes], expose: {primitives: {}, tools: [notes.find, notes.adm]}}}
+`);
+      await project.approve();
+      // The second one shows the list that the first one has kept, and starts no server.
+      for (const start of ['first', 'second']) {
+        const child = new Child(project, ['run']);
+        await child.hello();
+        await child.ask('tools/list');
+        await expect.poll(() => [start, child.err]).toEqual([start, expect.stringMatching(/notes has no tool \\"notes\.ad\\"\. Did you mean \\"notes\.add\\"\?/)]);
+        expect([start, child.err]).toEqual([start, expect.stringContaining('has no tool \\"adm\\": nothing is shown')]);
+        await child.kill('SIGTERM');
+      }
+    } finally {
+      project.remove();
+    }
   });
 
   it('says so where it is approved and where it is checked, with place and suggestion' + verifies('TR-70', 'TR-72'), async () => {
