@@ -47,6 +47,8 @@ export const GIT: Readonly<Record<string, string>> = {
   SSH_ASKPASS: 'true',
   GIT_TERMINAL_PROMPT: '0',
   GIT_SSH_COMMAND: 'false',
+  // A missing object is not fetched by a program that a remote of the repository names (git 2.45 and later).
+  GIT_NO_LAZY_FETCH: '1',
   GIT_CONFIG_COUNT: String(SETTINGS.length),
   ...Object.fromEntries(SETTINGS.flatMap(([key, value], index) => [[`GIT_CONFIG_KEY_${index}`, key], [`GIT_CONFIG_VALUE_${index}`, value]])),
 };

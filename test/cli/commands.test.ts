@@ -257,10 +257,11 @@ rules: [{id: all, outcome: allow, when: {}}]
     project.write('hangs.yaml', `version: 1\nworkspace: ./workspace\nservers: {mute: ${server(['chaos.mjs', 'mute'], `connectTimeoutMs: 60000, env: {CHAOS_STARTS: ${path.join(project.folder, 'started')}}`)}}\n`);
     await project.approve({ file: 'hangs.yaml' });
     const running = start(project, ['servers', '-c', 'hangs.yaml']);
-    await expect.poll(() => existsSync(path.join(project.folder, 'started')), { timeout: 20_000 }).toBe(true);
+    const started = path.join(project.folder, 'started');
+    await expect.poll(() => existsSync(started) && readFileSync(started, 'utf8'), { timeout: 20_000 }).toMatch(/\d/);
     running.stop();
     expect(await running.ended).toEqual({ code: EXIT.unexpected, out: '', err: 'CANCELLED: Stopped by a signal.\nRun it again when you want the answer.\n' });
-    const pid = Number(readFileSync(path.join(project.folder, 'started'), 'utf8'));
+    const pid = Number(readFileSync(started, 'utf8'));
     expect(() => process.kill(pid, 0)).toThrow('ESRCH');
   });
 });
