@@ -6,6 +6,8 @@ export const MOST_GROWTH = 6;
 const LEAST_MS = 10;
 /** One run that takes longer is too expensive, however it grows. */
 const MOST_MS = 4_000;
+/** Two steps in a row that each cost more than this many times are no cache: the third is not measured. */
+const CERTAIN_GROWTH = 12;
 const ROUNDS = 5;
 /** Of an input that costs less even when it is large, the growth is noise. */
 const NOTHING_MS = 0.05;
@@ -35,6 +37,7 @@ export async function tooFast<T>({ make, run, from = 4_096 }: Growing<T>): Promi
     if (ms > MOST_MS) return words;
     if (before === undefined) continue;
     if (ms < NOTHING_MS || ms <= before * MOST_GROWTH) return undefined;
+    if (times > 4 && took.every((one, at) => one > CERTAIN_GROWTH * (took[at - 1] ?? 0))) return words;
     if (times === 64) return ms < LITTLE_MS ? undefined : words;
   }
   return undefined;

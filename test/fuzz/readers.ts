@@ -70,7 +70,8 @@ function replying(text: string, facts: string): ServerAdapter {
     call: ({ tool, args }) => {
       // Each entry is compared with each rule, of which there are 2,000 at most: here one, so that the growth of the entries shows.
       const isIgnore = String(args.value['path']).endsWith('.gitignore');
-      const value = { content: [{ type: 'text', text: isIgnore ? '*.tmp' : tool === 'get_file_info' ? facts : text }] };
+      const isNext = Number(args.value['offset'] ?? 0) > 0 && tool === 'get_more_search_results';
+      const value = { content: [{ type: 'text', text: isIgnore ? '*.tmp' : isNext ? 'Status: COMPLETED' : tool === 'get_file_info' ? facts : text }] };
       return Promise.resolve({ text: '', value, exact: true });
     },
     health: () => ({ state: 'healthy', restarts: 0, badLines: 0 }),
