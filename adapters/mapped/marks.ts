@@ -1,5 +1,6 @@
 /** Owns the marks around a command on a backend that hides exit codes and ends of output; refuses pages that its header does not count. */
 import type { Mapping } from '../../catalogs/primitives/mapping.ts';
+import { find } from './work.ts';
 
 /** Lines of a page that are read, many more than are asked for. */
 const MAX_LINES = 100_000;
@@ -61,7 +62,7 @@ export function quote(word: string): string {
 
 /** Reads a page of the backend; undefined when the text is none. Its header counts the lines, so output cannot forge the trailer. */
 export function readPage(mapping: Mapping, text: string): OutputPage | undefined {
-  const groups = (name: string, where: string): Readonly<Record<string, string>> | undefined => mapping.texts.get(name)?.exec(where)?.groups;
+  const groups = (name: string, where: string): Readonly<Record<string, string>> | undefined => find({ mapping }, name, where);
   const gap = text.indexOf('\n\n');
   const head = gap < 0 ? text : text.slice(0, gap);
   const header = groups('outputHeader', head);

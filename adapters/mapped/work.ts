@@ -52,10 +52,14 @@ export function askMain(work: Work): Promise<Answer> {
   return ask(work, work.lowered.tool, work.lowered.args);
 }
 
-/** First match of a text of the mapping, with its named groups; undefined when the mapping has no such text. */
+/** First match of a text of the mapping, with its named groups; undefined when the mapping has no such text, and for lines too long to be matched. */
 export function find(work: Pick<Work, 'mapping'>, name: string, text: string): Readonly<Record<string, string>> | undefined {
-  const match = work.mapping.texts.get(name)?.exec(text);
-  return match ? { ...match.groups } : undefined;
+  try {
+    const match = work.mapping.texts.get(name)?.exec(text);
+    return match ? { ...match.groups } : undefined;
+  } catch {
+    return undefined; // V8 gives up with a RangeError on a line of some hundred thousand characters.
+  }
 }
 
 /** Path as the caller knows it: relative to the workspace. */

@@ -24,7 +24,7 @@ servers: {chaos: ${server(['chaos.mjs'], 'timeoutMs: 120000')}}
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 principals: [{id: agent, stdio: true}]
 caps: {argBytes: 4194400}
-rules: [{id: rest, outcome: allow, when: {}}]
+rules: [{id: rest, outcome: allow, when: {}}, {id: bound, outcome: deny, when: {tools: [chaos.echo], args: {k7: {min: 1000000}}}}]
 `;
 
 let project: Project;
@@ -110,6 +110,18 @@ describe.skipIf(process.platform !== 'linux')('the largest legal messages and fi
     expect(reply?.error).toBeUndefined();
     expect(textOf(reply as Reply)).toContain('spill://');
     expectShortTurns('arguments of 4 MiB');
+  }, TIMEOUT_MS);
+
+  it.each([
+    ['keys', Object.fromEntries(Array.from({ length: 60_000 }, (_, at) => [`k${at}`, at]))],
+    ['numbers', { l: Array.from({ length: 240_000 }, () => 1) }],
+    ['escapes', { text: JSON.stringify('"'.repeat(250_000)) }],
+  ])('arguments that a rule reads: %s', async (what, args) => {
+    await start();
+    const [reply] = await amongOthers('chaos_echo', args);
+    // The policy may refuse to judge them (input over 256 KiB); it must not hold others up.
+    expect([undefined, 'POLICY_FAILED']).toContain(codeOf(reply as Reply));
+    expectShortTurns(`arguments of ${what}`);
   }, TIMEOUT_MS);
 
   it('a client that sends 16 MiB is refused at the size of arguments, one that sends more at the size of messages', async () => {
