@@ -3,7 +3,7 @@ import { closeSync, constants, existsSync, fstatSync, lstatSync, openSync, readl
 import type { BigIntStats } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from './errors.ts';
-import { locate, realPathOf } from './paths.ts';
+import { existingOf, locate, realPathOf } from './paths.ts';
 import type { Location } from './paths.ts';
 import type { Verb } from './tool.ts';
 
@@ -168,8 +168,9 @@ function named(absolute: string): Partial<Descriptors> {
 
 /** Undefined when a name on the way changed since it was located. */
 function openAll(absolute: string): Descriptors | undefined {
-  const missing: string[] = [];
-  for (let folder = path.dirname(absolute), name = path.basename(absolute); ; name = path.basename(folder), folder = path.dirname(folder)) {
+  const there = existingOf(path.dirname(absolute));
+  const missing = path.relative(there, absolute).split('/').slice(1);
+  for (let folder = there, name = path.relative(there, absolute).split('/')[0] ?? ''; ; name = path.basename(folder), folder = path.dirname(folder)) {
     missing.unshift(name);
     const parent = openPath(folder, O_DIRECTORY);
     if (parent === undefined && folder !== '/') continue;

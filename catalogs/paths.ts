@@ -1,5 +1,5 @@
 /** Owns where a path argument really leads, for policy and workspace alike; refuses every path that two readers could take for two places. */
-import { readlinkSync, realpathSync } from 'node:fs';
+import { lstatSync, readlinkSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { otherReadings } from './readings.ts';
@@ -20,6 +20,8 @@ export interface Location {
 const MAX_PATH_BYTES = 4096;
 const MAX_NAME_BYTES = 255;
 const MAX_LINKS = 40;
+/** Each costs a look at the disk. */
+const MAX_UPS = 64;
 
 /**
  * Locates `raw` among `roots`; relative paths start at the first usable root. Never throws. Roots that are empty, relative or
@@ -65,6 +67,7 @@ function problemOf(text: string): string | undefined {
   if (text.includes('\0')) return 'the path holds NUL';
   if (Buffer.byteLength(text) > MAX_PATH_BYTES) return `the path is longer than ${MAX_PATH_BYTES} bytes`;
   if (text.split('/').some((name) => Buffer.byteLength(name) > MAX_NAME_BYTES)) return `a name in the path is longer than ${MAX_NAME_BYTES} bytes`;
+  if (text.split('/..').length > MAX_UPS + 1) return `the path holds more than ${MAX_UPS} \`..\``;
   if (text.startsWith('~')) return '`~` is not expanded; a file of that name is written `./~…`';
   if (/^[a-z]:(?:[\\/]|$)/i.test(text) || text.startsWith('\\\\')) return 'Windows paths are not served';
   // `$id.tsx` and `routes/$id/` are names that web frameworks use; capitals, braces and a leading `$name/` are variables.
@@ -108,10 +111,33 @@ export function realPathOf(absolute: string, links = 0): string {
     const code = (error as NodeJS.ErrnoException).code;
     if ((code !== 'ENOENT' && code !== 'ENOTDIR') || links > MAX_LINKS) throw error;
   }
+  const there = existingOf(absolute);
+  if (there !== absolute) return path.join(realPathOf(there, links), absolute.slice(there.length));
   const parent = realPathOf(path.dirname(absolute), links);
   const entry = path.join(parent, path.basename(absolute));
   const target = linkTarget(entry);
   return target === undefined ? entry : realPathOf(path.resolve(parent, target), links + 1);
+}
+
+/** The longest part of an absolute path that exists, a link at its end included. Halving: each missing name costs an exception, and a path may hold 2,000. */
+export function existingOf(absolute: string): string {
+  const names = absolute.split('/');
+  const partOf = (count: number): string => names.slice(0, count).join('/') || '/';
+  let [most, least] = [names.length, 1];
+  while (least < most) {
+    const middle = Math.ceil((least + most) / 2);
+    if (exists(partOf(middle))) least = middle;
+    else most = middle - 1;
+  }
+  return partOf(least);
+}
+
+function exists(file: string): boolean {
+  try {
+    return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
+  } catch {
+    return false; // A part of it is a file, or closed to us.
+  }
 }
 
 function linkTarget(entry: string): string | undefined {
@@ -125,10 +151,6 @@ function linkTarget(entry: string): string | undefined {
 /** Follows `raw` as the kernel does, where `..` after a symlink is the parent of the link's target. */
 function walk(base: string, raw: string): string {
   const absolute = path.isAbsolute(raw) ? raw : `${base}/${raw}`;
-  let current = '/';
-  for (const name of absolute.split('/')) {
-    if (name === '' || name === '.') continue;
-    current = name === '..' ? path.dirname(current) : realPathOf(path.join(current, name));
-  }
-  return current;
+  const [first = '', ...others] = absolute.split(/\/\.\.(?=\/|$)/);
+  return others.reduce((current, names) => realPathOf(path.join(path.dirname(current), names)), realPathOf(path.join('/', first)));
 }

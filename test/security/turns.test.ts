@@ -2,6 +2,7 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { HeldPaths } from '../../catalogs/held.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { openWorkspace } from '../sandbox/plants.ts';
 import { verifies } from '../verifies.ts';
@@ -42,6 +43,21 @@ async function longestTurn(work: (read: Read) => Promise<unknown>): Promise<numb
     await server.stop();
   }
 }
+
+describe('one call', () => {
+  it.each([
+    ['names that do not exist', (index: number) => `${index}${'/b'.repeat(2000)}`],
+    ['ways up and down again', (index: number) => `${'a/../'.repeat(800)}${index}`],
+    ['encoded names', (index: number) => `${'%61/'.repeat(1000)}${index}`],
+  ])('that names hundreds of long paths of %s is judged in less than a turn may take' + verifies('TR-46'), (_, pathOf) => {
+    const paths = new HeldPaths([root]);
+    const before = process.cpuUsage();
+    for (let index = 0; index < 250; index += 1) paths.of(pathOf(index));
+    const { user, system } = process.cpuUsage(before);
+    paths.close();
+    expect((user + system) / 1000).toBeLessThan(MOST_MS);
+  });
+});
 
 describe('many calls at once', () => {
   it('that list folders under thousands of long ignore rules leave turns to others' + verifies('TR-46'), async () => {
