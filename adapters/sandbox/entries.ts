@@ -77,6 +77,6 @@ export function repositoryKey(folder: string, entries: Entries): string | undefi
 
 /** What git itself looks for; a disk that ignores capitals does too. */
 function isRepository({ folders, files, links }: Entries): boolean {
-  const has = (name: string): boolean => [folders, files, links].some((names) => names.some((one) => one.toLowerCase() === name));
+  const has = (name: string): boolean => [folders, files, links].some((names) => names.some((one) => one.length === name.length && one.toLowerCase() === name));
   return (has('objects') && has('refs')) || (has('head') && has('commondir'));
 }

@@ -1,5 +1,6 @@
 /** Withholds what git would run on the host: settings and hooks of repositories that a program in a sandbox made or changed. */
-import { chmodSync, closeSync, constants, fstatSync, lstatSync, openSync, readFileSync, readdirSync, renameSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { chmodSync, closeSync, constants, fstatSync, lstatSync, openSync, readFileSync, renameSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
@@ -17,6 +18,9 @@ const CLOCK_MS = 100;
 const MAX_CONFIG = 64 * 1024;
 const END_MS = 2000;
 const WITHHELD = '.withheld';
+const HOOKS = 'hooks';
+/** Entries of a repository that start programs, or say where such entries are. */
+const RUN = ['config', 'config.worktree', 'commondir', HOOKS, 'HEAD'] as const;
 
 /** Settings that start no program and lead to no other settings, as `section.name`, or `section.*.name` where a subsection stands. */
 const HARMLESS: ReadonlySet<string> = new Set([
@@ -90,7 +94,7 @@ export async function withholdSettings(grounds: Grounds, withheld: string[]): Pr
     if (grounds.closed.get(folder) === 'hidden') continue;
     const entries = await listed(folder, pace);
     const key = repositoryKey(folder, entries);
-    if (key !== undefined) withholdIn(folder, { grounds, isNew: !grounds.known.has(key), withheld });
+    if (key !== undefined) await withholdIn(folder, { grounds, isNew: !grounds.known.has(key), withheld }, pace);
     for (const name of entries.folders) waiting.push(path.join(folder, name));
     if (pace.isDue) await pace.rest();
   }
@@ -122,28 +126,40 @@ function withFolder<T>(folder: string, work: (at: string) => T): T | undefined {
   }
 }
 
-/** One repository, held open so that nobody can put another folder in its place meanwhile. */
-function withholdIn(folder: string, { grounds, isNew, withheld }: { readonly grounds: Grounds; readonly isNew: boolean; readonly withheld: string[] }): void {
-  const covers = [...grounds.closed.keys()].filter((at) => isWithin(at, folder) || isWithin(folder, at));
-  const isOpen = (file: string): boolean => !covers.some((at) => isWithin(file, at)) && (isNew || isChanged(file, grounds.since));
-  withFolder(folder, (at) => {
-    const repository = new Repository(at, folder);
-    for (const name of readdirSync(at)) {
-      const [kind, file] = [name.toLowerCase(), path.join(folder, name)];
-      if (kind === 'hooks' && lstatSync(path.join(at, name)).isDirectory()) withholdHooks(file, isOpen(file) ? () => true : isOpen, withheld);
-      else if (isOpen(file) && repository.isFault(kind, name, isNew)) withhold(at, name, () => withheld.push(file));
-    }
-  });
+interface Judged {
+  readonly grounds: Grounds;
+  readonly isNew: boolean;
+  readonly withheld: string[];
 }
 
-/** Samples are not run. */
-function withholdHooks(folder: string, isOpen: (file: string) => boolean, withheld: string[]): void {
+/** One repository, held open so that nobody can put another folder in its place meanwhile. */
+async function withholdIn(folder: string, { grounds, isNew, withheld }: Judged, pace: Pace): Promise<void> {
+  const covers = [...grounds.closed.keys()].filter((at) => isWithin(at, folder) || isWithin(folder, at));
+  const isOpen = (file: string): boolean => !covers.some((at) => isWithin(file, at)) && (isNew || isChanged(file, grounds.since));
+  const hooks = await listed(path.join(folder, HOOKS), pace);
+  const hasHooks = [...hooks.folders, ...hooks.files, ...hooks.links].some((hook) => !isKeptHook(hook));
   withFolder(folder, (at) => {
-    for (const hook of readdirSync(at)) {
-      const file = path.join(folder, hook);
-      if (!hook.endsWith('.sample') && !hook.endsWith(WITHHELD) && isOpen(file)) withhold(at, hook, () => withheld.push(file));
+    const repository = new Repository(at, folder);
+    const isFault = (name: string): boolean => (name === HOOKS ? hasHooks || !lstatSync(path.join(at, name)).isDirectory() : repository.isFault(name, isNew));
+    for (const name of RUN) {
+      const file = path.join(folder, name);
+      const isThere = lstatSync(path.join(at, name), { throwIfNoEntry: false }) !== undefined;
+      if (isThere && isOpen(file) && isFault(name)) withhold(at, name, () => withheld.push(file));
     }
   });
+  if (isNew) return;
+  // A hook can be rewritten in a folder of hooks that was there before.
+  for (const hook of [...hooks.files, ...hooks.links]) {
+    const file = path.join(folder, HOOKS, hook);
+    if (isKeptHook(hook) || !isOpen(file)) continue;
+    withFolder(path.dirname(file), (at) => withhold(at, hook, () => withheld.push(file)));
+    if (pace.isDue) await pace.rest();
+  }
+}
+
+/** Samples are not run, nor what was renamed. */
+function isKeptHook(name: string): boolean {
+  return name.endsWith('.sample') || name.endsWith(WITHHELD);
 }
 
 /** By the time that nobody can set. */
@@ -166,19 +182,15 @@ class Repository {
     this.#isOrdinary = folder.split('/').includes('.git');
   }
 
-  /** True for an entry that has to be withheld. `kind`: its name in small letters, as some disks read it. */
-  isFault(kind: string, name: string, isNew: boolean): boolean {
-    switch (kind) {
-      case 'config':
-      case 'config.worktree':
-        return !this.#isHarmless(name);
+  /** True for an entry that has to be withheld. */
+  isFault(name: string, isNew: boolean): boolean {
+    switch (name) {
       case 'commondir':
         return !(this.#isOrdinary && path.basename(path.dirname(this.#folder)) === 'worktrees' && this.#read(name)?.trim() === '../..');
-      case 'head':
+      case 'HEAD':
         return isNew && !this.#isOrdinary;
       default:
-        // A link leads to the hooks of another folder.
-        return kind === 'hooks';
+        return !this.#isHarmless(name);
     }
   }
 
@@ -219,9 +231,8 @@ class Repository {
 
 /** Renames an entry of an open folder to a name that is free. Nothing to do when it is gone. */
 function withhold(at: string, name: string, done: () => void): void {
-  const isTaken = (to: string): boolean => lstatSync(path.join(at, to), { throwIfNoEntry: false }) !== undefined;
-  let to = `${name}${WITHHELD}`;
-  for (let number = 2; isTaken(to); number += 1) to = `${name}.${number}${WITHHELD}`;
+  const isTaken = lstatSync(path.join(at, `${name}${WITHHELD}`), { throwIfNoEntry: false }) !== undefined;
+  const to = `${name}${isTaken ? `.${randomBytes(4).toString('hex')}` : ''}${WITHHELD}`;
   try {
     renameSync(path.join(at, name), path.join(at, to));
     done();
