@@ -106,7 +106,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const labels = joinLabels(known, raw.labels ?? []);
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
     const { faults, ...judged } = judgeOutput(raw, exposed.entry?.output, validateOutput);
-    const shaped = (trace.shaped = await shape(raw, {                                                                // 7 shape
+    const shaping = shape(raw, {                                                                                     // 7 shape
       cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: exposed.primitive !== undefined,
       spill: { put: (text) => deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
       meta: {
@@ -115,8 +115,8 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
       },
       notes: [...bound.notes, ...warningNotes(decision)],
       ...judged,
-    }));
-    reply = resultOf(shaped, table, session);
+    });
+    reply = resultOf((trace.shaped = shaping instanceof Promise ? await shaping : shaping), table, session);
   } catch (thrown) {
     failure = failureOf(thrown, trace);
     reply = refusal(thrown, { id: trace.id, redactor: deps.redactor });

@@ -55,12 +55,20 @@ export interface Shaped extends Cleaning {
  * steps of a large result.
  * Throws UPSTREAM_INVALID when the content is no list of objects, STATE_FAILED when the rest cannot be kept.
  */
-export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Promise<Shaped> {
-  return inBounds(doc.text.length, () => shapeInSteps(doc, request));
+export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped | Promise<Shaped> {
+  const steps = shapeInSteps(doc, request);
+  if (doc.text.length > LARGE_BYTES) return inBounds(doc.text.length, () => inTurns(steps));
+  for (let step = steps.next(); ; step = steps.next()) if (step.done === true) return step.value;
 }
 
-async function shapeInSteps(doc: JsonDoc<ToolResult>, request: ShapeRequest): Promise<Shaped> {
-  const isLarge = doc.text.length > LARGE_BYTES;
+async function inTurns(steps: Generator<void, Shaped>): Promise<Shaped> {
+  for (let step = steps.next(); ; step = steps.next()) {
+    if (step.done === true) return step.value;
+    await ownTurn();
+  }
+}
+
+function* shapeInSteps(doc: JsonDoc<ToolResult>, request: ShapeRequest): Generator<void, Shaped> {
   requireContent(doc.value.content);
   const theirs = mayHoldMeta(doc.text) ? withoutForged(doc.value) : doc.value;
   const { result: cleaned, done: counted } = cleanResult(doc.text, theirs, request);
@@ -68,9 +76,9 @@ async function shapeInSteps(doc: JsonDoc<ToolResult>, request: ShapeRequest): Pr
   const done = same ? PLAIN : counted;
   const result = request.notes.length === 0 ? cleaned : { ...cleaned, content: [...request.notes.map(note), ...(cleaned.content ?? [])] };
   const small = surelyFits(doc.text, request.cap);
-  if (isLarge) await ownTurn();
+  yield;
   const cutting = small ? undefined : cutResult(result, request);
-  if (isLarge) await ownTurn();
+  yield;
   const meta = metaOf(request.meta, done, cutting);
   const made = same && result === cleaned && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
   const text = doc.exact ? made : releaseNumbers(made);
