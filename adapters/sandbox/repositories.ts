@@ -1,10 +1,11 @@
 /** Withholds what git would run on the host: settings and hooks of repositories that a program in a sandbox made or changed. */
+import { isUtf8 } from 'node:buffer';
 import { randomBytes } from 'node:crypto';
-import { chmodSync, closeSync, constants, fstatSync, lstatSync, openSync, readFileSync, renameSync } from 'node:fs';
+import { chmodSync, closeSync, constants, fstatSync, lstatSync, openSync, opendirSync, readFileSync, renameSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
-import { hold } from '../../catalogs/held.ts';
+import { holdPlain } from '../../catalogs/held.ts';
 import { PathTree } from '../../catalogs/path-globs.ts';
 import { Pace } from '../../catalogs/pace.ts';
 import { isWithin, type Closed } from './closed.ts';
@@ -18,6 +19,10 @@ const CLOCK_MS = 100;
 const MAX_CONFIG = 64 * 1024;
 const END_MS = 2000;
 const WITHHELD = '.withheld';
+/** Characters of a name that stay in the new name: its bytes are at most 255. */
+const MOST_KEPT = 50;
+/** Linux: a path has 4096 bytes, with the zero at its end. */
+const MOST_PATH_BYTES = 4095;
 const HOOKS = 'hooks';
 /** Entries of a repository that start programs, or say where such entries are. */
 const RUN = ['config', 'config.worktree', 'commondir', HOOKS, 'HEAD'] as const;
@@ -32,7 +37,7 @@ const HARMLESS: ReadonlySet<string> = new Set([
   'submodule.active', 'user.name', 'user.email', 'init.defaultbranch', 'pull.rebase', 'pull.ff', 'push.default', 'push.autosetupremote', 'fetch.prune', 'gc.auto', 'merge.conflictstyle',
 ]);
 const SECTION = /^\[([A-Za-z][A-Za-z0-9-]*)(?: "([^"\\]*)")?\]$/;
-const SETTING = /^\s*([A-Za-z][A-Za-z0-9-]*)(?:\s*=\s*([^"\\#;\r\0]*))?$/;
+const SETTING = /^\s*([A-Za-z][A-Za-z0-9-]*)(?:\s*=([^"\\#;\r\0]*))?$/;
 
 /** Where to look, and what needs no look. All paths absolute and real. */
 export interface Grounds {
@@ -86,74 +91,144 @@ export function watchRepositories(grounds: Grounds, lives: () => boolean, tell: 
   };
 }
 
-/** Renames what git would run, and adds the names that it had to `withheld`. Throws what the system throws. */
+/** Renames what git would run, and adds the names that it had to `withheld`. Throws what the system throws first, after it has looked everywhere. */
 export async function withholdSettings(grounds: Grounds, withheld: string[]): Promise<void> {
-  const pace = new Pace();
-  const waiting = [...grounds.writable];
-  for (let folder = waiting.pop(); folder !== undefined; folder = waiting.pop()) {
-    if (grounds.closed.get(folder) === 'hidden') continue;
-    const entries = await listed(folder, pace);
+  await new Look(grounds, withheld).run();
+}
+
+/** A folder that is held open. */
+interface Open {
+  /** The path of its descriptor. */
+  readonly at: string;
+}
+
+/** One look at all folders that a program may write. What fails in one place keeps nothing from being withheld in another. */
+class Look {
+  readonly #grounds: Grounds;
+  readonly #withheld: string[];
+  readonly #pace = new Pace();
+  readonly #waiting: string[];
+  #failed: { readonly thrown: unknown } | undefined;
+
+  constructor(grounds: Grounds, withheld: string[]) {
+    this.#grounds = grounds;
+    this.#withheld = withheld;
+    this.#waiting = [...grounds.writable];
+  }
+
+  async run(): Promise<void> {
+    for (let folder = this.#waiting.pop(); folder !== undefined; folder = this.#waiting.pop()) {
+      if (this.#grounds.closed.get(folder) !== 'hidden') await this.#attempt(this.#lookAt(folder));
+      if (this.#pace.isDue) await this.#pace.rest();
+    }
+    if (this.#failed !== undefined) throw this.#failed.thrown;
+  }
+
+  async #attempt(work: Promise<void>): Promise<void> {
+    await work.catch((thrown: unknown) => void (this.#failed ??= { thrown }));
+  }
+
+  async #lookAt(folder: string): Promise<void> {
+    const entries = await this.#listed(folder);
     const key = repositoryKey(folder, entries);
-    if (key !== undefined) await withholdIn(folder, { grounds, isNew: !grounds.known.has(key), withheld }, pace);
-    for (const name of entries.folders) waiting.push(path.join(folder, name));
-    if (pace.isDue) await pace.rest();
+    if (key !== undefined) await this.#attempt(this.#withholdIn(folder, !this.#grounds.known.has(key)));
+    const isOdd = (name: string): boolean => name.includes('\ufffd') || Buffer.byteLength(path.join(folder, name)) > MOST_PATH_BYTES;
+    for (const name of entries.folders) if (!isOdd(name)) this.#waiting.push(path.join(folder, name));
+    if (entries.folders.some(isOdd)) await this.#attempt(this.#openOdd(folder));
+  }
+
+  /** A folder that is gone has no entries. */
+  async #listed(folder: string): Promise<Entries> {
+    try {
+      return await entriesOf(folder, this.#pace);
+    } catch (thrown) {
+      const { code = '' } = thrown as NodeJS.ErrnoException;
+      if (['ENOENT', 'ENOTDIR'].includes(code)) return NO_ENTRIES;
+      // git needs no right to list a folder in order to read settings in it.
+      if (code !== 'EACCES' || !(await withFolder(folder, () => Promise.resolve()))) throw thrown;
+      return entriesOf(folder, this.#pace);
+    }
+  }
+
+  /**
+   * Folders whose names are no text, or whose paths are longer than the system takes, move to the top, where the look reaches them.
+   * With such folders no sandbox starts, so a program made them.
+   */
+  async #openOdd(folder: string): Promise<void> {
+    const top = this.#grounds.writable.find((root) => isWithin(folder, root)) ?? folder;
+    await withFolder(top, (above) => withFolder(folder, async (inner) => {
+      for await (const name of foldersIn(inner, this.#pace)) {
+        const file = path.join(folder, name.toString());
+        const isOdd = !isUtf8(name) || Buffer.byteLength(file) > MOST_PATH_BYTES;
+        const to = isOdd ? withhold({ at: inner.at, name }, above.at) : undefined;
+        if (to !== undefined) this.#withheld.push(file);
+        // What only contains the sign for unreadable text is no odd name.
+        if (to !== undefined || (!isOdd && file.includes('\ufffd'))) this.#waiting.push(to === undefined ? file : path.join(top, to));
+      }
+    }));
+  }
+
+  /** One repository, held open so that nobody can put another folder in its place meanwhile. */
+  async #withholdIn(folder: string, isNew: boolean): Promise<void> {
+    const { closed, since } = this.#grounds;
+    const covers = [...closed.keys()].filter((at) => isWithin(at, folder) || isWithin(folder, at));
+    const isOpen = (file: string, held: string): boolean => !covers.some((at) => isWithin(file, at)) && (isNew || isChanged(held, since));
+    const hooks = await this.#listed(path.join(folder, HOOKS)).catch((thrown: unknown) => void (this.#failed ??= { thrown }));
+    const hasHooks = hooks === undefined || [...hooks.folders, ...hooks.files, ...hooks.links].some((hook) => !isKeptHook(hook));
+    await withFolder(folder, async ({ at }) => {
+      const repository = new Repository(at, folder);
+      const isFault = (name: string): boolean => (name === HOOKS ? hasHooks || !lstatSync(path.join(at, name)).isDirectory() : repository.isFault(name, isNew));
+      for (const name of RUN) {
+        const [file, held] = [path.join(folder, name), path.join(at, name)];
+        const isThere = lstatSync(held, { throwIfNoEntry: false }) !== undefined;
+        if (isThere && isOpen(file, held) && isFault(name)) await this.#attempt(this.#withhold(file, at));
+      }
+    });
+    // A hook can be rewritten in a folder of hooks that was there before.
+    if (!isNew && hooks !== undefined) await this.#withholdHooks(path.join(folder, HOOKS), [...hooks.files, ...hooks.links].filter((hook) => !isKeptHook(hook)), isOpen);
+  }
+
+  async #withholdHooks(folder: string, hooks: readonly string[], isOpen: (file: string, held: string) => boolean): Promise<void> {
+    await withFolder(folder, async ({ at }) => {
+      for (const hook of hooks) {
+        const file = path.join(folder, hook);
+        if (isOpen(file, path.join(at, hook))) await this.#attempt(this.#withhold(file, at));
+        if (this.#pace.isDue) await this.#pace.rest();
+      }
+    });
+  }
+
+  async #withhold(file: string, at: string): Promise<void> {
+    if (withhold({ at, name: path.basename(file) }) !== undefined) this.#withheld.push(file);
+    return Promise.resolve();
   }
 }
 
-/** A folder that is gone has no entries. */
-async function listed(folder: string, pace: Pace): Promise<Entries> {
+/** Does `work` on an open folder, with all rights of its owner; false when a link stands on the way by now. */
+async function withFolder(folder: string, work: (open: Open) => Promise<unknown>): Promise<boolean> {
+  const held = holdPlain(folder);
   try {
-    return await entriesOf(folder, pace);
-  } catch (thrown) {
-    const { code = '' } = thrown as NodeJS.ErrnoException;
-    if (['ENOENT', 'ENOTDIR'].includes(code)) return NO_ENTRIES;
-    // git needs no right to list a folder in order to read settings in it.
-    if (code !== 'EACCES' || withFolder(folder, () => true) === undefined) throw thrown;
-    return entriesOf(folder, pace);
-  }
-}
-
-/** Does `work` on an open folder, with all rights of its owner; undefined when the name leads elsewhere by now. */
-function withFolder<T>(folder: string, work: (at: string) => T): T | undefined {
-  const held = hold([folder], folder);
-  try {
-    if (held.object === undefined || held.location.absolute !== folder) return undefined;
+    if (held?.object === undefined) return false;
     const mode = Number(held.stat?.mode ?? 0n) & 0o7777;
     if ((mode & 0o700) !== 0o700) chmodSync(held.object, mode | 0o700);
-    return work(held.object);
+    await work({ at: held.object });
+    return true;
   } finally {
-    held.close();
+    held?.close();
   }
 }
 
-interface Judged {
-  readonly grounds: Grounds;
-  readonly isNew: boolean;
-  readonly withheld: string[];
-}
-
-/** One repository, held open so that nobody can put another folder in its place meanwhile. */
-async function withholdIn(folder: string, { grounds, isNew, withheld }: Judged, pace: Pace): Promise<void> {
-  const covers = [...grounds.closed.keys()].filter((at) => isWithin(at, folder) || isWithin(folder, at));
-  const isOpen = (file: string): boolean => !covers.some((at) => isWithin(file, at)) && (isNew || isChanged(file, grounds.since));
-  const hooks = await listed(path.join(folder, HOOKS), pace);
-  const hasHooks = [...hooks.folders, ...hooks.files, ...hooks.links].some((hook) => !isKeptHook(hook));
-  withFolder(folder, (at) => {
-    const repository = new Repository(at, folder);
-    const isFault = (name: string): boolean => (name === HOOKS ? hasHooks || !lstatSync(path.join(at, name)).isDirectory() : repository.isFault(name, isNew));
-    for (const name of RUN) {
-      const file = path.join(folder, name);
-      const isThere = lstatSync(path.join(at, name), { throwIfNoEntry: false }) !== undefined;
-      if (isThere && isOpen(file) && isFault(name)) withhold(at, name, () => withheld.push(file));
+/** The folders in an open folder, with the bytes of their names. */
+async function* foldersIn({ at }: Open, pace: Pace): AsyncGenerator<Buffer> {
+  // Node gives buffers, which its types do not say.
+  const opened = opendirSync(at, { encoding: 'buffer' as BufferEncoding });
+  try {
+    for (let entry = opened.readSync(); entry !== null; entry = opened.readSync()) {
+      if (entry.isDirectory()) yield entry.name as unknown as Buffer;
+      if (pace.isDue) await pace.rest();
     }
-  });
-  if (isNew) return;
-  // A hook can be rewritten in a folder of hooks that was there before.
-  for (const hook of [...hooks.files, ...hooks.links]) {
-    const file = path.join(folder, HOOKS, hook);
-    if (isKeptHook(hook) || !isOpen(file)) continue;
-    withFolder(path.dirname(file), (at) => withhold(at, hook, () => withheld.push(file)));
-    if (pace.isDue) await pace.rest();
+  } finally {
+    opened.closeSync();
   }
 }
 
@@ -201,10 +276,11 @@ class Repository {
       const [, head, subsection] = SECTION.exec(line) ?? [];
       if (head !== undefined) section = head.toLowerCase() + (subsection === undefined ? '' : '.*');
       if (head !== undefined) return true;
-      const [, key, value = ''] = SETTING.exec(line) ?? [];
+      const [, key, text = ''] = SETTING.exec(line) ?? [];
       if (key === undefined) return false;
+      const value = text.trim();
       const setting = `${section}.${key.toLowerCase()}`;
-      return setting === 'core.worktree' ? this.#staysWithin(value.trim()) : HARMLESS.has(setting) && !value.includes('::') && !value.startsWith('-');
+      return setting === 'core.worktree' ? this.#staysWithin(value) : HARMLESS.has(setting) && !value.includes('::') && !value.startsWith('-');
     }) ?? false;
   }
 
@@ -229,14 +305,17 @@ class Repository {
   }
 }
 
-/** Renames an entry of an open folder to a name that is free. Nothing to do when it is gone. */
-function withhold(at: string, name: string, done: () => void): void {
-  const isTaken = lstatSync(path.join(at, `${name}${WITHHELD}`), { throwIfNoEntry: false }) !== undefined;
-  const to = `${name}${isTaken ? `.${randomBytes(4).toString('hex')}` : ''}${WITHHELD}`;
+/** Renames an entry of an open folder to a name that is free, in the folder `to`. Gives that name; undefined when the entry is gone. */
+function withhold({ at, name }: { readonly at: string; readonly name: string | Buffer }, to = at): string | undefined {
+  const short = name.toString().slice(0, MOST_KEPT);
+  const isTaken = lstatSync(path.join(to, `${short}${WITHHELD}`), { throwIfNoEntry: false }) !== undefined;
+  // Nobody can make all of these names beforehand.
+  const free = `${short}${isTaken ? `.${randomBytes(6).toString('hex')}` : ''}${WITHHELD}`;
   try {
-    renameSync(path.join(at, name), path.join(at, to));
-    done();
+    renameSync(Buffer.concat([Buffer.from(`${at}/`), Buffer.from(name)]), path.join(to, free));
+    return free;
   } catch (thrown) {
     if ((thrown as NodeJS.ErrnoException).code !== 'ENOENT') throw thrown;
+    return undefined;
   }
 }

@@ -1,10 +1,11 @@
 /** Attacks by a repository that a sandboxed command makes itself: what git of the owner, or the owner's editor, would run on the host. */
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { launch } from '../../adapters/launch.ts';
 import { chooseIdentity } from '../../adapters/sandbox/identity.ts';
+import { withholdSettings } from '../../adapters/sandbox/repositories.ts';
 import { startFacade } from '../stories/facade.ts';
 import { openWorkspace, own } from '../sandbox/plants.ts';
 import { verifies } from '../verifies.ts';
@@ -19,10 +20,15 @@ afterEach(async () => {
   for (const undo of done.splice(0).reverse()) await undo();
 });
 
+/** rmSync does not reach paths that are longer than the system takes. */
+function remove(folder: string): void {
+  spawnSync('rm', ['-rf', folder]);
+}
+
 /** A workspace of an ordinary user, and a facade with the rules of starter `workspace`, under which `npm test` runs a script. */
 async function underStarter(): Promise<{ readonly folder: string; readonly run: (script: string, args?: object) => Promise<string>; readonly write: (file: string) => Promise<string>; readonly records: () => readonly Readonly<Record<string, unknown>>[] }> {
   const root = openWorkspace();
-  done.push(() => rmSync(root, { recursive: true, force: true }));
+  done.push(() => remove(root));
   const folder = path.join(root, 'project');
   mkdirSync(folder);
   own(folder);
@@ -66,13 +72,17 @@ const ATTACKS: Readonly<Record<string, readonly [attack: string, owner: string]>
   'settings of a common folder': ['git init -q a; git init -q b; mkdir c; mv b/.git/objects b/.git/refs b/.git/config c; git config -f c/config core.fsmonitor "touch $ROOT/pwned; false"; rm -rf a/.git/objects a/.git/refs; echo ../../c > a/.git/commondir', 'git -C a status'],
   'settings in a link': ['git init -q sub; git config -f meta core.fsmonitor "touch $ROOT/pwned; false"; rm sub/.git/config; ln -s ../../meta sub/.git/config', 'git -C sub status'],
   'settings of a worktree': ['git init -q sub; git -C sub config extensions.worktreeConfig true; git config -f sub/.git/config.worktree core.fsmonitor "touch $ROOT/pwned; false"', 'git -C sub status'],
+  'a folder whose name a shell would read': ['mkdir \'${A}\'; git init -q \'${A}/sub\'; git -C \'${A}/sub\' config core.fsmonitor "touch $ROOT/pwned; false"', 'git -C \'${A}/sub\' status'],
+  'a folder whose name is no text': ['O=$(printf "o\\\\377"); git init -q "$O"; git -C "$O" config core.fsmonitor "touch $ROOT/pwned; false"', 'git -C o* status'],
+  'a repository beside a hook with a long name': ['git init -q sub; git -C sub config core.fsmonitor "touch $ROOT/pwned; false"; git init -q a; L=$(printf "%0250d" 0); mkdir -p a/.git/hooks; touch a/.git/hooks/$L; cp -r a z; cp -r a t', 'git -C sub status'],
+  'a repository beside folders that are nested too deeply': ['git init -q sub; git -C sub config core.fsmonitor "touch $ROOT/pwned; false"; L=$(printf "%0200d" 0); mkdir a z; for d in a z; do (cd $d; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do mkdir $L; cd $L; done); done', 'git -C sub status'],
   'a folder that its owner cannot list': ['mkdir d; git init -q d/sub; git -C d/sub config core.fsmonitor "touch $ROOT/pwned; false"; chmod 111 d d/sub/.git', 'cd d/sub && git status'],
 };
 
 describe('a repository that a command makes', () => {
   it.each(Object.entries(ATTACKS))('%s runs nothing when the owner uses git there' + verifies('TR-17'), async (_, [attack, owner]) => {
     const control = openWorkspace();
-    done.push(() => rmSync(control, { recursive: true, force: true }));
+    done.push(() => remove(control));
     asOwner(control, `${attack}; ${owner}`);
     expect(existsSync(path.join(control, 'pwned')), 'the attack works without a sandbox').toBe(true);
     const { folder, run, records } = await underStarter();
@@ -116,10 +126,40 @@ describe('a repository that a command makes', () => {
   });
 });
 
+describe('a look at repositories', () => {
+  it('takes no longer for white space in settings and for many hooks' + verifies('TR-17'), async () => {
+    const root = openWorkspace();
+    done.push(() => remove(root));
+    asOwner(root, 'git init -q sub; git init -q other');
+    writeFileSync(path.join(root, 'sub/.git/config'), `[user]\n\tname =${' '.repeat(65_000)}"\n`);
+    for (let number = 2; number < 5000; number += 1) writeFileSync(path.join(root, `other/.git/hooks/x${number}`), '');
+    const grounds = { writable: [root], closed: new Map(), known: new Set<string>(), since: Date.now() };
+    const [began, withheld] = [process.cpuUsage(), [] as string[]];
+    await withholdSettings(grounds, withheld);
+    const { user, system } = process.cpuUsage(began);
+    expect(withheld.map((file) => path.relative(root, file))).toEqual(expect.arrayContaining(['sub/.git/config', 'other/.git/hooks']));
+    expect((user + system) / 1000).toBeLessThan(2000);
+  });
+});
+
+describe('a look at folders with odd names', () => {
+  it('moves them to the top, and looks into them there' + verifies('TR-17'), async () => {
+    const root = openWorkspace();
+    done.push(() => remove(root));
+    const deep = 'L=$(printf "%0200d" 0); for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do mkdir $L; cd $L; done';
+    asOwner(root, `git init -q --bare g; git config -f g/config core.fsmonitor false; mkdir "$(printf "o\\377")" s a; touch "s/$(printf "o\\377")"; cd a; ${deep}; mv $ROOT/g g`);
+    const withheld: string[] = [];
+    await withholdSettings({ writable: [root], closed: new Map(), known: new Set(), since: Date.now() }, withheld);
+    expect(readdirSync(root).sort()).toEqual(['a', 'o\ufffd.withheld', 's', `${'0'.repeat(50)}.withheld`].sort());
+    expect(asOwner(root, 'find . -name "config*" | sed "s#.*/##"')).toBe('config.withheld\n');
+    expect(withheld).toHaveLength(4);
+  });
+});
+
 describe('a server in a sandbox', () => {
   it('that makes a repository is recorded with its name' + verifies('TR-17'), async () => {
     const workspace = openWorkspace();
-    done.push(() => rmSync(workspace, { recursive: true, force: true }));
+    done.push(() => remove(workspace));
     const told: unknown[] = [];
     const fixed = { inside: ['**/.git/config'], outside: [] };
     const attack = `cd ${workspace}; git init -q sub; git -C sub config core.fsmonitor "touch ${workspace}/pwned; false"; echo '{}'`;
