@@ -28,8 +28,8 @@ export interface Served {
 export interface CatalogParts {
   /** A list that clients may have seen is another one now, or may be. */
   readonly onChange: () => void;
-  /** A server was asked, whatever came of it. */
-  readonly onListed: (server: string) => void;
+  /** A server was asked, whatever came of it; `isKept`: its list is known from before. */
+  readonly onListed: (server: string, isKept?: boolean) => void;
   /** What people agreed to of servers, now; a server that is not in the answer needs no consent. */
   readonly consent: (servers: readonly string[]) => Promise<ReadonlyMap<string, Admission>>;
   /** A server whose tools were approved has listed. Never rejects. */
@@ -123,7 +123,7 @@ export class Catalog {
       else {
         this.#keep(served, raw);
         // Names are judged by a list that is known from before too: its server may not be asked for a long time.
-        this.#parts.onListed(name);
+        this.#parts.onListed(name, true);
       }
     }
   }

@@ -75,8 +75,9 @@ export class Generation {
     const names = nameStanding(config, { entriesOf: (server) => this.catalog.entries(server) });
     const notices = createNotices(policy, (line) => shared.log.warn(line));
     // What ships with Tollgate was judged when the policy was loaded, by what it really does; its list says less.
-    const judge = (server: string): void => {
-      for (const { file, line, column, message } of names.unknownOf(server)) this.#warnOnce(`${file}:${line}:${column}: ${message}`, shared);
+    const judge = (server: string, isKept = false): void => {
+      const unknown = names.unknownOf(server).filter(({ isIdle }) => !isKept || isIdle !== true);
+      for (const { file, line, column, message } of unknown) this.#warnOnce(`${file}:${line}:${column}: ${message}`, shared);
       if (config.servers.has(server)) void notices.judge(server, this.catalog.entries(server)).catch((err: unknown) => shared.log.error({ err }, 'unoffered'));
     };
     const known = openKnownLists({ config, digest: shared.digest, redactor: shared.redactor, onFault: (err) => shared.log.error({ err }, 'known lists') });
@@ -85,7 +86,7 @@ export class Generation {
       consent: async (names) => shared.consents.admit(names.filter((name) => config.servers.has(name))),
       onListing: (server, drift) => noteDrift(shared, server, drift),
     }, before?.catalog);
-    for (const server of this.catalog.servers.keys()) judge(server);
+    for (const server of this.catalog.servers.keys()) judge(server, true);
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
     const runs = createRuns(config, shared.state, Date.now);
     const grants = new Grants({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });

@@ -19,6 +19,8 @@ export interface UnknownName extends Problem {
   readonly profile?: string;
   /** True for the tools whose calls would run without the restriction. Absent: the name only makes something less visible, or classifies what is gone. */
   readonly binds?: (tool: string) => boolean;
+  /** True for a classification of a tool that is gone, or that the server shows to some clients only: no call is less restricted. */
+  readonly isIdle?: true;
 }
 
 type Schema = Readonly<Record<string, unknown>>;
@@ -56,7 +58,7 @@ function judge(mention: ToolMention, tools: readonly NamedTool[]): readonly Unkn
   // A tool that a newer version of the server has dropped takes its settings along; a slip of the pen does not.
   const restricts = key === 'pins' || key === 'budgets' || key === 'deny' || nearest(tool, names) !== undefined;
   const { file, line, column } = mention;
-  return [{ file, line, column, message: `server ${quote(server)} has no tool ${quote(tool)}: ${LOST[key]}; ${didYouMean(tool, names)}`, ...owner, ...(restricts && { binds: ALL }) }];
+  return [{ file, line, column, message: `server ${quote(server)} has no tool ${quote(tool)}: ${LOST[key]}; ${didYouMean(tool, names)}`, ...owner, ...(restricts ? { binds: ALL } : key === 'semantics' && { isIdle: true }) }];
 }
 
 /** A pinned value that a tool does not take: each of its calls would be refused for arguments that its caller did not write. */
