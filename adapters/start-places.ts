@@ -1,6 +1,6 @@
 /** Finds what a start loads from places that agents may write, besides the files that its words name: its package, and modules on the way. */
 import { createHash } from 'node:crypto';
-import { existsSync, realpathSync } from 'node:fs';
+import { existsSync, readdirSync, realpathSync, type Dirent } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { writableRootOf } from '../catalogs/programs.ts';
@@ -16,6 +16,8 @@ export interface StartPlaces {
   readonly own: readonly string[];
   /** Modules and settings that are shared with the project, whether they exist or not. */
   readonly shared: readonly string[];
+  /** Those of `shared` that code still reads while it runs: a change after the start would act without an approval. */
+  readonly running: readonly string[];
   /** In words: code lies directly in a folder that agents may write, or is looked for there; all that lies there could be loaded with it. */
   readonly exposed?: string;
 }
@@ -31,10 +33,14 @@ const SETTINGS = [
   'package.json', 'package-lock.json', 'npm-shrinkwrap.json', 'pnpm-lock.yaml', 'pnpm-workspace.yaml', '.pnpmfile.cjs', 'yarn.lock', '.npmrc', '.yarnrc', '.yarnrc.yml', '.pnp.cjs',
   '.pnp.loader.mjs', 'bunfig.toml', 'uv.toml', 'tsconfig.json', 'node_modules',
 ] as const;
+/** Modules are loaded at their first use, and package.json says where a name leads, to the package of the code itself too. */
+const RUNNING: ReadonlySet<string> = new Set(['node_modules', 'package.json']);
 const MARKS = ['package.json', 'pyproject.toml', 'pyvenv.cfg'] as const;
 /** Files of languages that import what lies next to the file; others are bound by their own digest. */
 const IMPORTS = /\.(?:[cm]?[jt]sx?|pyc?|pyw|rb|pl|lua|php)$/i;
 const MAX_FILES = 20_000;
+/** Folders that are looked through for links. */
+const MAX_LOOKS = 2_000;
 const MAX_BYTES = 512 * 1024 * 1024;
 
 type Start = Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'> & Partial<Pick<ServerSettings, 'sandbox'>>;
@@ -49,24 +55,29 @@ export function startPlaces(start: Start, folder: string): StartPlaces {
   const program = isContained ? undefined : findProgram(command, place);
   const { files, unbound } = filesNamed(command, args, place);
   const isProject = runsItsFolder(command, args) && seesFolder(start, place);
-  const found: Found = { own: new Set(), shared: new Set(), followed: new Set(), isProject };
+  const found: Found = { own: new Set(), shared: new Set(), running: new Set(), followed: new Set(), isProject };
   const named = files.filter(({ file, mayRun }) => mayRun && isSeen(file)).map(({ file }) => file);
   for (const file of [...(program === undefined ? [] : [program]), ...named].map(realOf)) noteCode(found, file, place);
   const root = (unbound === undefined && !isProject) || !isSeen(place) ? undefined : writableRootOf(place);
-  if (root !== undefined) for (const one of above(place, root)) found.shared.add(one);
+  const around = root === undefined ? [] : above(place, root);
+  for (const one of around) found.shared.add(one);
+  if (seesFolder(start, place) && args.some((word) => isInstalled(word, around))) noteRunning(found, around);
   if (root === place && isProject) found.exposed ??= `${path.basename(command)} runs code of the folder that it starts in, which agents may write`;
   else if (root !== undefined && isProject) {
     found.own.add(place);
     follow(found, place, place);
   }
-  const { own, shared, exposed } = found;
+  for (const one of [...found.own, ...found.running]) noteLinked(found, one);
+  const { own, shared, running, exposed } = found;
   const isOwn = (file: string): boolean => [...own].some((tree) => file === tree || file.startsWith(`${tree}/`));
-  return { own: [...own].sort(), shared: [...shared].filter((file) => !isOwn(file)).sort(), ...(exposed !== undefined && { exposed }) };
+  const outside = (files: ReadonlySet<string>): readonly string[] => [...files].filter((file) => !isOwn(file)).sort();
+  return { own: [...own].sort(), shared: outside(shared), running: outside(running), ...(exposed !== undefined && { exposed }) };
 }
 
 interface Found {
   readonly own: Set<string>;
   readonly shared: Set<string>;
+  readonly running: Set<string>;
   /** Trees and files of which relative paths have been followed. */
   readonly followed: Set<string>;
   readonly isProject: boolean;
@@ -80,10 +91,48 @@ function noteCode(found: Found, file: string, place: string): void {
   // What npm and others read from the folder that they start in is data of the project, unless they run the project.
   const isSetting = isOfSettings(file);
   const tree = isSetting ? (found.isProject ? path.dirname(file) : undefined) : treeOf(file, root);
-  for (const one of above(path.dirname(tree ?? file), root)) found.shared.add(one);
+  const around = above(path.dirname(tree ?? file), root);
+  for (const one of around) found.shared.add(one);
+  if (tree !== undefined) noteRunning(found, around.filter((one) => path.basename(one) !== 'package.json' || !isPackage(tree)));
   if (tree === root && (IMPORTS.test(file) || found.isProject)) found.exposed ??= `${path.basename(file)} lies directly in a folder that agents may write`;
   if (tree !== undefined && tree !== root) found.own.add(tree);
   if (tree !== undefined) follow(found, tree === root ? file : tree, place);
+}
+
+function noteRunning(found: Found, around: readonly string[]): void {
+  for (const one of around) if (RUNNING.has(path.basename(one))) found.running.add(one);
+}
+
+/** What links in code lead to, where agents may write, is code as well; of installed modules the packages are looked at. */
+function noteLinked(found: Found, tree: string): void {
+  const waiting = [tree];
+  for (let seen = 0, at = waiting.pop(); at !== undefined && seen < MAX_LOOKS; seen += 1, at = waiting.pop()) {
+    for (const entry of entriesOf(at)) {
+      const file = path.join(at, entry.name);
+      const real = entry.isSymbolicLink() ? realOf(file) : undefined;
+      if (real !== undefined && real !== writableRootOf(real) && writableRootOf(real) !== undefined && real !== tree && !real.startsWith(`${tree}/`) && !tree.startsWith(`${real}/`)) found.running.add(real);
+      if (entry.isDirectory() && (path.basename(tree) !== 'node_modules' || (at === tree && entry.name.startsWith('@'))) && entry.name !== '.git') waiting.push(file);
+    }
+  }
+}
+
+function entriesOf(folder: string): readonly Dirent[] {
+  try {
+    return readdirSync(folder, { withFileTypes: true });
+  } catch {
+    return [];
+  }
+}
+
+/** Code in these folders has a package.json of its own, and asks none above. */
+function isPackage(tree: string): boolean {
+  return path.basename(tree) === 'node_modules' || existsSync(path.join(tree, 'package.json'));
+}
+
+/** Whether a package that a runner such as npx is told to run is installed in a folder around it: then it is not fetched. */
+function isInstalled(word: string, around: readonly string[]): boolean {
+  const name = word.replace(/(?<=.)@[^/]*$/, '');
+  return /^[@\w]/.test(name) && around.some((one) => path.basename(one) === 'node_modules' && [name, `.bin/${name}`].some((inside) => existsSync(path.join(one, inside))));
 }
 
 function follow(found: Found, tree: string, place: string): void {
@@ -123,8 +172,11 @@ export async function placeFacts({ own, shared }: StartPlaces): Promise<readonly
       if (target !== undefined) seen.add(target);
       if ((left.files -= 1) < 0 || (left.bytes -= found?.isFile() === true ? found.size : 0) < 0) return undefined;
       hash.update(`${path.relative(place, file)}\0`);
-      if (found?.isDirectory() === true) waiting.push(...(await readdir(file).catch(() => [])).sort().map((name) => path.join(file ?? '', name)));
-      else hash.update(createHash('sha256').update(found === undefined ? 'absent' : await contentOf(file, found.isSymbolicLink())).digest());
+      const names = found?.isDirectory() === true ? await readdir(file).catch(() => []) : [];
+      // An empty folder is what keeps a closed name from being created while a command runs.
+      const isAbsent = found === undefined || (file === place && found.isDirectory() && names.length === 0);
+      if (found?.isDirectory() === true && !isAbsent) waiting.push(...names.sort().map((name) => path.join(file ?? '', name)));
+      else hash.update(createHash('sha256').update(isAbsent ? 'absent' : await contentOf(file, found.isSymbolicLink())).digest());
     }
     facts.push({ path: place, sha256: hash.digest('hex') });
   }

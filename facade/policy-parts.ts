@@ -33,11 +33,11 @@ function serverSettings(server: ServerConfig) {
   return server.mapping === undefined ? server : { ...server, gated: Object.fromEntries(loadMapping(server.mapping).highRisk) };
 }
 
-/** Folders of the programs of servers, where agents may write: as the globs of a rule. */
+/** Folders of the programs of servers, where agents may write, and the modules that they load while they run: as the globs of a rule. */
 function startFolders({ servers, workspace, folder }: Config): readonly string[] {
   const programs = [...servers.values()].filter(({ transport, unusable }) => transport === 'stdio' && unusable === undefined);
-  const own = new Set(programs.flatMap((server) => startPlaces(server, folder).own));
-  return [...own].map((tree) => (isWithin(tree, workspace) ? path.relative(workspace, tree) : tree).replace(/[?[\]{}!\\]/g, '*'));
+  const closed = new Set(programs.map((server) => startPlaces(server, folder)).flatMap(({ own, running }) => [...own, ...running]));
+  return [...closed].map((tree) => (isWithin(tree, workspace) ? path.relative(workspace, tree) : tree).replace(/[?[\]{}!\\]/g, '*'));
 }
 
 /** Denies the writing of every control file, by its real place and by each link to it. In a sandbox commands and servers are held to it too. */

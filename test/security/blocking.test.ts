@@ -223,7 +223,7 @@ describe('a pipe in the place of a file that a start reads' + verifies('TR-40'),
   });
 
   const attacks: readonly (readonly [string, (pipe: string) => unknown])[] = [
-    ['the digests of a package', (pipe) => placeFacts({ own: [path.dirname(pipe)], shared: [] })],
+    ['the digests of a package', (pipe) => placeFacts({ own: [path.dirname(pipe)], shared: [], running: [] })],
     ['the digest of a script', (pipe) => fileFact(pipe)],
     ['the main file of a package', (pipe) => filesNamed('node', ['srv'], path.dirname(path.dirname(pipe)))],
   ];

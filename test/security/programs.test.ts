@@ -158,8 +158,8 @@ describe('O: a module that an approved server imports', () => {
     put('tools/lib/helper.mjs', 'evil()');
     expect(differences(before, await factsOf(start)).join()).toMatch(/^places/);
     expect(startPlaces(start, at('.')).own).toEqual([at('tools')]);
-    expect(startPlaces({ ...start, sandbox: { ...sandbox, filesystem: { ...filesystem, allowRead: [] } } }, at('.'))).toEqual({ own: [], shared: [] });
-    expect(startPlaces({ ...start, command: 'npm', args: ['start'] }, at('.'))).toEqual({ own: [], shared: [] });
+    expect(startPlaces({ ...start, sandbox: { ...sandbox, filesystem: { ...filesystem, allowRead: [] } } }, at('.'))).toEqual({ own: [], shared: [], running: [] });
+    expect(startPlaces({ ...start, command: 'npm', args: ['start'] }, at('.'))).toEqual({ own: [], shared: [], running: [] });
   });
 
   it('behind a link of the modules, as packages of one project are, voids the approval' + verifies('TR-26'), async () => {
@@ -193,12 +193,33 @@ describe('O: a module that an approved server imports', () => {
     expect(startPlaces({ command, args, isolation: 'direct' }, path.join(folder, 'w')).exposed).toBeUndefined();
   });
 
+  it('at its first use, long after the start, is closed to agents: what a running server loads does not change' + verifies('TR-27'), () => {
+    const at = (name: string): string => path.join(folder, 'w', name);
+    const runningOf = (command: string, args: readonly string[], isolation: 'sandbox' | 'direct' = 'sandbox'): readonly string[] => startPlaces({ command, args, isolation }, at('.')).running;
+    expect(runningOf('node', ['tools/server.mjs'])).toEqual([at('node_modules'), at('package.json')]);
+    put('tools/package.json', '{}');
+    put('node_modules/.bin/some-server');
+    put('packages/helper/index.js');
+    symlinkSync('../packages/helper', at('node_modules/helper'));
+    expect(runningOf('node', ['tools/server.mjs'])).toEqual([at('node_modules'), at('packages/helper')]);
+    expect(runningOf('npx', ['some-server@1.0.0'], 'direct')).toEqual([at('node_modules'), at('package.json'), at('packages/helper')]);
+    expect([runningOf('npx', ['some-server@1.0.0']), runningOf('npx', ['other-server@1.0.0'], 'direct')]).toEqual([[], []]);
+    put('node_modules/foreign/index.js');
+    expect(startPlaces({ command: 'node', args: ['node_modules/foreign/index.js'], isolation: 'sandbox' }, at('.'))).toMatchObject({ own: [at('node_modules')], running: [at('packages/helper')] });
+  });
+
+  it('keeps its approval while the name of a missing one is held by an empty folder' + verifies('TR-26'), async () => {
+    const before = await factsOf({ command: 'node', args: ['tools/server.mjs'] });
+    mkdirSync(path.join(folder, 'w', 'node_modules'));
+    expect(startHash(await factsOf({ command: 'node', args: ['tools/server.mjs'] }))).toBe(startHash(before));
+  });
+
   it('is closed to agents' + verifies('TR-27'), () => withProject((project) => {
     project.write('tools/server.mjs', '');
     project.write('work.mjs', '');
     const config = project.config('version: 1\nservers: {a: {command: node, args: [tools/server.mjs]}}\n');
     useProgramsOf(config);
-    expect(controlRule(config).value.rules.find(({ id }) => id === 'start-files')?.when.paths).toEqual(['tools', 'tools/**']);
+    expect(controlRule(config).value.rules.find(({ id }) => id === 'start-files')?.when.paths).toEqual(['tools', 'tools/**', 'node_modules', 'node_modules/**', 'package.json', 'package.json/**']);
   }));
 });
 
