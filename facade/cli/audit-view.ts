@@ -28,6 +28,10 @@ function happened(found: Found): string {
     const host = field(found, 'host');
     return `${field(found, 'reason')}${host === '' ? '' : ` ${host}:${field(found, 'port')}`}${count === '1' ? '' : ` (${count} times)`}`;
   }
+  if (event === 'settings-withheld') {
+    const [first = '', ...more] = names(found, 'files').split(', ');
+    return `${event} ${first}${more.length === 0 ? '' : ` and ${Number(count) - 1} more`}`;
+  }
   const subject = type === 'approval' || type === 'grant' ? type : type === 'upgrade' ? field(found, 'id') : type === 'switch' ? 'switched' : '';
   const words = type === 'server' ? event : event.replaceAll('-', ' ');
   return [subject, words, names(found, 'servers', 'secrets'), inBrackets(names(found, 'clients')), doer(found)].filter((part) => part !== '').join(' ');

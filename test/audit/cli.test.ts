@@ -35,6 +35,12 @@ function log(): { readonly folder: string; readonly head: string } {
 }
 
 describe('tollgate audit', () => {
+  it('list names what was withheld of repositories', async () => {
+    const folder = temporaryFolder();
+    writeDeadChain(folder, [[{ type: 'server', server: 'workspace', event: 'settings-withheld', outcome: 'deny', files: ['sub/.git/config', 'sub/.git/hooks'], count: 2 }]]);
+    expect((await audit(['list', '--folder', folder, '--all'])).out).toMatch(/deny +workspace .*settings-withheld sub\/\.git\/config and 1 more/);
+  });
+
   it('list shows the calls, one a line, aligned, with the reason', async () => {
     const { folder } = log();
     const { code, out, err } = await audit(['list', '--folder', folder]);
