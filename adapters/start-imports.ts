@@ -18,9 +18,9 @@ const PYTHON = /^(?:python|pypy)[\d.]*$/;
 /** These do not. */
 const SAFE_PATH = /^-(?=\w*[IP])[bBdEIOPqsSuvx]+$/;
 /** These run what the project in their folder says. */
-const PROJECT = /^(?:npm|pnpm|yarn|make|gmake|just|task|rake|cargo|go|gradlew?|mvn|poetry|pdm|hatch|pipenv|bundle|composer|pm2|forever|nodemon)$/;
+const PROJECT = /^(?:npm|pnpm|yarn|make|gmake|just|task|rake|cargo|go|gradlew?|mvn|poetry|pdm|hatch|pipenv|bundle|composer|pm2|forever|nodemon|uv)$/;
 /** With these first words a package is run, and not the project. */
-const PACKAGE = /^(?:npm (?:x|exec|create|init)|pnpm (?:dlx|create)|yarn (?:dlx|create)) $/;
+const PACKAGE = /^(?:npm (?:x|exec|create|init)|pnpm (?:dlx|create)|yarn (?:dlx|create)|uv (?:tool|x)) $/;
 
 /** Code outside of a tree of code that the tree loads by relative paths. Absolute and real; `place` is where the program starts. */
 export function importsOutside(tree: string, place: string): readonly string[] {

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, realpathSync, type Dirent } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
 import path from 'node:path';
-import { writableRootOf } from '../catalogs/programs.ts';
+import { linksTo, writableRootOf } from '../catalogs/programs.ts';
 import { openPlain } from './plain-file.ts';
 import { findProgram } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
@@ -57,7 +57,9 @@ export function startPlaces(start: Start, folder: string): StartPlaces {
   const isProject = runsItsFolder(command, args) && seesFolder(start, place);
   const found: Found = { own: new Set(), shared: new Set(), running: new Set(), followed: new Set(), isProject };
   const named = files.filter(({ file, mayRun }) => mayRun && isSeen(file)).map(({ file }) => file);
-  for (const file of [...(program === undefined ? [] : [program]), ...named].map(realOf)) noteCode(found, file, place);
+  const written = [...(program === undefined ? [] : [program]), ...named];
+  for (const link of written.flatMap(linksTo)) noteLink(found, link, place);
+  for (const file of written.map(realOf)) noteCode(found, file, place);
   const root = (unbound === undefined && !isProject) || !isSeen(place) ? undefined : writableRootOf(place);
   const around = root === undefined ? [] : above(place, root);
   for (const one of around) found.shared.add(one);
@@ -93,10 +95,24 @@ function noteCode(found: Found, file: string, place: string): void {
   const tree = isSetting ? (found.isProject ? path.dirname(file) : undefined) : treeOf(file, root);
   const around = above(path.dirname(tree ?? file), root);
   for (const one of around) found.shared.add(one);
-  if (tree !== undefined) noteRunning(found, around.filter((one) => path.basename(one) !== 'package.json' || !isPackage(tree)));
+  if (tree !== undefined && loadsModules(file, tree)) noteRunning(found, around.filter((one) => path.basename(one) !== 'package.json' || !isPackage(tree)));
   if (tree === root && (IMPORTS.test(file) || found.isProject)) found.exposed ??= `${path.basename(file)} lies directly in a folder that agents may write`;
+  if (tree === root) found.running.add(file);
   if (tree !== undefined && tree !== root) found.own.add(tree);
   if (tree !== undefined) follow(found, tree === root ? file : tree, place);
+}
+
+/** Whoever turns a link chooses what runs. A Python of an environment is one, and finds its modules by it. */
+function noteLink(found: Found, link: string, place: string): void {
+  const root = writableRootOf(link);
+  if (root === undefined) return;
+  if (path.dirname(link) === root) found.exposed ??= `${path.basename(link)} is a link directly in a folder that agents may write`;
+  else noteCode(found, link, place);
+}
+
+/** Whether code is of Node.js, as far as can be told: others look for no node_modules. */
+function loadsModules(file: string, tree: string): boolean {
+  return !/\.(?:pyc?|pyw|rb|pl|lua|php)$/i.test(file) && !existsSync(path.join(tree, 'pyvenv.cfg'));
 }
 
 function noteRunning(found: Found, around: readonly string[]): void {

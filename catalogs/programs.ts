@@ -81,6 +81,11 @@ export function isWithinAny(file: string, folders: readonly string[]): boolean {
   return steps.some((step) => folders.some((folder) => isInside(step, folder)));
 }
 
+/** Links on the way to a path, each with its real folder. */
+export function linksTo(file: string): readonly string[] {
+  return (stepsTo(file) ?? []).filter((step) => linkAt(step) !== undefined);
+}
+
 /** Absolute folders of the PATH of this process in which agents may not write. */
 export function searchFolders(): readonly string[] {
   return (process.env['PATH'] ?? '').split(':').filter((folder) => folder.startsWith('/') && !liesWhereAgentsWrite(folder));

@@ -174,10 +174,10 @@ describe('O: a module that an approved server imports', () => {
   });
 
   it.each([
-    ['python3', ['-m', 'some_server']], ['python3', ['-um', 'some_server']], ['/usr/bin/env', ['python3', '-m', 'some_server']], ['npm', ['start']], ['pnpm', ['run', 'x']], ['make', ['x']], ['nice', ['npm', 'test']],
+    ['python3', ['-m', 'some_server']], ['python3', ['-um', 'some_server']], ['/usr/bin/env', ['python3', '-m', 'some_server']], ['npm', ['start']], ['pnpm', ['run', 'x']], ['make', ['x']], ['nice', ['npm', 'test']], ['uv', ['run', 'x']],
   ])('looked for by %s %j in a folder that agents may write: refused there, bound and closed in a folder of its own' + verifies('TR-26', 'TR-27'), async (command, args) => {
     const at = (name: string): string => path.join(folder, 'w', name);
-    const words = /^(?:(?:python3|make|env|npm|pnpm|nice) runs code of the folder that it starts in, which|package\.json lies directly in a folder that) agents may write$/;
+    const words = /^(?:(?:python3|make|env|npm|pnpm|nice|uv) runs code of the folder that it starts in, which|package\.json lies directly in a folder that) agents may write$/;
     expect((await factsOf({ command, args, cwd: at('.') })).exposed).toMatch(words);
     expect(startPlaces({ command, args, isolation: 'direct' }, at('.')).exposed).toMatch(words);
     // A sandbox without the folder shows nothing of it.
@@ -189,7 +189,7 @@ describe('O: a module that an approved server imports', () => {
     expect(differences(before, await factsOf(start)).join()).toMatch(/places/);
   });
 
-  it.each([['python3', ['-P', '-m', 'x']], ['python3', ['-Im', 'x']], ['npx', ['x@1.0.0']], ['npm', ['exec', 'x@1.0.0']], ['uvx', ['x@1.0.0']]])('is not looked for there by %s %j', (command, args) => {
+  it.each([['python3', ['-P', '-m', 'x']], ['python3', ['-Im', 'x']], ['npx', ['x@1.0.0']], ['npm', ['exec', 'x@1.0.0']], ['uvx', ['x@1.0.0']], ['uv', ['tool', 'run', 'x@1.0.0']]])('is not looked for there by %s %j', (command, args) => {
     expect(startPlaces({ command, args, isolation: 'direct' }, path.join(folder, 'w')).exposed).toBeUndefined();
   });
 
@@ -206,6 +206,32 @@ describe('O: a module that an approved server imports', () => {
     expect([runningOf('npx', ['some-server@1.0.0']), runningOf('npx', ['other-server@1.0.0'], 'direct')]).toEqual([[], []]);
     put('node_modules/foreign/index.js');
     expect(startPlaces({ command: 'node', args: ['node_modules/foreign/index.js'], isolation: 'sandbox' }, at('.'))).toMatchObject({ own: [at('node_modules')], running: [at('packages/helper')] });
+  });
+
+  it('in an environment of Python, whose program is a link out of the workspace, voids the approval and is closed' + verifies('TR-26', 'TR-27'), async () => {
+    const at = (name: string): string => path.join(folder, 'w', name);
+    put('.venv/pyvenv.cfg');
+    put('.venv/lib/python3/site-packages/helper.py');
+    put('.venv/bin/pip');
+    symlinkSync(process.execPath, at('.venv/bin/python'));
+    const start = { command: at('.venv/bin/python'), args: ['tools/serve.py'] };
+    const before = await factsOf(start);
+    expect(startPlaces({ ...start, isolation: 'sandbox' }, at('.'))).toMatchObject({ own: [at('.venv'), at('tools')], running: [] });
+    put('.venv/lib/python3/site-packages/helper.py', 'evil()');
+    expect(differences(before, await factsOf(start)).join()).toMatch(/^places/);
+  });
+
+  it('behind a link that agents may turn: closed with its folder, and refused directly in the workspace; a program there is closed' + verifies('TR-26', 'TR-27'), () => {
+    const at = (name: string): string => path.join(folder, 'w', name);
+    writeFileSync(path.join(folder, 'outside.mjs'), '');
+    put('links/.keep');
+    for (const name of ['links/one.mjs', 'two.mjs']) symlinkSync(path.join(folder, 'outside.mjs'), at(name));
+    symlinkSync(folder, at('around'));
+    const places = (command: string, args: readonly string[]): ReturnType<typeof startPlaces> => startPlaces({ command, args, isolation: 'direct' }, at('.'));
+    expect(places('node', ['links/one.mjs'])).toMatchObject({ own: [at('links')] });
+    for (const [name, script] of [['two.mjs', 'two.mjs'], ['around', 'around/outside.mjs']] as const) expect(places('node', [script]).exposed).toBe(`${name} is a link directly in a folder that agents may write`);
+    writeFileSync(at('server'), '#!/bin/sh\n', { mode: 0o755 });
+    expect(places('./server', []).running).toContain(at('server'));
   });
 
   it('keeps its approval while the name of a missing one is held by an empty folder' + verifies('TR-26'), async () => {
