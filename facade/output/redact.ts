@@ -1,5 +1,7 @@
 /** Owns the values that must never leave: every registered secret is replaced wherever it stands, in plain and in common encodings. */
 
+import { FormSearch } from './form-search.ts';
+
 /** Shorter values would tear ordinary text apart; the loader warns about them. */
 const MIN_LENGTH = 6;
 /** `\u0073` is an s, `\/` a slash, and `\\` begins an escape within text that is JSON itself: the bytes need not look like the secret. */
@@ -15,7 +17,8 @@ export interface Redaction<T> {
 /** Replaces registered secrets. One per process; shared by replies, spills, logs and errors (HA-02). */
 export class Redactor {
   readonly #forms = new Set<string>();
-  #pattern: RegExp | undefined;
+  /** Made when it is first needed after a secret was registered. */
+  #search: FormSearch | undefined;
 
   /** Registers a secret with its base64, base64url, hex, percent-encoded and JSON-escaped forms. Too short: returns false. */
   register(secret: string): boolean {
@@ -24,27 +27,30 @@ export class Redactor {
     const hex = Buffer.from(secret, 'utf8').toString('hex');
     const forms = [secret, ...base64Forms(secret), hex, hex.toUpperCase(), percent, percent.replace(/%../g, (code) => code.toLowerCase())];
     for (const form of [...forms, inJson(secret), inJson(inJson(secret)), ...inAscii(inJson(secret))]) this.#forms.add(form);
-    const longestFirst = [...this.#forms].sort((a, b) => b.length - a.length);
-    this.#pattern = new RegExp(longestFirst.map((form) => form.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')).join('|'), 'g');
+    this.#search = undefined;
     return true;
   }
 
   /** True when this JSON text may hold a secret, also behind escapes that JSON leaves free; cheap, so that clean results skip the walk. */
   touches(json: string): boolean {
-    if (this.#pattern === undefined) return false;
-    this.#pattern.lastIndex = 0;
-    return this.#pattern.test(json) || FREE_ESCAPE.test(json);
+    return this.#forms.size > 0 && (this.#found().next(json, 0) !== undefined || FREE_ESCAPE.test(json));
   }
 
   /** The text without registered secrets. */
   redact(text: string): Redaction<string> {
-    if (this.#pattern === undefined) return { value: text, count: 0 };
-    let count = 0;
-    const value = text.replace(this.#pattern, () => {
-      count += 1;
-      return MASK;
-    });
-    return { value, count };
+    if (this.#forms.size === 0) return { value: text, count: 0 };
+    const search = this.#found();
+    const parts: string[] = [];
+    let from = 0;
+    for (let found = search.next(text, 0); found !== undefined; found = search.next(text, from)) {
+      parts.push(text.slice(from, found.start), MASK);
+      from = found.end;
+    }
+    return parts.length === 0 ? { value: text, count: 0 } : { value: parts.join('') + text.slice(from), count: parts.length / 2 };
+  }
+
+  #found(): FormSearch {
+    return (this.#search ??= new FormSearch([...this.#forms]));
   }
 }
 

@@ -1,6 +1,9 @@
 /** Tests facade/output/redact.ts: a registered secret never leaves, in any of its common spellings. */
+import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { MOST_BYTES } from '../../catalogs/sizes.ts';
+import { FormSearch } from '../../facade/output/form-search.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import { verifies } from '../verifies.ts';
 
@@ -23,6 +26,28 @@ describe('Redactor', () => {
     expect(redactor.register('abc')).toBe(false);
     expect(redactor.redact('abc').value).toBe('abc');
     expect(redactor.touches('abc')).toBe(false);
+  });
+
+  it('reads the largest message in less than half of the limit of the watchdog, however many secrets there are' + verifies('TR-44'), () => {
+    const redactor = new Redactor();
+    for (let line = 0; line < 200; line += 1) redactor.register(randomBytes(48).toString('base64'));
+    for (const text of [' '.repeat(MOST_BYTES), randomBytes(MOST_BYTES * 0.75).toString('base64')]) {
+      const began = process.cpuUsage();
+      expect(redactor.touches(text)).toBe(false);
+      expect(redactor.redact(text).count).toBe(0);
+      expect(process.cpuUsage(began).user).toBeLessThan(1_000_000);
+    }
+  });
+
+  it('finds what a regular expression finds that tries the longest forms first', () => {
+    const letters = fc.stringMatching(/^[ab\u00e9]{6,9}$/);
+    fc.assert(fc.property(fc.array(letters, { minLength: 1, maxLength: 6 }), fc.stringMatching(/^[ab\u00e9]{0,60}$/), (forms, text) => {
+      const search = new FormSearch(forms);
+      const found: string[] = [];
+      for (let next = search.next(text, 0); next !== undefined; next = search.next(text, next.end)) found.push(`${next.start} ${next.end}`);
+      const pattern = new RegExp([...forms].sort((one, other) => other.length - one.length).join('|'), 'g');
+      expect(found).toEqual([...text.matchAll(pattern)].map(({ index, 0: { length } }) => `${index} ${index + length}`));
+    }));
   });
 
   it('leaves no registered secret in any text, whatever its characters mean to a pattern', () => {
