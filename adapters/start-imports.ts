@@ -18,7 +18,9 @@ const PYTHON = /^(?:python|pypy)[\d.]*$/;
 /** These do not. */
 const SAFE_PATH = /^-(?=\w*[IP])[bBdEIOPqsSuvx]+$/;
 /** These run what the project in their folder says. */
-const PROJECT = /^(?:npm|pnpm|yarn|make|gmake|just|task|rake|cargo|go|gradlew?|mvn|poetry|pdm|hatch|pipenv|bundle|composer|pm2|forever|nodemon|uv)$/;
+const PROJECT = /^(?:npm|pnpm|yarn|make|gmake|just|task|rake|cargo|go|gradlew?|mvn|poetry|pdm|hatch|pipenv|bundle|composer|pm2|forever|nodemon|uv|(?:docker|podman)-compose)$/;
+/** Options of Ruby, Perl, Java and Erlang. */
+const FOLDERS = /^(?:-I|-cp|-classpath|--class-?path|--module-path|-p[az])$/;
 /** With these first words a package is run, and not the project. */
 const PACKAGE = /^(?:npm (?:x|exec|create|init)|pnpm (?:dlx|create)|yarn (?:dlx|create)|uv (?:tool|x)) $/;
 
@@ -49,13 +51,24 @@ function pathsIn(file: string, place: string): readonly { readonly file: string;
 
 /** Whether a command runs code of the folder that it starts in, which no word names: modules of Python, what a project says. */
 export function runsItsFolder(command: string, args: readonly string[]): boolean {
-  const words = [command, ...args];
+  // A line for a shell is several words.
+  const words = [command, ...args.flatMap((word, at) => (/^-[a-z]*c$/.test(args[at - 1] ?? '') ? word.split(/[\s;&|()]+/) : [word]))];
   return words.some((word, at) => {
     const name = path.basename(word);
     const after = words.slice(at + 1);
     if (PYTHON.test(name)) return asksForModule(after);
-    return PROJECT.test(name) && !PACKAGE.test(`${name} ${after.find((one) => !one.startsWith('-')) ?? ''} `);
+    if (name === 'node') return after.some((one) => /^--run(?:=|$)/.test(one));
+    const [first = '', second = ''] = after.filter((one) => !one.startsWith('-'));
+    if (name === 'bun') return first !== 'x' && !isNamedAsCode(first === 'run' ? second : first);
+    if (/^(?:docker|podman)$/.test(name)) return after.includes('compose');
+    return PROJECT.test(name) && !PACKAGE.test(`${name} ${first} `);
   });
+}
+
+/** Folders in which a program is told to look for code. */
+export function foldersOfCode(args: readonly string[], place: string): readonly string[] {
+  const named = args.flatMap((word, at) => (FOLDERS.test(args[at - 1] ?? '') ? [word] : /^-I./.test(word) ? [word.slice(2)] : /^--(?:class|module)-?path=/.test(word) ? [word.replace(/^[^=]*=/, '')] : []));
+  return named.flatMap((list) => list.split(':')).map((folder) => path.resolve(place, folder.replace(/\/\*$/, ''))).filter((folder) => lookAt(folder) !== undefined);
 }
 
 function asksForModule(options: readonly string[]): boolean {

@@ -7,7 +7,7 @@ import { linksTo, writableRootOf } from '../catalogs/programs.ts';
 import { openPlain } from './plain-file.ts';
 import { findProgram } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
-import { importsOutside, runsItsFolder } from './start-imports.ts';
+import { foldersOfCode, importsOutside, runsItsFolder } from './start-imports.ts';
 import { filesNamed } from './start-words.ts';
 
 /** Where a start loads code from, among the places that agents may write. Absolute and real. */
@@ -60,6 +60,7 @@ export function startPlaces(start: Start, folder: string): StartPlaces {
   const written = [...(program === undefined ? [] : [program]), ...named];
   for (const link of written.flatMap(linksTo)) noteLink(found, link, place);
   for (const file of written.map(realOf)) noteCode(found, file, place);
+  for (const folder of foldersOfCode(args, place).filter(isSeen).map(realOf)) noteFolder(found, folder);
   const root = (unbound === undefined && !isProject) || !isSeen(place) ? undefined : writableRootOf(place);
   const around = root === undefined ? [] : above(place, root);
   for (const one of around) found.shared.add(one);
@@ -73,7 +74,8 @@ export function startPlaces(start: Start, folder: string): StartPlaces {
   const { own, shared, running, exposed } = found;
   const isOwn = (file: string): boolean => [...own].some((tree) => file === tree || file.startsWith(`${tree}/`));
   const outside = (files: ReadonlySet<string>): readonly string[] => [...files].filter((file) => !isOwn(file)).sort();
-  return { own: [...own].sort(), shared: outside(shared), running: outside(running), ...(exposed !== undefined && { exposed }) };
+  // What is refused does not run, so nothing is closed for it.
+  return { own: [...own].sort(), shared: outside(shared), running: exposed === undefined ? outside(running) : [], ...(exposed !== undefined && { exposed }) };
 }
 
 interface Found {
@@ -100,6 +102,13 @@ function noteCode(found: Found, file: string, place: string): void {
   if (tree === root) found.running.add(file);
   if (tree !== undefined && tree !== root) found.own.add(tree);
   if (tree !== undefined) follow(found, tree === root ? file : tree, place);
+}
+
+/** Modules are looked for in it. */
+function noteFolder(found: Found, folder: string): void {
+  const root = writableRootOf(folder);
+  if (root === folder) found.exposed ??= 'its code is looked for in a folder that agents may write';
+  else if (root !== undefined) found.own.add(folder);
 }
 
 /** Whoever turns a link chooses what runs. A Python of an environment is one, and finds its modules by it. */

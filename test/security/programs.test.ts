@@ -175,9 +175,10 @@ describe('O: a module that an approved server imports', () => {
 
   it.each([
     ['python3', ['-m', 'some_server']], ['python3', ['-um', 'some_server']], ['/usr/bin/env', ['python3', '-m', 'some_server']], ['npm', ['start']], ['pnpm', ['run', 'x']], ['make', ['x']], ['nice', ['npm', 'test']], ['uv', ['run', 'x']],
+    ['sh', ['-c', 'cd x && npm start']], ['bun', ['run', 'x']], ['docker', ['compose', 'up']], ['node', ['--run', 'x']],
   ])('looked for by %s %j in a folder that agents may write: refused there, bound and closed in a folder of its own' + verifies('TR-26', 'TR-27'), async (command, args) => {
     const at = (name: string): string => path.join(folder, 'w', name);
-    const words = /^(?:(?:python3|make|env|npm|pnpm|nice|uv) runs code of the folder that it starts in, which|package\.json lies directly in a folder that) agents may write$/;
+    const words = /^(?:(?:python3|make|env|npm|pnpm|nice|uv|sh|bun|docker|node) runs code of the folder that it starts in, which|package\.json lies directly in a folder that) agents may write$/;
     expect((await factsOf({ command, args, cwd: at('.') })).exposed).toMatch(words);
     expect(startPlaces({ command, args, isolation: 'direct' }, at('.')).exposed).toMatch(words);
     // A sandbox without the folder shows nothing of it.
@@ -189,7 +190,7 @@ describe('O: a module that an approved server imports', () => {
     expect(differences(before, await factsOf(start)).join()).toMatch(/places/);
   });
 
-  it.each([['python3', ['-P', '-m', 'x']], ['python3', ['-Im', 'x']], ['npx', ['x@1.0.0']], ['npm', ['exec', 'x@1.0.0']], ['uvx', ['x@1.0.0']], ['uv', ['tool', 'run', 'x@1.0.0']]])('is not looked for there by %s %j', (command, args) => {
+  it.each([['python3', ['-P', '-m', 'x']], ['python3', ['-Im', 'x']], ['npx', ['x@1.0.0']], ['npm', ['exec', 'x@1.0.0']], ['uvx', ['x@1.0.0']], ['uv', ['tool', 'run', 'x@1.0.0']], ['bun', ['x', 'y@1.0.0']], ['bun', ['run', '/opt/x.ts']], ['docker', ['run', 'x']], ['node', ['/opt/x.js', 'go make it']]])('is not looked for there by %s %j', (command, args) => {
     expect(startPlaces({ command, args, isolation: 'direct' }, path.join(folder, 'w')).exposed).toBeUndefined();
   });
 
@@ -232,6 +233,12 @@ describe('O: a module that an approved server imports', () => {
     for (const [name, script] of [['two.mjs', 'two.mjs'], ['around', 'around/outside.mjs']] as const) expect(places('node', [script]).exposed).toBe(`${name} is a link directly in a folder that agents may write`);
     writeFileSync(at('server'), '#!/bin/sh\n', { mode: 0o755 });
     expect(places('./server', []).running).toContain(at('server'));
+  });
+
+  it.each([['ruby', ['-Itools', '/opt/x.rb']], ['perl', ['-I', 'tools', '/opt/x.pl']], ['java', ['-cp', '/opt/x.jar:tools/*', 'Main']], ['java', ['--class-path=tools', 'Main']]])('in a folder that %s %j looks in is closed' + verifies('TR-27'), (command, args) => {
+    const places = (words: readonly string[]): ReturnType<typeof startPlaces> => startPlaces({ command, args: words, isolation: 'direct' }, path.join(folder, 'w'));
+    expect(places(args).own).toEqual([path.join(folder, 'w', 'tools')]);
+    expect(places(args.map((word) => word.replace('tools', '.'))).exposed).toBe('its code is looked for in a folder that agents may write');
   });
 
   it('keeps its approval while the name of a missing one is held by an empty folder' + verifies('TR-26'), async () => {
