@@ -23,17 +23,17 @@ export class Allowlist {
 
   /** Whether an entry names this very host, or a domain above it, with this port, and nothing denies or closes it. */
   allows(target: Target): boolean {
-    return !this.#denies(target) && !this.#closed.some((pattern) => closes(pattern, target)) && this.#entries.some((entry) => opensPort(entry, target.port) && namesHost(entry, target));
+    return !this.#refuses(target) && this.#entries.some((entry) => opensPort(entry, target.port) && namesHost(entry, target));
   }
 
   /**
    * Whether a target may be dialled at this address. A public one may; any other must be in the list itself, with the port,
-   * so that no name server can send a server into the host's networks; a denied one is never dialled, whatever name led to it. The name `localhost` stands for the loopback addresses.
+   * so that no name server can send a server into the host's networks; one that is denied or closed is never dialled, whatever name led to it. The name `localhost` stands for the loopback addresses.
    */
   admits({ host, port }: Target, address: string): boolean {
     const named = parseHost(address.includes(':') ? `[${address}]` : address);
     // An address that stands for another in an unclear way could be a denied one.
-    if (named === undefined || this.#denies({ host: named.host, port })) return false;
+    if (named === undefined || this.#refuses({ ...named, port })) return false;
     if (isPublic(address)) return true;
     if (host === 'localhost' && LOOPBACK.includes(address)) return true;
     return this.#entries.some((entry) => !entry.below && entry.host === named.host && opensPort(entry, port));
@@ -44,8 +44,8 @@ export class Allowlist {
     return this.#entries.some(({ host }) => host === 'localhost' || host.startsWith('127.') || host === '::1');
   }
 
-  #denies(target: Pick<Target, 'host' | 'port'>): boolean {
-    return this.#denied.some((entry) => (entry.port ?? target.port) === target.port && namesHost(entry, target));
+  #refuses(target: Target): boolean {
+    return this.#denied.some((entry) => (entry.port ?? target.port) === target.port && namesHost(entry, target)) || this.#closed.some((pattern) => closes(pattern, target));
   }
 }
 

@@ -6,6 +6,7 @@ import { isPublic } from '../../adapters/egress/address.ts';
 import { Allowlist } from '../../adapters/egress/allowlist.ts';
 import { parseDomain } from '../../catalogs/domains.ts';
 import { parseAuthority, parseHost, showTarget } from '../../catalogs/hosts.ts';
+import { verifies } from '../verifies.ts';
 
 const target = (text: string): NonNullable<ReturnType<typeof parseAuthority>> => {
   const found = parseAuthority(text);
@@ -80,6 +81,14 @@ describe('denied domains', () => {
     expect([list.admits(target('example.org:443'), '93.184.216.34'), list.admits(target('example.org:443'), '93.184.216.35')]).toEqual([false, true]);
     expect([list.admits(target('intranet.test:443'), '10.0.0.5'), list.admits(target('intranet.test:80'), '10.0.0.5')]).toEqual([false, true]);
     expect(() => new Allowlist(['example.org'], [], ['*.org'])).toThrow('A denied domain');
+  });
+
+  it('of a rule hold for the address that an allowed name leads to, too' + verifies('TR-51'), () => {
+    const list = new Allowlist(['example.org', '10.0.0.5', '10.0.0.6'], ['93.184.216.34', '10.0.0.5', '10.0.0.6:80', '[2606:2800::1]']);
+    const admits = (text: string, address: string): boolean => list.admits(target(text), address);
+    expect([admits('example.org:443', '93.184.216.34'), admits('example.org:443', '::ffff:93.184.216.34'), admits('example.org:443', '93.184.216.35')]).toEqual([false, false, true]);
+    expect([admits('example.org:443', '10.0.0.5'), admits('example.org:443', '10.0.0.6'), admits('example.org:80', '10.0.0.6')]).toEqual([false, true, false]);
+    expect(admits('example.org:443', '2606:2800::1')).toBe(false);
   });
 });
 
