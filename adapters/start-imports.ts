@@ -1,6 +1,7 @@
 /** Finds what the code of a server loads by relative paths from outside of its own folder, and who runs code that no word names. */
-import { lstatSync, readdirSync, readFileSync, realpathSync, type Stats } from 'node:fs';
+import { lstatSync, readdirSync, realpathSync, type Stats } from 'node:fs';
 import path from 'node:path';
+import { readPlainSync } from './plain-file.ts';
 import { isNamedAsCode } from './start-words.ts';
 
 /** A relative path, and before it what loads a module in JavaScript and its relatives. */
@@ -44,7 +45,7 @@ function distinct(named: readonly { readonly file: string; readonly isLoaded: bo
 
 /** Relative paths in a file, made absolute. `isLoaded`: a module is loaded from there; otherwise only the name of a file of code counts. */
 function pathsIn(file: string, place: string): readonly { readonly file: string; readonly isLoaded: boolean }[] {
-  const text = quietly(() => readFileSync(file, 'utf8')) ?? '';
+  const text = quietly(() => readPlainSync(file, MAX_FILE_BYTES)) ?? '';
   const bases = SHELL.test(file) || SHELL.test(text) ? [path.dirname(file), place] : [path.dirname(file)];
   return [...text.matchAll(RELATIVE)].flatMap(([, loads, written = '']) => bases.map((base) => ({ file: path.resolve(base, written), isLoaded: loads !== undefined })));
 }
