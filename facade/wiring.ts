@@ -16,13 +16,14 @@ import { reapLeft } from '../adapters/sandbox/contain.ts';
 import { chooseIdentity } from '../adapters/sandbox/identity.ts';
 import type { Withholding } from '../adapters/sandbox/repositories.ts';
 import { killMarked } from '../adapters/strays.ts';
+import type { Confinement } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { KNOWLEDGE } from '../catalogs/shipped.ts';
 import { loadApart } from '../policies/apart.ts';
 import { loadPolicy } from '../policies/engine.ts';
 import { createAssemble } from './assemble.ts';
 import type { Assemble } from './assembled.ts';
-import type { BackendMakers } from './backends.ts';
+import { isIsolated, type BackendMakers } from './backends.ts';
 import type { Config } from './config/config.ts';
 import { realPlaces } from './config/control-files.ts';
 import type { Look } from './consent/discovery.ts';
@@ -60,7 +61,7 @@ export const assemble: Assemble = createAssemble({
 });
 
 /** Looks at servers that nobody has agreed to use yet (see facade/consent/discovery.ts). */
-export function openLook(config: Config, parts: Pick<Shared, 'redactor' | 'audit' | 'state'>): Look {
+export function openLook(config: Config, parts: Pick<Shared, 'redactor' | 'audit' | 'state'> & { readonly opa?: string }): Look {
   const { credentials, ...host } = launchHost(() => config, parts);
   const logs = new ServerLogs({ state: config.state, redactor: parts.redactor, onFault: () => undefined });
   const refuse = (): Promise<never> => Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A look is given no secrets.' }));
@@ -72,8 +73,20 @@ export function openLook(config: Config, parts: Pick<Shared, 'redactor' | 'audit
   return async (settings, { signal, withSecrets, consent }) => {
     const refusal = killSwitch.refusalOf(settings.name);
     if (refusal !== undefined) throw refusal;
-    return lookAt(settings, { host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) }, signal, onEvent, onStderr: (name, line) => logs.write(name, line), ...(consent !== undefined && { consent }) });
+    // It may write what the server may: rules on paths hold for the first start too.
+    const closed = isIsolated(settings) ? { ...settings, confinement: await confinementOf(config, settings.name, parts.opa) } : settings;
+    return lookAt(closed, { host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) }, signal, onEvent, onStderr: (name, line) => logs.write(name, line), ...(consent !== undefined && { consent }) });
   };
+}
+
+/** What rules close to a server. Throws as the load of the policy. */
+async function confinementOf(config: Config, server: string, opa?: string): Promise<Confinement> {
+  const policy = await loadPolicy(policyParts(config, opa === undefined ? {} : { opa }));
+  try {
+    return policy.confinement(server);
+  } finally {
+    policy.close();
+  }
 }
 
 /** Node 20 cannot run TypeScript in a thread: the sources use the built file, as a package does. */

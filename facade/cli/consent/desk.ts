@@ -21,7 +21,7 @@ import { signed } from '../place.ts';
 /** What facade/main.ts gives. */
 export interface ConsentWiring {
   readonly inspect: Inspect;
-  readonly openLook: (config: Config, parts: { readonly redactor: Redactor; readonly audit: AuditLog; readonly state: State }) => Promise<Look>;
+  readonly openLook: (config: Config, parts: { readonly redactor: Redactor; readonly audit: AuditLog; readonly state: State; readonly opa?: string }) => Promise<Look>;
 }
 
 /** What every command of consent takes. */
@@ -54,7 +54,7 @@ export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly
       registerSecrets(redactor, config);
       const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest: createDigest(readAuditKey(config.state)) });
       const decided = new Set<string>();
-      const code = await work({ config, consents, by, now: () => new Date().toISOString(), look: () => wiring.openLook(config, { redactor, audit, state }), record: (entry) => {
+      const code = await work({ config, consents, by, now: () => new Date().toISOString(), look: () => wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }), record: (entry) => {
         audit.append(signed({ type: 'consent', ...entry, by }, io));
         if (entry.event !== 'looked') decided.add(entry.server);
       } });
