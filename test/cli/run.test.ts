@@ -91,7 +91,7 @@ describe('run', () => {
   it('answers raw lines, and ends with the input', async () => {
     running = start(project, ['run']);
     running.stdin.write(HELLO);
-    running.stdin.end('{"jsonrpc":"2.0","id":2,"method":"tools/list"}\nnot json\n');
+    running.stdin.end('{"jsonrpc":"2.0","id":2,"method":"ping"}\nnot json\n');
     expect((await running.ended).code).toBe(EXIT.ok);
     const lines = linesOf(String(running.wire.read()));
     expect(lines.map(({ id }) => id).sort()).toEqual([1, 2, null]);
