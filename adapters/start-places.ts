@@ -5,7 +5,7 @@ import { lstat, readdir, readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { linksTo, writableRootOf } from '../catalogs/programs.ts';
 import { openPlain } from './plain-file.ts';
-import { findProgram } from './sandbox/programs.ts';
+import { findProgram, hasFile } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
 import { foldersOfCode, importsOutside, runsItsFolder } from './start-imports.ts';
 import { filesNamed } from './start-words.ts';
@@ -121,7 +121,7 @@ function noteLink(found: Found, link: string, place: string): void {
 
 /** Whether code is of Node.js, as far as can be told: others look for no node_modules. */
 function loadsModules(file: string, tree: string): boolean {
-  return !/\.(?:pyc?|pyw|rb|pl|lua|php)$/i.test(file) && !existsSync(path.join(tree, 'pyvenv.cfg'));
+  return !/\.(?:pyc?|pyw|rb|pl|lua|php)$/i.test(file) && !hasFile(path.join(tree, 'pyvenv.cfg'));
 }
 
 function noteRunning(found: Found, around: readonly string[]): void {
@@ -151,7 +151,7 @@ function entriesOf(folder: string): readonly Dirent[] {
 
 /** Code in these folders has a package.json of its own, and asks none above. */
 function isPackage(tree: string): boolean {
-  return path.basename(tree) === 'node_modules' || existsSync(path.join(tree, 'package.json'));
+  return path.basename(tree) === 'node_modules' || hasFile(path.join(tree, 'package.json'));
 }
 
 /** Whether a package that a runner such as npx is told to run is installed in a folder around it: then it is not fetched. */
@@ -226,7 +226,7 @@ function treeOf(file: string, root: string): string {
   const installed = names.indexOf('node_modules');
   if (installed !== -1) return path.join(root, ...names.slice(0, installed + 1));
   const folders = names.slice(0, -1).map((_, index) => path.join(root, ...names.slice(0, index + 1))).reverse();
-  return folders.find((folder) => MARKS.some((mark) => existsSync(path.join(folder, mark)))) ?? folders[0] ?? root;
+  return folders.find((folder) => MARKS.some((mark) => hasFile(path.join(folder, mark)))) ?? folders[0] ?? root;
 }
 
 /** What is looked for in a folder and in those above it that agents may write too. */

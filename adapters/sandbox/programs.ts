@@ -1,5 +1,5 @@
 /** Owns which files a program needs to run at all: itself, its package, its interpreter; refuses to give whole homes for it. */
-import { existsSync, realpathSync } from 'node:fs';
+import { existsSync, opendirSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { isProgram, searchFolders } from '../../catalogs/programs.ts';
 import { isTooBroad } from './given.ts';
@@ -59,13 +59,29 @@ export function isOfSystem(file: string): boolean {
 function packageOf(file: string): readonly string[] {
   const folder = path.dirname(file);
   const prefix = path.dirname(folder);
-  if (path.basename(folder) === 'bin' && (existsSync(path.join(prefix, 'lib/node_modules')) || existsSync(path.join(prefix, 'pyvenv.cfg')))) return isTooBroad(prefix) ? [] : [prefix];
+  if (path.basename(folder) === 'bin' && (existsSync(path.join(prefix, 'lib/node_modules')) || hasFile(path.join(prefix, 'pyvenv.cfg')))) return isTooBroad(prefix) ? [] : [prefix];
   const parts = file.split('/');
   const installed = parts.indexOf('node_modules');
   if (installed > 0) return [parts.slice(0, installed + 1).join('/')];
-  const own = ancestors(folder).find((parent) => existsSync(path.join(parent, 'package.json')) || existsSync(path.join(parent, 'pyproject.toml')));
-  const around = ancestors(folder).map((parent) => path.join(parent, 'node_modules')).filter((parent) => existsSync(parent));
+  const own = ancestors(folder).find((parent) => hasFile(path.join(parent, 'package.json')) || hasFile(path.join(parent, 'pyproject.toml')));
+  const around = ancestors(folder).map((parent) => path.join(parent, 'node_modules')).filter(isFilled);
   return own === undefined || isHome(own) ? around : [own, ...around];
+}
+
+/** True for a file. While a program runs, an empty folder may hold a closed name that does not exist. */
+export function hasFile(file: string): boolean {
+  return statSync(file, { throwIfNoEntry: false })?.isFile() === true;
+}
+
+function isFilled(folder: string): boolean {
+  try {
+    const opened = opendirSync(folder);
+    const isEmpty = opened.readSync() === null;
+    opened.closeSync();
+    return !isEmpty;
+  } catch {
+    return false;
+  }
 }
 
 function ancestors(folder: string): readonly string[] {
