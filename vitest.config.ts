@@ -11,7 +11,7 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 120_000,
     // What is waited for comes later where much else runs; what never comes fails all the same.
-    expect: { poll: { timeout: 10_000 } },
+    expect: { poll: { timeout: 20_000 } },
     // One more than the gate has processors: a third of a file's time is waiting for processes and clocks.
     maxWorkers: 3,
     // Files share a process: modules are loaded and compiled once, which halves the time of all. Each file leaves the process as it found it.

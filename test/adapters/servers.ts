@@ -72,13 +72,10 @@ export async function refusalOf(work: Promise<unknown>): Promise<string> {
   }
 }
 
-/** True once the process is gone, waiting up to two seconds; a zombie that only its parent could reap counts as gone. */
+/** True once the process is gone, waiting up to 20 s; a zombie that only its parent could reap counts as gone. */
 export async function isGone(pid: number): Promise<boolean> {
-  for (let tries = 0; tries < 100; tries++) {
-    if (!lives(pid)) return true;
-    await sleep(20);
-  }
-  return false;
+  for (const end = performance.now() + 20_000; lives(pid); await sleep(20)) if (performance.now() > end) return false;
+  return true;
 }
 
 function lives(pid: number): boolean {

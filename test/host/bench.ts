@@ -139,8 +139,8 @@ function isRpc(value: unknown): boolean {
   return typeof value === 'object' && value !== null && 'jsonrpc' in value;
 }
 
-/** Waits until something holds, at most 10 s. */
+/** Waits until something holds, at most 20 s. */
 export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  for (const end = Date.now() + 10_000; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 20))) if (await holds()) return;
+  for (const end = Date.now() + 20_000; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 20))) if (await holds()) return;
   throw new Error('it never came to be');
 }
