@@ -100,7 +100,7 @@ describe('a tool whose server is down', () => {
     expect(await one.call(session, 'chaos_echo', {})).toMatchObject({ code: 'SERVER_UNAVAILABLE', result: { isError: true, _meta: { 'tollgate/retryable': true } } });
     expect(await one.call(session, 'chaos_nothing', {})).toMatchObject({ code: 'UNKNOWN_TOOL' });
     expect(namesOf(await one.list(session))).toEqual([]);
-    await expect.poll(async () => namesOf(await one.list(session)).length, { timeout: 6000 }).toBeGreaterThan(20);
+    await expect.poll(async () => namesOf(await one.list(session)).length, { timeout: 20_000 }).toBeGreaterThan(20);
     expect((await one.call(session, 'chaos_echo', { back: 1 })).text).toBe('{"back":1}');
     expect(eventsOf(one)).toEqual(['started', 'tools.discovered', 'crashed', 'restarted', 'tools.refreshed']);
     expect(one.records().find(({ event }) => event === 'tools.refreshed')).toMatchObject({ outcome: 'allow', added: 0, removed: 0, changed: 0, unchanged: 29 });
@@ -148,7 +148,7 @@ describe('what a server writes to stderr', () => {
     const session = one.open('alice');
     const { text } = await one.call(session, 'chaos_echo', {});
     expect(text).toBe('{}');
-    await expect.poll(() => readServerLog(path.join(folder, 'state'), 'chaos') ?? '', { timeout: 3000 }).toMatch(/the key is \[redacted\]\n/);
+    await expect.poll(() => readServerLog(path.join(folder, 'state'), 'chaos') ?? '', { timeout: 20_000 }).toMatch(/the key is \[redacted\]\n/);
     const log = readServerLog(path.join(folder, 'state'), 'chaos') ?? '';
     expect(log).not.toContain('value-of-the-api-key');
     expect(log).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z \d+ /);
@@ -190,7 +190,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     expect(await made.call(session, 'chaos_crash', {})).toMatchObject({ code: 'TOOL_CRASHED' });
     // Kept: it is tried again by itself, not by the call.
     expect(await made.call(session, 'chaos_env', {})).toMatchObject({ code: 'SERVER_UNAVAILABLE' });
-    await expect.poll(async () => (await made.call(session, 'chaos_env', {})).code, { timeout: 5000 }).toBe('');
+    await expect.poll(async () => (await made.call(session, 'chaos_env', {})).code, { timeout: 20_000 }).toBe('');
     expect(await pid()).not.toBe(before);
   });
 });
@@ -221,7 +221,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     // What is started is told within the same turn; so nothing was.
     expect(made.assembled.catalog.servers.get('ahead')?.adapter.isAsleep?.()).toBe(true);
     made.open('alice');
-    await expect.poll(() => started('ahead'), { timeout: 5000 }).toBe(1);
+    await expect.poll(() => started('ahead'), { timeout: 20_000 }).toBe(1);
     made.open('alice');
     expect([made.assembled.catalog.servers.get('waived')?.adapter.isAsleep?.(), started('waived'), started('ahead')]).toEqual([true, 0, 1]);
   });
@@ -230,7 +230,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     const one = await facade({ settings: 'start: eager' });
     expect(startedIn(starts)).toHaveLength(0);
     one.assembled.warmUp();
-    await expect.poll(() => startedIn(starts).length, { timeout: 3000 }).toBe(1);
+    await expect.poll(() => startedIn(starts).length, { timeout: 20_000 }).toBe(1);
     await sleep(50);
     expect(existsSync(starts)).toBe(true);
   });

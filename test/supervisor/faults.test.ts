@@ -39,7 +39,7 @@ describe('a start for which the machine has nothing left', () => {
     expect(await ask('fill')).toBe('EMFILE');
     expect(await ask('start')).toMatch(/^SERVER_UNAVAILABLE: Server "poor" /);
     expect(await ask('free')).toBe('freed');
-    await expect.poll(() => ask('start'), { timeout: 10_000 }).toBe('ok');
+    await expect.poll(() => ask('start'), { timeout: 20_000 }).toBe('ok');
   });
 
   it('EAGAIN: no process more is allowed; the same', async () => {
@@ -53,7 +53,7 @@ describe('a start for which the machine has nothing left', () => {
     prlimit('--nproc=1:');
     expect(await ask('start')).toMatch(/^SERVER_UNAVAILABLE: Server "poor" did not start: it could not be started \(EAGAIN\)\.$/);
     prlimit(`--nproc=${most}:`);
-    await expect.poll(() => ask('start'), { timeout: 10_000 }).toBe('ok');
+    await expect.poll(() => ask('start'), { timeout: 20_000 }).toBe('ok');
   });
 
   it('EACCES: the program is no program; the others serve', async () => {
@@ -90,7 +90,7 @@ describe('a server that gushes', () => {
     cancel.abort();
     expect(await flood).toBe('CANCELLED');
     // The end of the endless line may be taken for the answer to the only call that is open.
-    await expect.poll(() => textOf(server, callOf('echo')).catch(() => ''), { timeout: 10_000 }).toBe('echo');
+    await expect.poll(() => textOf(server, callOf('echo')).catch(() => ''), { timeout: 20_000 }).toBe('echo');
   });
 });
 

@@ -252,7 +252,7 @@ async function judge(model: Model, world: World): Promise<number> {
   const outcomes = written.filter(({ type }) => type === 'outcome').map(({ id }) => id);
   expect(outcomes.sort()).toEqual([...intents.values()].map(({ id }) => id).sort());
   expect(verifyAudit(path.join(world.folder, 'state', 'audit'))).toMatchObject({ ok: true });
-  await expect.poll(() => startedIn(world.file('starts')).filter(isRunning), { timeout: 5000, message: 'no process is left' }).toEqual([]);
+  await expect.poll(() => startedIn(world.file('starts')).filter(isRunning), { timeout: 20_000, message: 'no process is left' }).toEqual([]);
   return done.size;
 }
 

@@ -61,7 +61,7 @@ rules: [{id: all, outcome: allow, when: {}}]
       const outcomes = new Set(records.filter(({ type }) => type === 'outcome').map(({ id }) => id));
       expect(ids.filter((id) => !outcomes.has(id))).toEqual([]);
       expect(verifyAudit(folder)).toMatchObject({ ok: true, faults: [] });
-      await expect.poll(() => startedIn(starts).filter(isRunning), { timeout: 5000 }).toEqual([]);
+      await expect.poll(() => startedIn(starts).filter(isRunning), { timeout: 20_000 }).toEqual([]);
     } finally {
       project.remove();
     }

@@ -38,12 +38,12 @@ describe('a kept server', () => {
     await bench.server.listTools();
     bench.server.onToolsChanged(() => told++);
     expect(await codeOf(bench.server.call(callOf('crash')))).toBe('TOOL_CRASHED');
-    const began = performance.now();
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: Server "chaos" ended with exit code 3\. It is tried again in 1 s\./);
     expect(await codeOf(bench.server.listTools())).toBe('SERVER_UNAVAILABLE');
-    expect(performance.now() - began).toBeLessThan(500);
+    // At once: before it is tried again.
+    expect(wordsOf(bench)).not.toContain('restarted');
     expect([told, bench.server.health().state]).toEqual([1, 'unavailable']);
-    await expect.poll(() => wordsOf(bench).at(-1), { timeout: 5000 }).toBe('tools.refreshed');
+    await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('tools.refreshed');
     expect(await textOf(bench.server, callOf('echo', { again: 1 }))).toBe('{"again":1}');
     expect(wordsOf(bench)).toEqual(['started', 'tools.discovered', 'crashed', 'tool.failed', 'restarted', 'tools.refreshed', 'tool.completed']);
     expect(eventOf(bench, 'crashed')).toMatchObject({ exit: 3, inMs: 1000 });
@@ -55,7 +55,7 @@ describe('a kept server', () => {
     const starts = join(temporaryFolder(), 'starts');
     const bench = start('crash-at-start', { lifetime: 'keep-alive', env: { CHAOS_STARTS: starts } });
     bench.pool.warmUp(['chaos']);
-    await expect.poll(() => wordsOf(bench).length, { timeout: 8000 }).toBe(2);
+    await expect.poll(() => wordsOf(bench).length, { timeout: 20_000 }).toBe(2);
     expect(bench.events).toMatchObject([{ event: 'start.failed', code: 'INIT_FAILED' }, { event: 'start.failed' }]);
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/tried again in 5 s/);
     await bench.server.stop();
@@ -96,7 +96,7 @@ describe('an eager server', () => {
     const bench = start('ok');
     const lazy = bench.pool.add(chaos('ok', { name: 'lazy' }));
     bench.pool.warmUp(['chaos']);
-    await expect.poll(() => wordsOf(bench), { timeout: 5000 }).toEqual(['started', 'tools.discovered']);
+    await expect.poll(() => wordsOf(bench), { timeout: 20_000 }).toEqual(['started', 'tools.discovered']);
     expect([bench.server.health().state, lazy.health().state]).toEqual(['healthy', 'idle']);
   });
 });
@@ -145,10 +145,10 @@ describe('an ephemeral server', () => {
 
 describe('a time-out', () => {
   it('cancels the call and leaves a server that shows life' + verifies('HE-07'), async () => {
-    const bench = start('ok', {}, { livenessMs: 200 });
+    const bench = start('ok', {}, { livenessMs: 1500 });
     const pid = await pidOf(bench);
     expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe('TOOL_TIMEOUT');
-    await sleep(500);
+    await sleep(1800);
     expect(await pidOf(bench)).toBe(pid);
     expect(JSON.parse(await textOf(bench.server, callOf('seen')))).toHaveLength(1);
   });
@@ -171,7 +171,7 @@ describe('the end of a server', () => {
       const bench = start('stray', {}, { owner: 'test-life' });
       await bench.server.start();
       const strays = async (): Promise<readonly number[]> => marked(await markOf(bench));
-      await expect.poll(async () => (await strays()).length, { timeout: 5000 }).toBeGreaterThanOrEqual(2);
+      await expect.poll(async () => (await strays()).length, { timeout: 20_000 }).toBeGreaterThanOrEqual(2);
       const pids = await strays();
       await end(bench);
       for (const pid of pids) expect(await isGone(pid)).toBe(true);
@@ -211,15 +211,14 @@ describe('the kill switch', () => {
   const refusal = new TollgateError('SERVER_UNAVAILABLE', { detail: 'Stopped by the kill switch.', data: { killed: true } });
 
   it('ends a server at once, with its calls, and refuses starts until it is lifted', async () => {
-    const bench = start('stubborn');
+    // An end that gave it time to stop by itself would take longer than `isGone` waits.
+    const bench = start('stubborn', {}, { grace: { closeMs: 60_000, termMs: 60_000 } });
     const pid = await pidOf(bench);
     const hanging = refusalOf(bench.server.call(callOf('hang')));
     await textOf(bench.server, callOf('echo'));
-    const began = performance.now();
     bench.pool.halt(() => refusal);
     expect(await hanging).toMatch(/^TOOL_CRASHED: Server "chaos" was ended by the kill switch before it had answered/);
     expect(await isGone(pid)).toBe(true);
-    expect(performance.now() - began).toBeLessThan(FAST.closeMs);
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: Stopped by the kill switch/);
     expect(await codeOf(bench.server.listTools())).toBe('SERVER_UNAVAILABLE');
     expect(bench.server.health().state).toBe('killed');
@@ -227,6 +226,7 @@ describe('the kill switch', () => {
     bench.pool.halt(() => undefined);
     expect(await textOf(bench.server, callOf('echo'))).toBe('{}');
     expect(wordsOf(bench).filter((word) => word === 'killed')).toHaveLength(1);
+    bench.pool.killNow();
   });
 
   it('is not named where a server ends because consent was taken back', async () => {

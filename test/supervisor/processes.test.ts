@@ -1,5 +1,5 @@
 /** Tests supervision over several processes of one state folder: the kill switch, the cap on connections, and what a killed facade leaves behind. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MARK } from '../../adapters/strays.ts';
@@ -12,8 +12,8 @@ let project: Project;
 let starts: string;
 const children: Child[] = [];
 
-function configure({ names = ['chaos'], mode = 'ok', limits = '', settings = '' } = {}): void {
-  const list = names.map((name) => `${name}: ${server(['chaos.mjs', mode], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}}${settings}`)}`).join(', ');
+function configure({ names = ['chaos'], mode = 'ok', limits = '', settings = '', env = '' } = {}): void {
+  const list = names.map((name) => `${name}: ${server(['chaos.mjs', mode], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}${env}}${settings}`)}`).join(', ');
   project.write('tollgate.yaml', `version: 1
 workspace: ./workspace
 state: ./state
@@ -36,7 +36,7 @@ async function run(): Promise<Child> {
 
 const codeOf = ({ result }: Reply): unknown => result?._meta?.['tollgate/code'] ?? 'ok';
 const textOf = ({ result }: Reply): string => result?.content?.[0]?.text ?? '';
-const gone = async (pids: readonly number[]): Promise<void> => expect.poll(() => pids.filter(isRunning), { timeout: 5000 }).toEqual([]);
+const gone = async (pids: readonly number[]): Promise<void> => expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
 
 beforeEach(() => {
   project = new Project();
@@ -68,7 +68,7 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
     expect(startedIn(starts)).toHaveLength(pids.length);
     expect(dataOf<{ killed: unknown[] }>((await cli(project, ['kill', '--json'])).out).killed).toMatchObject([{ server: 'chaos', by: 'somebody' }]);
     expect((await cli(project, ['kill', '--lift'])).err).toBe('Lifted for chaos.\n');
-    await expect.poll(async () => codeOf(await (both[0] as Child).call('chaos_echo', {})), { timeout: 5000 }).toBe('ok');
+    await expect.poll(async () => codeOf(await (both[0] as Child).call('chaos_echo', {})), { timeout: 20_000 }).toBe('ok');
     const events = dataOf<{ event: string; by?: string }[]>((await cli(project, ['audit', 'list', '--all', '--type', 'server', '--json'])).out).map(({ event }) => event);
     expect(events.filter((event) => event === 'kill' || event === 'kill.lifted' || event === 'killed').sort()).toEqual(['kill', 'kill.lifted', 'killed', 'killed']);
     // Consent that is taken back in a third process holds as soon.
@@ -106,13 +106,15 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
 
 describe('connections', () => {
   it('are counted over all processes: an idle one of another process is given up, a busy one is not' + verifies('HA-05'), async () => {
-    configure({ names: ['a', 'b'], limits: 'limits: {connections: 1}', settings: ', connectTimeoutMs: 4000' });
+    const ran = path.join(project.folder, 'ran');
+    configure({ names: ['a', 'b'], limits: 'limits: {connections: 1}', settings: ', connectTimeoutMs: 5000', env: `, CHAOS_LOG: ${JSON.stringify(ran)}` });
     const [one, two] = [await run(), await run()];
     expect(codeOf(await one.call('a_echo', {}))).toBe('ok');
     const [pid] = startedIn(starts).slice(-1);
     expect(codeOf(await two.call('b_echo', {}))).toBe('ok');
     await gone([pid as number]);
-    const busy = two.call('b_slow', { ms: 5000 });
+    const busy = two.call('b_slow', { ms: 9000, token: 'busy' });
+    await expect.poll(() => existsSync(ran) && readFileSync(ran, 'utf8')).toContain('busy');
     const refused = await one.call('a_echo', {});
     expect([codeOf(refused), textOf(refused)]).toEqual(['SERVER_UNAVAILABLE', expect.stringContaining('All 1 connections to servers are in use in all processes.')]);
     expect(codeOf(await busy)).toBe('ok');
@@ -148,7 +150,7 @@ describe('a facade that is killed', () => {
     const left = (): readonly number[] => readdirSync('/proc').map(Number).filter((pid) => Number.isInteger(pid) && environmentOf(pid).includes(`${MARK}=${owner}/`));
     await one.kill('SIGKILL');
     // What only looked itself up has ended by now; the two that sleep have not.
-    await expect.poll(() => left().length, { timeout: 5000 }).toBe(2);
+    await expect.poll(() => left().length, { timeout: 20_000 }).toBe(2);
     const pids = left();
     await run();
     await gone(pids);

@@ -62,7 +62,7 @@ describe('a Tollgate that begins to serve', () => {
     expect(owner).toContain(createHash('sha256').update(`${folder}\0${statSync('/proc/self/ns/pid').ino}`).digest('hex').slice(0, 12));
     const [dead, own, other] = [left(owner.replace(/\.\d+\./, '.999999999.')), left(owner), left(elsewhere)];
     facade.assembled.warmUp();
-    await expect.poll(() => (existsSync(log) ? readFileSync(log, 'utf8') : ''), { timeout: 10_000 }).toContain('rm --force tollgate-999999999-1-0123abcd');
+    await expect.poll(() => (existsSync(log) ? readFileSync(log, 'utf8') : ''), { timeout: 20_000 }).toContain('rm --force tollgate-999999999-1-0123abcd');
     expect([dead, own, other].map((one) => existsSync(one))).toEqual([false, true, true]);
     for (const one of [own, other]) rmSync(one, { recursive: true });
   });
@@ -82,7 +82,7 @@ rules: [{id: all, outcome: allow, when: {}}]
 `, { folder: project.folder });
     state = openState(loadConfig(project.file, { env: process.env, home: project.home }).state);
     facade.assembled.warmUp();
-    await expect.poll(async () => (await readReports(state)).get('up'), { timeout: 10_000 }).toMatchObject([{ server: 'up', pid: process.pid, state: 'healthy', version: '1.2.3' }]);
+    await expect.poll(async () => (await readReports(state)).get('up'), { timeout: 20_000 }).toMatchObject([{ server: 'up', pid: process.pid, state: 'healthy', version: '1.2.3' }]);
     await new OwnReports(state).say(new Map([['fallen', FALLEN]]));
     // Of a process that was killed.
     await state.put('health', '999999999 x up', JSON.stringify({ state: 'disabled', reason: 'Long ago.' }));
