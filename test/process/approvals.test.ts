@@ -79,7 +79,7 @@ describe('one approval', () => {
     expect(codeOf(await child.call('chaos_hang', { token: 'dies' }))).toBe('APPROVAL_REQUIRED');
     await approve();
     void child.call('chaos_hang', { token: 'dies' });
-    await expect.poll(async () => (await listed()).length, { timeout: 10_000 }).toBe(0);
+    await expect.poll(async () => (await listed()).length, { timeout: 20_000 }).toBe(0);
     await child.kill('SIGKILL');
     expect(codeOf(await (await run()).call('chaos_hang', { token: 'dies' }))).toBe('APPROVAL_REQUIRED');
   }, 60_000);
@@ -90,7 +90,7 @@ describe('a call that waits in one process', () => {
     await begin(60_000);
     const child = await run();
     const reply = child.call('chaos_echo', { token: 'waits' });
-    await expect.poll(() => child.err, { timeout: 10_000 }).toMatch(/^agent waits for approval of chaos\.echo \(rule looks: Look first\.\)\. Decide: tollgate approvals show [2-9a-z]{10}$/m);
+    await expect.poll(() => child.err, { timeout: 20_000 }).toMatch(/^agent waits for approval of chaos\.echo \(rule looks: Look first\.\)\. Decide: tollgate approvals show [2-9a-z]{10}$/m);
     await approve();
     expect(codeOf(await reply)).toBe('ok');
     expect(carriedOut()).toBe(1);
@@ -101,7 +101,7 @@ describe('a call that waits in one process', () => {
     for (const [token, end] of [['end', (child: Child) => void child.process.stdin.end()], ['signal', (child: Child) => void child.process.kill('SIGTERM')]] as const) {
       const child = await run();
       const reply = child.call('chaos_echo', { token });
-      await expect.poll(() => child.err, { timeout: 10_000 }).toContain('waits for approval');
+      await expect.poll(() => child.err, { timeout: 20_000 }).toContain('waits for approval');
       end(child);
       expect(codeOf(await reply)).toBe('APPROVAL_REQUIRED');
       expect((await child.ended).code).toBe(0);

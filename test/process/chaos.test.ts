@@ -30,7 +30,7 @@ function tollgate(...argv: readonly string[]): Child {
 beforeEach(async () => {
   project = new Project();
   project.write('workspace/README.md', '# Hello\n');
-  const servers = Object.keys(SERVERS).map((mode) => `  ${mode}: ${server(['chaos.mjs', mode], 'connectTimeoutMs: 2500')}\n`).join('');
+  const servers = Object.keys(SERVERS).map((mode) => `  ${mode}: ${server(['chaos.mjs', mode], `connectTimeoutMs: ${mode === 'mute' ? 2500 : 20_000}`)}\n`).join('');
   project.write('tollgate.yaml', `version: 1
 workspace: ./workspace
 servers:
@@ -54,9 +54,9 @@ describe('among servers that fail in every way', () => {
     const listed = async (): Promise<readonly string[]> => (await child.ask('tools/list')).result?.tools?.map(({ name }) => name) ?? [];
     await listed();
     // The time to connect is 2.5 s; the rest is for a busy machine. Without a bound it would be the 30 s of a call.
-    expect(performance.now() - before).toBeLessThan(12_000);
+    expect(performance.now() - before).toBeLessThan(25_000);
     // There, a server may take longer than the list waits: it is in the next one.
-    await expect.poll(listed, { timeout: 15_000 }).toEqual(expect.arrayContaining(['read', 'ok_echo', 'noise_echo', 'stderr-flood_echo']));
+    await expect.poll(listed, { timeout: 20_000 }).toEqual(expect.arrayContaining(['read', 'ok_echo', 'noise_echo', 'stderr-flood_echo']));
     const names = await listed();
     for (const mode of Object.keys(SERVERS).filter((name) => SERVERS[name] !== undefined)) expect(names.filter((name) => name.startsWith(mode)), mode).toEqual([]);
     for (const name of ['ok_echo', 'noise_echo', 'stderr-flood_echo']) expect((await child.call(name, { n: 1 })).result).toMatchObject({ content: [{ text: '{"n":1}' }] });

@@ -52,7 +52,7 @@ describe('a signal in the middle of a call' + verifies('HA-07', 'PF-09'), () => 
   it('what comes while it drains does not run; a second signal ends it now', async () => {
     await hang('stubborn');
     child.process.kill('SIGTERM');
-    await expect.poll(() => records('outcome'), { timeout: 10_000 }).toEqual([expect.objectContaining(END)]);
+    await expect.poll(() => records('outcome'), { timeout: 20_000 }).toEqual([expect.objectContaining(END)]);
     child.process.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id: 99, method: 'tools/call', params: { name: 'chaos_echo', arguments: { token: 'late' } } })}\n`);
     await sleep(300);
     expect(await child.kill('SIGTERM')).toEqual({ code: 1, signal: null });

@@ -56,7 +56,7 @@ describe('a policy that was compiled in a thread', () => {
     expect((await here.findUnoffered('git', tools)).length).toBeGreaterThan(100);
     expect(await apart.findUnoffered('git', tools)).toEqual(await here.findUnoffered('git', tools));
     expect(apart.unbound(['workspace', 'git'])).toEqual(here.unbound(['workspace', 'git']));
-    await expect.poll(threads, { timeout: 5000 }).toBeLessThanOrEqual(before);
+    await expect.poll(threads, { timeout: 20_000 }).toBeLessThanOrEqual(before);
   });
 
   it.each([
@@ -96,7 +96,7 @@ describe('a thread that fails refuses the policy', () => {
     writeFileSync(file, code);
     const before = threads();
     expect(await refusalOf(loadApart(written(many()), file))).toMatchObject({ code: 'POLICY_INVALID', message: 'The policy could not be compiled: its thread ended before it was done.' });
-    await expect.poll(threads, { timeout: 5000 }).toBeLessThanOrEqual(before);
+    await expect.poll(threads, { timeout: 20_000 }).toBeLessThanOrEqual(before);
   }, 60_000);
 });
 
@@ -154,7 +154,7 @@ it('a reload compiles a large policy in a thread, refuses a faulty one whole, an
     await expect(facade.reload()).rejects.toMatchObject({ code: 'POLICY_INVALID', message: expect.stringContaining('the id "all" stands at rules.yaml:') as string });
     expect(facade.assembled.deps.policy().revision).toBe(revision);
     expect((await facade.call(session, 'read', { path: 'a.txt' })).text).toBe('a');
-    await expect.poll(threads, { timeout: 5000 }).toBeLessThanOrEqual(before);
+    await expect.poll(threads, { timeout: 20_000 }).toBeLessThanOrEqual(before);
   } finally {
     await facade.close();
   }

@@ -49,7 +49,7 @@ describe('a policy that a fleet shares', () => {
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
     expect(publisher.asked[0]).toMatchObject({ token: 'Bearer token-of-the-whole-fleet', status: 200 });
     publisher.publish(bundles[1] ?? unsigned, '"2"');
-    await expect.poll(() => said, { timeout: 15_000 }).toEqual([expect.stringMatching(/^Reloaded: policy revision [0-9a-f]{12} is in force/)]);
+    await expect.poll(() => said, { timeout: 20_000 }).toEqual([expect.stringMatching(/^Reloaded: policy revision [0-9a-f]{12} is in force/)]);
     await facade.list(session);
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ code: 'DENIED', text: expect.stringContaining('The fleet says deny.') as string });
     expect(facade.records('config').map(({ event }) => event)).toEqual(['loaded', 'reloaded']);
@@ -60,7 +60,7 @@ describe('a policy that a fleet shares', () => {
     await start();
     const session = facade.open('local');
     publisher.publish(unsigned, '"2"');
-    await expect.poll(() => said, { timeout: 15_000 }).toEqual(['A newer policy was NOT taken. What was loaded before stays in force:', expect.stringContaining('it is not signed')]);
+    await expect.poll(() => said, { timeout: 20_000 }).toEqual(['A newer policy was NOT taken. What was loaded before stays in force:', expect.stringContaining('it is not signed')]);
     expect(facade.records('config').at(-1)).toMatchObject({ event: 'refused', outcome: 'error', code: 'POLICY_INVALID' });
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
   }, 60_000);

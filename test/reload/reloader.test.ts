@@ -38,7 +38,7 @@ describe('an edit', () => {
     await start();
     const before = revision();
     facade.write('rules.yaml', rules(READ, WRITE));
-    await expect.poll(() => told, { timeout: 10_000 }).toHaveLength(1);
+    await expect.poll(() => told, { timeout: 20_000 }).toHaveLength(1);
     expect(revision()).not.toBe(before);
     expect(told[0]).toMatch(new RegExp(`^Reloaded: policy revision ${revision()} is in force, after \\d+ ms\\.$`));
   });
@@ -47,9 +47,9 @@ describe('an edit', () => {
     await start();
     const before = revision();
     facade.write('rules.yaml', 'rules: [{id: read, outcome: alow, when: {}}]');
-    await expect.poll(() => told, { timeout: 10_000 }).toEqual([`NOT RELOADED. What was loaded before stays in force, revision ${before}:`, 'POLICY_INVALID']);
+    await expect.poll(() => told, { timeout: 20_000 }).toEqual([`NOT RELOADED. What was loaded before stays in force, revision ${before}:`, 'POLICY_INVALID']);
     facade.write('rules.yaml', rules(READ, WRITE));
-    await expect.poll(() => told, { timeout: 10_000 }).toHaveLength(3);
+    await expect.poll(() => told, { timeout: 20_000 }).toHaveLength(3);
     expect(revision()).not.toBe(before);
   });
 
@@ -57,26 +57,26 @@ describe('an edit', () => {
     await start();
     const names = (): readonly string[] => [...facade.assembled.config.servers.keys()];
     facade.write('servers/notes.yaml', 'command: node\nprofiles: [default]\n');
-    await expect.poll(() => names(), { timeout: 10_000 }).toContain('notes');
+    await expect.poll(() => names(), { timeout: 20_000 }).toContain('notes');
     facade.write('servers/notes.yaml', 'command: [');
-    await expect.poll(() => told, { timeout: 10_000 }).toHaveLength(3);
+    await expect.poll(() => told, { timeout: 20_000 }).toHaveLength(3);
     expect([names().includes('notes'), told[2]]).toEqual([true, 'CONFIG_INVALID']);
     rmSync(facade.at('servers'), { recursive: true });
-    await expect.poll(() => names(), { timeout: 10_000 }).not.toContain('notes');
+    await expect.poll(() => names(), { timeout: 20_000 }).not.toContain('notes');
   });
 
   it('of a file that tollgate.yaml names already and that comes only now is noticed', async () => {
     await start();
     facade.write('tollgate.yaml', configure().replace('[rules.yaml]', '[rules.yaml, more/new.yaml]'));
-    await expect.poll(() => told, { timeout: 10_000 }).toHaveLength(2);
+    await expect.poll(() => told, { timeout: 20_000 }).toHaveLength(2);
     mkdirSync(facade.at('more'));
     facade.write('next', rules(WRITE));
     renameSync(facade.at('next'), facade.at('more/new.yaml'));
-    await expect.poll(() => told.at(-1), { timeout: 10_000 }).toMatch(/^Reloaded/);
+    await expect.poll(() => told.at(-1), { timeout: 20_000 }).toMatch(/^Reloaded/);
     expect(await facade.list(facade.open('local'))).toContain('write');
     // From now on that file is watched as any other.
     facade.write('more/new.yaml', rules({ ...WRITE, message: 'Another.' }));
-    await expect.poll(() => told.length, { timeout: 10_000 }).toBe(4);
+    await expect.poll(() => told.length, { timeout: 20_000 }).toBe(4);
   });
 
   it('while the facade starts is not lost', async () => {
@@ -85,7 +85,7 @@ describe('an edit', () => {
     await new Promise((resolve) => setTimeout(resolve, 600));
     expect(told).toEqual([]);
     reloader.start(facade.assembled);
-    await expect.poll(() => told, { timeout: 10_000 }).toEqual([expect.stringMatching(/^Reloaded/)]);
+    await expect.poll(() => told, { timeout: 20_000 }).toEqual([expect.stringMatching(/^Reloaded/)]);
     expect(await facade.list(facade.open('local'))).toContain('write');
   });
 

@@ -106,7 +106,7 @@ describe('a thousand swaps under load', () => {
     expect(facade.records('config').filter(({ event }) => event === 'reloaded')).toHaveLength(1000);
 
     expect(facade.assembled.gateway.generations).toBe(1);
-    for (let tries = 0; tries < 20 && alive(policies) > 1; tries += 1) {
+    for (let tries = 0; tries < 500 && alive(policies) > 1; tries += 1) {
       await sleep(20);
       gc();
     }
@@ -125,7 +125,8 @@ describe('a thousand swaps under load', () => {
       await facade.reload();
     }
     expect((await Promise.all(calls)).map(({ text, code }) => [text, code])).toEqual(calls.map(() => ['a', '']));
-    await expect.poll(workers, { timeout: 5000 }).toBe(before);
+    // Fewer, where a worker of an earlier test ended meanwhile.
+    await expect.poll(workers, { timeout: 20_000 }).toBeLessThanOrEqual(before);
     expect(facade.assembled.gateway.generations).toBe(1);
   }, 120_000);
 });
@@ -159,12 +160,13 @@ describe('a running call', () => {
   it('keeps its generation to the end, which closes after it', async () => {
     const session = facade.open('local');
     const old = facade.assembled.gateway.generation;
-    const slow = facade.call(session, 'bash', { command: 'sleep 0.4; echo done' });
+    const slow = facade.call(session, 'bash', { command: 'until [ -e go ]; do sleep 0.05; done; echo done' });
     await expect.poll(() => facade.records('intent')).toHaveLength(1);
     facade.write('rules.yaml', rules({ id: 'after', outcome: 'deny', message: 'No more.', when: {} }));
     await facade.reload();
     expect(facade.assembled.gateway.generations).toBe(2);
     expect(await facade.call(session, 'bash', { command: 'echo x' })).toMatchObject({ code: 'UNKNOWN_TOOL' });
+    facade.write('workspace/go', '');
     expect((await slow).text).toContain('done');
     expect(facade.records('outcome')).toMatchObject([{ revision: old.policy.revision, reasons: [{ id: 'before' }], executed: 'yes' }]);
     await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
@@ -195,7 +197,7 @@ describe('a running call', () => {
     facade.write('tollgate.yaml', configure());
     await facade.reload();
     expect(await facade.list(session)).not.toContain('story_echo');
-    await expect.poll(() => adapter?.health().state, { timeout: 10_000 }).not.toBe('healthy');
+    await expect.poll(() => adapter?.health().state, { timeout: 20_000 }).not.toBe('healthy');
     facade.write('tollgate.yaml', CONFIG);
     await facade.reload();
     expect(await facade.list(session)).toContain('story_echo');

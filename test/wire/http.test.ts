@@ -349,12 +349,12 @@ describe('bodies', () => {
     const { port } = await start({ patience: { headersMs: 100, requestMs: 200 } });
     const before = performance.now();
     const [headers, body] = await Promise.all([
-      raw(port, `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\n`, 10_000),
-      raw(port, `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{`, 10_000),
+      raw(port, `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\n`, 25_000),
+      raw(port, `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{`, 25_000),
     ]);
     expect(headers).toMatch(/^HTTP\/1\.1 408/);
     expect(body).toMatch(/^HTTP\/1\.1 408|^$/);
-    expect(performance.now() - before).toBeLessThan(9000);
+    expect(performance.now() - before).toBeLessThan(24_000);
   });
 
   it('a client that goes away in the middle of its body costs nothing', async () => {
@@ -451,9 +451,10 @@ describe('the stream of notifications', () => {
     facade.changeTools();
     await until(() => stream.seen().split('list_changed').length === 3);
     stream.close();
-    await until(() => stream.status === 200);
-    await pause(20);
-    const again = await openStream(port, id);
+    expect(stream.status).toBe(200);
+    let again = await openStream(port, id);
+    // Until the server sees the close, the first stream is still the one of the session.
+    for (const end = performance.now() + 20_000; again.status === 409 && performance.now() < end; again = await openStream(port, id)) await pause(20);
     expect([again.status, again.seen()]).toEqual([200, '']);
     again.close();
   });
@@ -548,7 +549,7 @@ describe('closing', () => {
     let seen = '';
     const socket = connect(port, '127.0.0.1', () => socket.write('GET /healthz HTTP/1.1\r\n'));
     socket.on('data', (chunk: Buffer) => (seen += chunk.toString()));
-    await until(() => facade.calls.length === 1);
+    await until(() => facade.calls.length === 1 && socket.bytesWritten > 0);
     await pause(20);
     const closing = server.close();
     socket.write(`Host: localhost:${port}\r\n\r\n`);
