@@ -57,7 +57,7 @@ describe('a tool that changed before the eyes of one process', () => {
     expect(await shown(fresh)).toEqual(all);
     expect(await withConsents(one.assembled.config, (consents) => Promise.resolve(consents.tools.pending('one')))).toBeUndefined();
     expect(await code(one, 'one_act', { notify: true })).toBe('');
-    await expect.poll(() => shown(one), { timeout: 5000 }).toEqual(all);
+    await expect.poll(() => shown(one), { timeout: 20_000 }).toEqual(all);
   });
 
   it('is told to clients of another process that have seen it' + verifies('HA-15'), async () => {
@@ -68,7 +68,7 @@ describe('a tool that changed before the eyes of one process', () => {
     other.assembled.gateway.onToolsChanged(() => (told += 1));
     one.redefine('one', { tools: [ACT, PULLED] });
     expect(await code(one, 'one_act')).toBe('');
-    await expect.poll(() => told, { timeout: 5000 }).toBeGreaterThan(0);
+    await expect.poll(() => told, { timeout: 20_000 }).toBeGreaterThan(0);
   });
 });
 

@@ -34,7 +34,7 @@ describe('taken back', () => {
     expect(await codes('one_mail', session)).toBe('SERVER_UNAVAILABLE');
     expect(await shown(session)).toEqual([]);
     expect(facade.calls('one').map(({ name }) => name)).toEqual(['mail']);
-    await expect.poll(() => facade.assembled.catalog.servers.get('one')?.adapter.health().state, { timeout: 2000 }).toBe('not approved');
+    await expect.poll(() => facade.assembled.catalog.servers.get('one')?.adapter.health().state, { timeout: 20_000 }).toBe('not approved');
   });
 
   it('without a call: what runs ends by itself' + verifies('CY-03'), async () => {
@@ -47,7 +47,7 @@ createInterface({ input: process.stdin }).on('line', (line) => { const { id, met
       const { pid } = await pidIn(path.join(folder, 'pids'));
       expect(isRunning(pid)).toBe(true);
       await withConsents(config(), (consents) => consents.disable('one', ACT_OF_BOSS));
-      await expect.poll(() => isRunning(pid), { timeout: 3000 }).toBe(false);
+      await expect.poll(() => isRunning(pid), { timeout: 20_000 }).toBe(false);
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
@@ -75,7 +75,7 @@ createInterface({ input: process.stdin }).on('line', (line) => { const { id, met
       expect((await facade.call(session, 'one_mail', { die: true })).code).toBe('TOOL_CRASHED');
       appendFileSync(script, '\n// Another.\n');
       await approveSet(config(), 'one', [mail()]);
-      await expect.poll(() => codes('one_mail', session), { timeout: 10_000, interval: 100 }).toBe('');
+      await expect.poll(() => codes('one_mail', session), { timeout: 20_000, interval: 100 }).toBe('');
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
@@ -155,7 +155,7 @@ describe('tools that change behind their approval', () => {
     const session = facade.open('me');
     expect(await codes('one_mail', session)).toBe('');
     await facade.call(session, 'one_act', { notify: true });
-    await expect.poll(() => codes('one_mail', session), { timeout: 5000 }).toBe('PIN_MISMATCH');
+    await expect.poll(() => codes('one_mail', session), { timeout: 20_000 }).toBe('PIN_MISMATCH');
     const before = facade.calls('one').length;
     expect(await codes('one_mail', session)).toBe('PIN_MISMATCH');
     expect(facade.calls('one')).toHaveLength(before);

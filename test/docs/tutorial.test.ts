@@ -64,7 +64,7 @@ describe('the tutorial', () => {
     if (step.kind === 'file') return void project.write(step.name, step.name === 'tollgate.yaml' ? `${step.text}\napprovals: {waitMs: 0}\n` : step.text);
     for (const turn of step.turns) {
       const done = async (): Promise<string> => settle(await perform(turn, step.kind));
-      if (LOOKS_BACK.test(turn.asked)) await expect.poll(done, { timeout: 10_000 }).toBe(settle(turn.output));
+      if (LOOKS_BACK.test(turn.asked)) await expect.poll(done, { timeout: 20_000 }).toBe(settle(turn.output));
       else expect(await done(), turn.asked).toBe(settle(turn.output));
     }
   }, 120_000);

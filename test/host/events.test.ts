@@ -73,7 +73,7 @@ describe('the events of servers', () => {
     const listener = await Listener.open(bench);
     await bench.ask('POST /calls', { name: 'chaos_echo', arguments: { say: 'a-word-of-the-call' } });
     await bench.ask('POST /calls', { name: 'chaos_crash', arguments: {} });
-    await expect.poll(() => listener.words, { timeout: 5000 }).toEqual(expect.arrayContaining(['started', 'tools.discovered', 'tool.completed', 'crashed', 'tool.failed']));
+    await expect.poll(() => listener.words, { timeout: 20_000 }).toEqual(expect.arrayContaining(['started', 'tools.discovered', 'tool.completed', 'crashed', 'tool.failed']));
     for (const { key: _, ...event } of listener.heard) expect([event, fits(event)]).toEqual([event, true]);
     const one = (word: string): Heard | undefined => listener.heard.find(({ event }) => event === word);
     expect(one('started')?.id).toBe(one('crashed')?.id);
@@ -96,7 +96,7 @@ describe('the events of servers', () => {
     const all = await Promise.all(Array.from({ length: 16 }, () => Listener.open(bench)));
     expect(await bench.ask('GET /events')).toMatchObject({ status: 429, value: { error: { code: 'RATE_LIMITED' } } });
     for (const one of all) one.stop();
-    await expect.poll(async () => Listener.open(bench).then((one) => one.stop(), () => 'refused'), { timeout: 5000 }).toBeUndefined();
+    await expect.poll(async () => Listener.open(bench).then((one) => one.stop(), () => 'refused'), { timeout: 20_000 }).toBeUndefined();
   });
 
   it('end when their host is an owner no more, and with Tollgate', async () => {

@@ -110,7 +110,7 @@ describe.each<Way>(['stdio', 'socket'])('an internal server over %s' + verifies(
     misbehave('other words');
     // The answer to this call comes with the notice.
     expect((await one.call(session, 'notes_add', { text: 'a' })).code).toBe('');
-    await expect.poll(async () => (await one.call(session, 'notes_add', { text: 'b' })).code, { timeout: 5000 }).toMatch(/^(PIN_MISMATCH|SERVER_UNAVAILABLE|UNKNOWN_TOOL)$/);
+    await expect.poll(async () => (await one.call(session, 'notes_add', { text: 'b' })).code, { timeout: 20_000 }).toMatch(/^(PIN_MISMATCH|SERVER_UNAVAILABLE|UNKNOWN_TOOL)$/);
     const before = ran();
     expect(await shown(one, session)).toEqual([]);
     expect((await one.call(session, 'notes_add', { text: 'c' })).code).not.toBe('');
@@ -165,7 +165,7 @@ describe('an internal server on a socket' + verifies('CY-02'), () => {
     rmSync(socket);
     misbehave('ok');
     await listen();
-    await expect.poll(async () => (await one.call(session, 'notes_add', { text: 'again' })).text, { timeout: 8000 }).toBe('add: again');
+    await expect.poll(async () => (await one.call(session, 'notes_add', { text: 'again' })).text, { timeout: 20_000 }).toBe('add: again');
   });
 
   it('is not there before anybody listens, and the call says so', async () => {

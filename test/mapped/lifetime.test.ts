@@ -15,7 +15,7 @@ const call = (opened: Opened, tool: string, given: { readonly args: Args; readon
 const sleep = (seconds: number, which: number): string => `sleep ${seconds}.${which}${process.pid}`;
 const running = (words: string): number => execFileSync('ps', ['-eo', 'args'], { encoding: 'utf8' }).split('\n').filter((line) => line.trim() === words).length;
 const until = async (holds: () => boolean): Promise<void> => {
-  for (let tries = 0; !holds() && tries < 100; tries += 1) await new Promise((resolve) => setTimeout(resolve, 100));
+  for (let tries = 0; !holds() && tries < 200; tries += 1) await new Promise((resolve) => setTimeout(resolve, 100));
 };
 
 describe('desktop-commander', () => {

@@ -44,7 +44,7 @@ function close(): void {
 /** Signs in as a person with a browser does who reads the address from the screen. */
 async function login(argv: readonly string[] = [], more: Parameters<typeof start>[2] = {}): Promise<Answer> {
   const running = start(project, ['login', 'tracker', ...argv], more);
-  for (let tries = 0; !running.said.err.includes('http') && tries < 200; tries++) await sleep(20);
+  for (let tries = 0; !running.said.err.includes('http') && tries < 1000; tries++) await sleep(20);
   const address = /^ {2}(http\S+)$/m.exec(running.said.err)?.[1];
   if (address !== undefined) await consent(new URL(address));
   return running.ended;
@@ -105,7 +105,7 @@ describe('tollgate login and logout', () => {
 
   it('stops at a signal', async () => {
     const running = start(project, ['login', 'tracker']);
-    for (let tries = 0; !running.said.err.includes('http') && tries < 200; tries++) await sleep(20);
+    for (let tries = 0; !running.said.err.includes('http') && tries < 1000; tries++) await sleep(20);
     running.stop();
     expect((await running.ended).err).toContain('CANCELLED: The sign-in was stopped.');
   });
@@ -120,9 +120,7 @@ describe('tollgate login and logout', () => {
       expect(existsSync(seen)).toBe(false);
     }
     await login([], { env, isTTY: true });
-    for (let tries = 0; !existsSync(seen) && tries < 100; tries++) await sleep(20);
-    await sleep(50);
-    expect(readFileSync(seen, 'utf8')).toMatch(new RegExp(`^${issuer.url}/authorize\\?\\S+\\n\\n$`));
+    await expect.poll(() => existsSync(seen) && readFileSync(seen, 'utf8')).toMatch(new RegExp(`^${issuer.url}/authorize\\?\\S+\\n\\n$`));
     // Where no program opens it, the address on the screen is enough.
     rmSync(path.join(project.folder, 'bin/xdg-open'));
     expect((await login([], { env, isTTY: true })).code).toBe(0);

@@ -85,7 +85,7 @@ describe('parity', () => {
     const run = await runOpa(opa, ['eval', ...opa.flags, '-d', path.join(packageRoot(), 'policies', 'lib'), '-d', folder, '--format', 'raw', '{"calls": data.parity.answers, "lists": data.parity.lists}'], folder);
     if (run.code !== 0) throw new Error(run.stderr);
     ({ calls: answers, lists } = JSON.parse(run.stdout) as { calls: readonly Answer[]; lists: readonly unknown[] });
-  });
+  }, 300_000);
 
   it('opa and the shipped wasm decide every case alike, obligations and reasons included' + verifies('DC-02'), () => {
     expect(answers).toHaveLength(CASES.length);

@@ -111,7 +111,7 @@ describe('a command of the agent', () => {
       },
     };
     expect(await bash('exec 5<>/dev/tcp/127.0.0.1/3128; printf "CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n" >&5; head -1 <&5')).toContain('403');
-    await vi.waitFor(() => expect(close).toHaveBeenCalledTimes(1));
+    await vi.waitFor(() => expect(close).toHaveBeenCalledTimes(1), { timeout: 20_000 });
   });
 
   it('says its exit code, and a signal as shells do', async () => {
@@ -140,9 +140,9 @@ describe('a session of the agent', () => {
     expect(first).toContain('s1');
     expect(await call('bash', { action: 'send', session: 's1', input: 'hello' })).toContain('got hello');
     expect(await call('bash', { action: 'list' })).toMatch(/s1 running/);
-    expect(running('75.5')).toBeGreaterThan(0);
+    await vi.waitFor(() => expect(running('75.5')).toBeGreaterThan(0), { timeout: 20_000 });
     expect(await call('bash', { action: 'kill', session: 's1' })).toMatch(/all its processes were ended/);
-    await vi.waitFor(() => expect(running('75.5')).toBe(0));
+    await vi.waitFor(() => expect(running('75.5')).toBe(0), { timeout: 20_000 });
     expect(await call('bash', { action: 'poll', session: 's1', wait_ms: 1 })).toMatch(/143|137|SIG/);
   });
 
@@ -154,12 +154,12 @@ describe('a session of the agent', () => {
   it('ignores TERM in vain', async () => {
     await call('bash', { action: 'start', command: 'trap : TERM; while :; do sleep 76.5; done', wait_ms: 200 });
     await call('bash', { action: 'kill', session: 's1' });
-    await vi.waitFor(() => expect(running('76.5')).toBe(0), { timeout: 3000 });
+    await vi.waitFor(() => expect(running('76.5')).toBe(0), { timeout: 20_000 });
   });
 
   it('ends with the workspace', async () => {
     await call('bash', { action: 'start', command: 'sleep 77.5', wait_ms: 100 });
     await server.stop();
-    await vi.waitFor(() => expect(running('77.5')).toBe(0));
+    await vi.waitFor(() => expect(running('77.5')).toBe(0), { timeout: 20_000 });
   });
 });

@@ -167,7 +167,7 @@ describe('a contained server', () => {
   it('talks over the pipes of the client, gets its secret by the client alone, and is removed by name' + verifies('HA-31'), async () => {
     const calls = fakeDocker();
     const { child, kill, signal } = await start();
-    await vi.waitFor(() => expect(calls()).toHaveLength(3), { timeout: 5000 });
+    await vi.waitFor(() => expect(calls()).toHaveLength(3), { timeout: 20_000 });
     const run = calls()[2];
     expect(run?.token).toBe(SECRET);
     expect(run?.args.join(' ')).not.toContain(SECRET);
@@ -180,7 +180,7 @@ describe('a contained server', () => {
     const ended = new Promise((resolve) => child.once('exit', resolve));
     kill();
     await ended;
-    await vi.waitFor(() => expect(calls().at(-1)?.args).toEqual(['rm', '--force', name]), { timeout: 5000 });
+    await vi.waitFor(() => expect(calls().at(-1)?.args).toEqual(['rm', '--force', name]), { timeout: 20_000 });
   });
 
   it('is told of SIGTERM by the client, and removed at SIGKILL', async () => {
@@ -191,7 +191,7 @@ describe('a contained server', () => {
     expect(await ended).toBe('SIGTERM');
     const second = await start();
     second.signal('SIGKILL');
-    await vi.waitFor(() => expect(calls().at(-1)?.args.slice(0, 2)).toEqual(['rm', '--force']), { timeout: 5000 });
+    await vi.waitFor(() => expect(calls().at(-1)?.args.slice(0, 2)).toEqual(['rm', '--force']), { timeout: 20_000 });
   });
 
   it('starts after what a killed process left was removed, and only that, by processes of this PID namespace', async () => {

@@ -102,7 +102,7 @@ describe('a sandboxed server', () => {
 
   it('never has its environment in an argument list, of any process' + verifies('PF-04'), async () => {
     const one = await begin({ ...settings(['sleep', '71.25']), env: { TOKEN: '${secret:very-own}' } });
-    expect(running('71.25').length).toBeGreaterThanOrEqual(2);
+    await vi.waitFor(() => expect(running('71.25').length).toBeGreaterThanOrEqual(2), { timeout: 20_000 });
     const lists = readdirSync('/proc').filter((pid) => /^\d+$/.test(pid)).map((pid) => { try { return readFileSync(`/proc/${pid}/cmdline`, 'utf8'); } catch { return ''; } });
     expect(lists.filter((list) => list.includes('secret-very-own'))).toEqual([]);
     // Of its environment, only that of the program itself holds it: not that of the programs around it.
@@ -213,15 +213,15 @@ describe('its end', () => {
   it.each(['kill', 'SIGKILL'] as const)('by %s takes all that it started, in whatever session' + verifies('PF-02'), async (how) => {
     const one = await begin(settings(['sh', '-c', 'setsid sleep 72.5 & setsid sh -c "trap : TERM; sleep 72.5; sleep 72.5" & echo ready; sleep 72.5']));
     await new Promise((resolve) => one.child.stdout.once('data', resolve));
-    await vi.waitFor(() => expect(running('72.5').length).toBeGreaterThanOrEqual(3));
+    await vi.waitFor(() => expect(running('72.5').length).toBeGreaterThanOrEqual(3), { timeout: 20_000 });
     if (how === 'kill') one.kill();
     else one.signal('SIGKILL');
-    await vi.waitFor(() => expect(running('72.5')).toEqual([]), { timeout: 3000 });
+    await vi.waitFor(() => expect(running('72.5')).toEqual([]), { timeout: 20_000 });
   });
 
   it('takes with it what it left in the background', async () => {
     expect(await sh('setsid sleep 73.5 >/dev/null 2>&1 & echo bye')).toBe('bye');
-    await vi.waitFor(() => expect(running('73.5')).toEqual([]));
+    await vi.waitFor(() => expect(running('73.5')).toEqual([]), { timeout: 20_000 });
   });
 
   it('comes with the facade, however that is killed' + verifies('PF-02'), async () => {
@@ -230,9 +230,9 @@ await launch(${JSON.stringify(settings(['sh', '-c', 'setsid sleep 74.5 & sleep 7
 console.log('up'); setInterval(() => {}, 1000);`;
     const facade = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: ['ignore', 'pipe', 'inherit'] });
     await new Promise((resolve) => facade.stdout.once('data', resolve));
-    await vi.waitFor(() => expect(running('74.5').length).toBeGreaterThanOrEqual(2));
+    await vi.waitFor(() => expect(running('74.5').length).toBeGreaterThanOrEqual(2), { timeout: 20_000 });
     facade.kill('SIGKILL');
-    await vi.waitFor(() => expect(running('74.5')).toEqual([]), { timeout: 3000 });
+    await vi.waitFor(() => expect(running('74.5')).toEqual([]), { timeout: 20_000 });
   });
 });
 

@@ -180,7 +180,7 @@ describe('a program that gives a secret', () => {
     const grandchild = `require('node:child_process').spawn('sh', ['-c', 'sleep 1; echo left > ${mark}'], { stdio: 'inherit' })`;
     const start = performance.now();
     await expect(run(grandchild, 300)).rejects.toThrow('did not end within 0.3 s');
-    expect(performance.now() - start).toBeLessThan(5000);
+    expect(performance.now() - start).toBeLessThan(20_000);
     await new Promise((resolve) => setTimeout(resolve, 1300));
     expect(() => writeFileSync(mark, '', { flag: 'wx' })).not.toThrow();
     rmSync(mark);

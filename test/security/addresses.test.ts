@@ -75,7 +75,7 @@ describe('attack, the name of the tool that reads spills' + verifies('TR-83'), (
       told.length = 0;
       const cut = await facade.call(session, 'one_act', { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(3_000) }] }) });
       const [, path, offset] = /Next: read_spill path="(spill:[^"]+)" offset=(\d+)\]$/.exec(cut.text) ?? [];
-      await expect.poll(() => told, { timeout: 10_000 }).toContain(session);
+      await expect.poll(() => told, { timeout: 20_000 }).toContain(session);
       expect((await facade.list(session)).map(({ name }) => name)).toEqual(['one_act', 'read_spill']);
       const page = await facade.call(session, 'read_spill', { path, offset: Number(offset) });
       expect(page.text).toMatch(/^line\n/);

@@ -215,7 +215,7 @@ describe('a pipe in the place of a file that a start reads' + verifies('TR-40'),
     const pipe = path.join(folder, 'srv', 'package.json');
     expect(spawnSync('mkfifo', [pipe]).status).toBe(0);
     // Ends the wait of whoever reads it, so that the test fails and does not hang.
-    writer = spawn('/bin/sh', ['-c', 'sleep 5; exec : > "$0"', pipe], { detached: true, stdio: 'ignore' });
+    writer = spawn('/bin/sh', ['-c', 'sleep 20; exec : > "$0"', pipe], { detached: true, stdio: 'ignore' });
   });
   afterEach(() => {
     process.kill(-Number(writer.pid), 'SIGKILL');
@@ -230,7 +230,7 @@ describe('a pipe in the place of a file that a start reads' + verifies('TR-40'),
   it.each(attacks)('holds up nothing: %s', async (_name, attack) => {
     const began = Date.now();
     await attack(path.join(folder, 'srv', 'package.json'));
-    expect(Date.now() - began).toBeLessThan(4_000);
+    expect(Date.now() - began).toBeLessThan(15_000);
   });
 });
 

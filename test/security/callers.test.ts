@@ -103,7 +103,7 @@ describe('two sessions at once', () => {
     const text = (said: string) => JSON.stringify({ content: [{ type: 'text', text: said }] });
     const first = ann.handle(call(7, { delayMs: 400, raw: text('ann') }), () => undefined);
     const second = ben.handle(call(7, { delayMs: 400, raw: text('ben') }), () => undefined);
-    await vi.waitFor(() => expect(facade.calls('one')).toHaveLength(2));
+    await vi.waitFor(() => expect(facade.calls('one')).toHaveLength(2), { timeout: 20_000 });
     await ann.handle(message('{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}'), () => undefined);
     expect(await first).toBeUndefined();
     expect(JSON.parse(await second ?? '')).toMatchObject({ id: 7, result: { content: [{ text: 'ben' }] } });

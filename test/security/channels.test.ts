@@ -122,7 +122,7 @@ describe('attack, requests of a server' + verifies('TR-82'), () => {
       [...known, 'other'].map((method) => ({ server: 'one', method, count: 1, code: 'UPSTREAM_REQUEST_DENIED', how: 'deny', call: id, where: of })));
     expect(JSON.stringify(facade.records())).not.toContain(KEY);
     // The server may answer the call before it reads the refusals.
-    await expect.poll(() => facade.lines('one').filter((line) => line.includes('"id":"r1"') && line.includes('UPSTREAM_REQUEST_DENIED')), { timeout: 10_000 }).toHaveLength(4);
+    await expect.poll(() => facade.lines('one').filter((line) => line.includes('"id":"r1"') && line.includes('UPSTREAM_REQUEST_DENIED')), { timeout: 20_000 }).toHaveLength(4);
     await heard({ before: Array.from({ length: 1000 }, (_, index) => request('roots/list', `s${index}`)) });
     expect(serverRecords()).toHaveLength(4);
   });

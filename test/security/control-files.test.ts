@@ -286,7 +286,8 @@ ${more}`;
     const before = performance.now();
     expect((await cli(project, ['reload', '--yes', hash])).code).toBe(EXIT.ok);
     await expect.poll(() => agent.err, { interval: 20 }).toContain('Reloaded: policy revision');
-    expect(performance.now() - before).toBeLessThan(5000);
+    // A second on an idle machine; the rest is for a busy one.
+    expect(performance.now() - before).toBeLessThan(15_000);
     expect(loadInForce(project.file, { env: {}, home: project.home }).config.rules).toHaveLength(1);
     expect((await cli(project, ['audit', 'list', '--type', 'setup', '--json'])).out).toContain(`"accepted": "${hash}"`);
   });

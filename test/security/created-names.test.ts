@@ -111,7 +111,7 @@ describe('a name that is held', () => {
       return (doc.value.content ?? []).map(({ text = '' }) => text).join('\n');
     };
     const long = bash('touch begun; while [ ! -e go ]; do sleep 0.05; done; echo x > .vscode/a');
-    await expect.poll(() => existsSync(path.join(root, 'begun')), { timeout: 10_000 }).toBe(true);
+    await expect.poll(() => existsSync(path.join(root, 'begun')), { timeout: 20_000 }).toBe(true);
     expect(await bash('echo x > .vscode/b')).toMatch(/Read-only file system/);
     expect(existsSync(path.join(root, '.vscode'))).toBe(true);
     writeFileSync(path.join(root, '.vscode', 'mine'), 'x');

@@ -171,6 +171,8 @@ describe('new sessions for a new budget', () => {
 
   it('do not multiply by time: after the window the budget is there again' + verifies('TR-62'), async () => {
     const facade = await start(SERVERS, { ...FLOW, budgets: [{ id: 'one', scope: 'session', calls: 1, window: 1 }] }, ENV);
+    // The server runs before the window opens: its start may take longer than the window.
+    expect((await facade.call(facade.open('boss'), 'web_page', {})).code).toBe('');
     expect((await facade.call(facade.open('ann'), 'web_page', {})).code).toBe('');
     expect((await facade.call(facade.open('ann'), 'web_page', {})).code).toBe('BUDGET_EXCEEDED');
     await new Promise((resolve) => setTimeout(resolve, 1050));
@@ -226,10 +228,11 @@ describe('a queue of one principal', () => {
     const [ann, ben, boss] = [facade.open('ann'), facade.open('ben'), facade.open('boss')];
     const queued = Array.from({ length: 10 }, () => call(ann, 'ann'));
     await new Promise((resolve) => setTimeout(resolve, 20));
+    const before = ended.length;
     const others = [call(ben, 'ben'), call(ben, 'ben'), call(boss, 'boss'), call(boss, 'boss')];
     await Promise.all(others);
-    // Two calls each of three principals, and the ones of ann that ran before the others came.
-    expect(ended.length).toBeLessThanOrEqual(8);
+    // Two calls each of three principals, and the ones of ann that were on their way when the others came.
+    expect(ended.length - before).toBeLessThanOrEqual(8);
     await Promise.all(queued);
     expect(ended.filter((who) => who === 'ann')).toHaveLength(10);
   });

@@ -29,8 +29,7 @@ const cpuOf = (pid: number): number => Number.parseInt(readFileSync(`/proc/${pid
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Makes the main thread stuck; resolves when it has used this much processor time since. */
-async function stick(forMs: number): Promise<number> {
-  const pid = Number(child.process.pid);
+async function stick(forMs: number, pid = Number(child.process.pid)): Promise<number> {
   const before = cpuOf(pid);
   project.write('stuck', '');
   while (isRunning(pid) && cpuOf(pid) - before < forMs) await pause(20);
@@ -111,8 +110,7 @@ describe.skipIf(process.platform !== 'linux')('SIGTERM/off/kill while the main t
     const pid = await new Promise<number>((resolve) => client.stdout.once('data', (text: Buffer) => resolve(Number(text.toString()))));
     await expect.poll(() => records().filter(({ type, pid: writer }) => type === 'opened' && writer === pid).length).toBe(1);
     await pause(1_500);
-    project.write('stuck', '');
-    await pause(300);
+    await stick(300, pid);
     client.kill('SIGKILL');
     await expect.poll(() => isRunning(pid), { timeout: 30_000 }).toBe(false);
     await expect.poll(() => records().find(({ type, reason }) => type === 'process' && reason === 'parent')).toMatchObject({ limitMs: 2_000 });

@@ -28,7 +28,7 @@ describe('whether a process lives', () => {
     const parent = spawn('sh', ['-c', 'sleep 0.3 & echo $!; exec sleep 5'], { stdio: ['ignore', 'pipe', 'ignore'] });
     const [text] = (await once(parent.stdout, 'data')) as [Buffer];
     const pid = Number(text.toString());
-    await expect.poll(() => isAlive({ pid, born: '' }), { timeout: 5000 }).toBe(false);
+    await expect.poll(() => isAlive({ pid, born: '' }), { timeout: 20_000 }).toBe(false);
     expect(() => process.kill(pid, 0)).not.toThrow();
     parent.kill('SIGKILL');
   });

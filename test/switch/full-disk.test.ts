@@ -44,16 +44,16 @@ it('kill and off stop what runs on a full disk, and on lets it run again' + veri
   const killed = await cli(project, ['kill', 'one']);
   expect(killed.err).toMatch(/^one is stopped: [^]*AUDIT_FAILED/);
   expect(JSON.stringify(await child.call('one_echo', {}))).toContain('stopped by the kill switch');
-  await expect.poll(() => one.filter(isRunning), { timeout: 15_000 }).toEqual([]);
+  await expect.poll(() => one.filter(isRunning), { timeout: 20_000 }).toEqual([]);
   expect(two.every(isRunning)).toBe(true);
 
   expect((await cli(project, ['off'])).err).toMatch(/^Off: every list is empty [^]*AUDIT_FAILED/);
   expect((await child.ask('tools/list')).result?.tools).toEqual([]);
-  await expect.poll(() => two.filter(isRunning), { timeout: 15_000 }).toEqual([]);
+  await expect.poll(() => two.filter(isRunning), { timeout: 20_000 }).toEqual([]);
 
   empty(inProject('state'));
   expect((await cli(project, ['on'])).code).toBe(0);
   expect((await cli(project, ['kill', '--lift', 'one'])).code).toBe(0);
   expect(existsSync(inProject('state/stops'))).toBe(true);
-  await expect.poll(async () => ((await child?.call('two_echo', {}))?.error), { timeout: 15_000 }).toBeUndefined();
+  await expect.poll(async () => ((await child?.call('two_echo', {}))?.error), { timeout: 20_000 }).toBeUndefined();
 });

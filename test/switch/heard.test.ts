@@ -45,7 +45,7 @@ afterAll(async () => {
 
 const names = async (): Promise<readonly string[]> => (await facade.list(session)).map(({ name }) => name);
 /** It lists when it is told, and never else, and sees everything in the end. */
-const hears = (): Promise<void> => expect.poll(async () => told.splice(0).length > 0 && (await names()).includes('chaos_echo'), { timeout: 10_000 }).toBe(true);
+const hears = (): Promise<void> => expect.poll(async () => told.splice(0).length > 0 && (await names()).includes('chaos_echo'), { timeout: 20_000 }).toBe(true);
 
 it('hears that everything is on again when it listed while it was off for a moment' + verifies('HA-19'), async () => {
   const killSwitch = new KillSwitch(state);

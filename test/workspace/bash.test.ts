@@ -187,10 +187,10 @@ describe('bash sessions', () => {
   it('list shows command, state, age and unread lines; scopes do not see each other' + verifies('CY-05', 'CY-18'), async () => {
     const bench = makeBench();
     expect(await bench.text('bash', { action: 'list' })).toBe('[tollgate: no sessions]');
-    await bench.text('bash', { action: 'start', command: 'echo a; sleep 0.3; echo b; echo c; exit 2', wait_ms: 100 });
+    await bench.text('bash', { action: 'start', command: 'echo a; until [ -e go ]; do sleep 0.05; done; echo b; echo c; exit 2', wait_ms: 10_000 });
+    bench.put('go', '');
     await bench.text('bash', { action: 'start', command: 'cat', wait_ms: 1 });
-    await new Promise((resolve) => setTimeout(resolve, 900));
-    expect(await bench.text('bash', { action: 'list' })).toMatch(/^s1 exit 2, age \d\.\d s, 2 unread lines: echo a; .*\ns2 running, age \d\.\d s, 0 unread lines: cat$/);
+    await expect.poll(() => bench.text('bash', { action: 'list' })).toMatch(/^s1 exit 2, age \d\.\d s, 2 unread lines: echo a; .*\ns2 running, age \d\.\d s, 0 unread lines: cat$/);
     expect(await bench.text('bash', { action: 'list' }, { scope: 'b' })).toBe('[tollgate: no sessions]');
     expect(await bench.failure('bash', { action: 'poll', session: 's1' }, { scope: 'b' })).toContain('no such session');
   });
@@ -199,7 +199,7 @@ describe('bash sessions', () => {
     const bench = makeBench();
     const { word, command } = sleeper();
     await bench.text('bash', { action: 'start', command: `trap '' TERM; ${command} & ${command}; ${command}`, wait_ms: 100 });
-    expect(runs(word)).toBe(true);
+    await expect.poll(() => runs(word)).toBe(true);
     expect(await bench.text('bash', { action: 'kill', session: 's1' })).toContain('session s1 and all its processes were ended');
     expect(runs(word)).toBe(false);
     expect(await bench.text('bash', { action: 'kill', session: 's1' })).toContain('has ended: exit 137');
@@ -259,10 +259,9 @@ describe('bash sessions', () => {
     const { word, command } = sleeper();
     const server = haltable(bench.server, () => undefined);
     await bench.text('bash', { action: 'start', command: `trap '' TERM; ${command}`, wait_ms: 50 });
-    expect(runs(word)).toBe(true);
+    await expect.poll(() => runs(word)).toBe(true);
     server.halt(new TollgateError('SWITCHED_OFF'));
-    await new Promise((resolve) => setTimeout(resolve, 500));
-    expect(runs(word)).toBe(false);
+    await expect.poll(() => runs(word)).toBe(false);
   });
 
   it('the end of a scope, of the server, and long idleness end the processes' + verifies('CY-18'), async () => {
@@ -273,11 +272,12 @@ describe('bash sessions', () => {
     await bench.server.endScope?.('never seen');
     expect(runs(first.word)).toBe(false);
     await bench.text('bash', { action: 'start', command: second.command, wait_ms: 1 });
-    await new Promise((resolve) => setTimeout(resolve, 900));
+    // A poll would keep it alive.
+    await expect.poll(() => bench.text('bash', { action: 'list' })).toBe('[tollgate: no sessions]');
     expect(await bench.failure('bash', { action: 'poll', session: 's1' })).toContain('no such session');
-    expect(runs(second.word)).toBe(false);
+    await expect.poll(() => runs(second.word)).toBe(false);
     const running = bench.call('bash', { command: third.command }, { scope: 'y' });
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    await expect.poll(() => runs(third.word)).toBe(true);
     await bench.server.stop();
     expect(textsOf(await running)[0]).toContain('exit 143');
     expect(runs(third.word)).toBe(false);
