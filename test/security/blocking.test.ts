@@ -108,16 +108,17 @@ describe('structuredContent with many keys' + verifies('TR-40'), () => {
   it('is judged in linear time, with a fault or without', async () => {
     const { check } = createValidator({ type: 'object', properties: { a: { type: 'string' } }, additionalProperties: { type: 'string' }, required: ['a'] }, 'output');
     const valid = createValidator({ type: 'object', additionalProperties: { type: 'integer' } }, 'output').check;
-    expect(await tooFast({ make: keys, run: check })).toBeUndefined();
-    expect(await tooFast({ make: keys, run: valid })).toBeUndefined();
+    expect(await tooFast({ make: keys, run: check, from: 1_024 })).toBeUndefined();
+    expect(await tooFast({ make: keys, run: valid, from: 1_024 })).toBeUndefined();
     expect(valid(keys(50_000))).toEqual([]);
     expect(check(keys(50_000)).length).toBeGreaterThan(0);
   });
 
   it('is shortened, or found to be too long, in linear time', async () => {
+    // Up to 65,536 keys: of more, V8 sorts the keys of an object out of the caches.
     const nested = (size: number): unknown => ({ rows: Array.from({ length: 10 }, () => keys(size / 10)), more: keys(size) });
     const rows = (size: number): unknown => ({ rows: Array.from({ length: size }, (_, id) => ({ id, text: 'x'.repeat(50) })) });
-    for (const make of [keys, nested, rows]) expect(await tooFast({ make, run: (value) => shrink(value, 10_000) })).toBeUndefined();
+    for (const make of [keys, nested, rows]) expect(await tooFast({ make, run: (value) => shrink(value, 10_000), from: 1_024 })).toBeUndefined();
     const began = process.cpuUsage();
     expect(shrink(keys(400_000), 10_000)).toBeUndefined();
     expect(shrink(rows(100_000), 10_000)).toMatchObject({ rows: expect.any(Array) });
