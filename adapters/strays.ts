@@ -4,26 +4,34 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 /** Variable in the environment of such a program: `<owner>/<random>`. What it starts inherits it, whatever group or parent it moves to. */
 export const MARK = 'TOLLGATE_SERVER';
+/** A program that starts others faster than they are ended does not hold the caller for ever. */
+const MOST_SCANS = 20;
 
 /** A mark of one start. `owner` names the facade's process, without `/`. */
 export function newMark(owner: string): string {
   return `${owner}/${randomBytes(8).toString('hex')}`;
 }
 
-/** Ends at once every process whose mark matches; synchronous, for the exit of our own process too. Answers how many. Linux only. */
+/**
+ * Ends at once every process whose mark matches; synchronous, for the exit of our own process too. Answers how many. Linux only. What one of
+ * them started during a scan is found by the next: scans end with the first that finds nobody new, and a killed process starts nothing.
+ */
 export function killMarked(matches: (mark: string) => boolean): number {
-  let ended = 0;
-  for (const pid of pids()) {
-    const mark = markOf(pid);
-    if (mark === undefined || !matches(mark)) continue;
-    try {
-      process.kill(pid, 'SIGKILL');
-      ended++;
-    } catch {
-      // It has ended by itself in between.
+  const ended = new Set<number>();
+  for (let scan = 0, before = -1; ended.size > before && scan < MOST_SCANS; scan += 1) {
+    before = ended.size;
+    for (const pid of pids()) {
+      const mark = ended.has(pid) ? undefined : markOf(pid);
+      if (mark === undefined || !matches(mark)) continue;
+      try {
+        process.kill(pid, 'SIGKILL');
+        ended.add(pid);
+      } catch {
+        // It has ended by itself in between.
+      }
     }
   }
-  return ended;
+  return ended.size;
 }
 
 function pids(): readonly number[] {
