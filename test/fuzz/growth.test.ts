@@ -9,7 +9,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { MOST_GROWTH, tooFast } from '../growth.ts';
+import { cpuMs, MOST_GROWTH, tooFast } from '../growth.ts';
 import { verifies } from '../verifies.ts';
 import { CORPUS, grow, shapes, type Shape } from './shapes.ts';
 import { READERS } from './readers.ts';
@@ -37,10 +37,9 @@ async function guarded(run: () => unknown): Promise<void> {
 }
 
 async function timed({ run }: Target, input: unknown): Promise<number> {
-  const began = process.cpuUsage();
+  const began = cpuMs();
   await guarded(() => run(input));
-  const { user, system } = process.cpuUsage(began);
-  return (user + system) / 1_000;
+  return cpuMs() - began;
 }
 
 /** Finds the size at which a run is long enough, compares it with four times the size, and measures again with care when that is too much. */
