@@ -85,13 +85,17 @@ export class UpstreamSession {
     const { timeoutMs, hardTimeoutMs, signal, onProgress } = call;
     const request = { method: 'tools/call', params: (id: number) => callParams(call, id), timeoutMs, hardTimeoutMs, signal };
     this.calls.add(call);
-    const result = await this.peer.request(onProgress === undefined ? request : { ...request, onProgress }).finally(() => this.calls.delete(call));
-    // The revision of 2026-07-28 carries requests to the client inside results; they are refused like the others.
-    if (result.value['resultType'] === 'input_required') {
-      this.peer.noteRefused(INPUT_REQUIRED);
-      throw new TollgateError('UPSTREAM_REQUEST_DENIED');
+    try {
+      const result = await this.peer.request(onProgress === undefined ? request : { ...request, onProgress });
+      // The revision of 2026-07-28 carries requests to the client inside results; they are refused like the others.
+      if (result.value['resultType'] === 'input_required') {
+        this.peer.noteRefused(INPUT_REQUIRED);
+        throw new TollgateError('UPSTREAM_REQUEST_DENIED');
+      }
+      return result as JsonDoc<ToolResult>;
+    } finally {
+      this.calls.delete(call);
     }
-    return result as JsonDoc<ToolResult>;
   }
 
   /** Ends the server in order; calls in flight get TOOL_CRASHED, because they may have run. */

@@ -112,6 +112,11 @@ export class HeldPaths {
     return held;
   }
 
+  /** True for a call that names no path. */
+  get isEmpty(): boolean {
+    return this.#byText.size === 0;
+  }
+
   /** All that were resolved, in that order. */
   all(): readonly Held[] {
     return [...this.#byText.values()];
@@ -147,7 +152,11 @@ export function holdPlain(absolute: string): Held | undefined {
  * program's sandbox bounds what a change in between can reach. After a change the object may be another one, and after a command
  * the folder in which it ran. Throws DENIED.
  */
-export async function whileInPlace<T>(held: HeldPaths, verb: Verb, work: () => Promise<T>): Promise<T> {
+export function whileInPlace<T>(held: HeldPaths, verb: Verb, work: () => Promise<T>): Promise<T> {
+  return held.isEmpty ? work() : watched(held, verb, work);
+}
+
+async function watched<T>(held: HeldPaths, verb: Verb, work: () => Promise<T>): Promise<T> {
   if (!held.all().every((one) => one.isInPlace())) throw changed();
   const done = await work();
   if (verb === 'execute') return done;

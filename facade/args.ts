@@ -69,8 +69,10 @@ export function applyPins(args: Readonly<Record<string, unknown>>, pins: Readonl
 
 /** What the caller wrote and a pin replaced, so that a result is not taken for the answer to another question. Never shows the value of a pin. */
 export function pinNotes(given: Readonly<Record<string, unknown>>, pins: Readonly<Record<string, unknown>>): readonly string[] {
-  const pinned = new Map(Object.entries(pins).map(([name, value]) => [fold(name), { name, value }]));
-  return (pinned.size === 0 ? [] : Object.entries(given)).flatMap(([key, value]) => {
+  const names = Object.entries(pins);
+  if (names.length === 0) return [];
+  const pinned = new Map(names.map(([name, value]) => [fold(name), { name, value }]));
+  return Object.entries(given).flatMap(([key, value]) => {
     const pin = pinned.get(fold(key));
     if (pin === undefined || (key === pin.name && isDeepStrictEqual(value, pin.value))) return [];
     return [`note: the owner has set argument ${pin.name} for this tool; the value in the call was not used`];

@@ -45,7 +45,8 @@ export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 
   const { principal, run, session } = caller;
   for (let at = trace.startedAt; ; at = deps.now()) {
     trace.target?.held.close();
-    const target = (trace.target = await aim(exposed, bound, place));
+    const aimed = aim(exposed, bound, place);
+    const target = (trace.target = aimed instanceof Promise ? await aimed : aimed);
     const { effect, argsText, args } = target;
     const standing = deps.standing.judge({ caller, effect, args });
     trace.budgets = standing.budgets.map(({ id }) => id);

@@ -6,7 +6,7 @@ import type { Bound } from './args.ts';
 import type { Exposed } from './exposure.ts';
 import { Spills, type SpillOwner } from './output/spills.ts';
 import type { Cap } from './output/cut.ts';
-import type { WorkspaceFiles } from './workspace-files.ts';
+import type { Resolved, WorkspaceFiles } from './workspace-files.ts';
 
 /** Milliseconds that a shell command may take by default, and at most (schema-primitives B5). */
 const BASH_DEFAULT_MS = 120_000;
@@ -40,7 +40,7 @@ export interface Place {
  * Aims a bound call. Throws ARGS_INVALID for a spill that is not this caller's, NOT_SUPPORTED from a backend, DENIED for a path that
  * keeps changing.
  */
-export async function aim(exposed: Exposed, bound: Bound, place: Place): Promise<Target> {
+export function aim(exposed: Exposed, bound: Bound, place: Place): Target | Promise<Target> {
   const args = bound.doc.value;
   if (exposed.primitive === 'read' && Spills.names(args['path'])) return aimAtSpill(exposed, bound, place);
   const { server, primitive } = exposed;
@@ -50,14 +50,19 @@ export async function aim(exposed: Exposed, bound: Bound, place: Place): Promise
   if (primitive !== undefined && server.backend !== undefined) {
     const backend = server.backend;
     const lowered = backend.lower(primitive, args);
-    const { effect, held } = await place.files.resolve({ server: server.name, tool: lowered.tool, semantics: lowered.semantics, args: lowered.args });
     const argsText = lowered.args === args ? bound.doc.text : JSON.stringify(lowered.args);
-    return { effect, held, argsText, args: lowered.args, labels, timeoutMs, hardTimeoutMs, headShare: primitive === 'bash' ? 0.3 : 1, send: (call) => backend.call({ tool: primitive, args: bound.doc, held, ...call }) };
+    return whenResolved(place.files.resolve({ server: server.name, tool: lowered.tool, semantics: lowered.semantics, args: lowered.args }), ({ effect, held }) => (
+      { effect, held, argsText, args: lowered.args, labels, timeoutMs, hardTimeoutMs, headShare: primitive === 'bash' ? 0.3 : 1, send: (call) => backend.call({ tool: primitive, args: bound.doc, held, ...call }) }));
   }
   const name = exposed.entry?.tool.name ?? exposed.name;
   const semantics = exposed.entry?.semantics ?? { verb: 'destructive' };
-  const { effect, held } = await place.files.resolve({ server: server.name, tool: name, semantics, args });
-  return { effect, held, argsText: bound.doc.text, args, labels, timeoutMs, hardTimeoutMs, headShare: 1, send: (call) => whileInPlace(held, effect.verb, () => server.adapter.call({ tool: name, args: bound.doc, ...call })) };
+  return whenResolved(place.files.resolve({ server: server.name, tool: name, semantics, args }), ({ effect, held }) => (
+    { effect, held, argsText: bound.doc.text, args, labels, timeoutMs, hardTimeoutMs, headShare: 1, send: (call) => whileInPlace(held, effect.verb, () => server.adapter.call({ tool: name, args: bound.doc, ...call })) }));
+}
+
+/** At once for a call that names no path: each promise costs every call. */
+function whenResolved(resolved: Resolved | Promise<Resolved>, targetOf: (resolved: Resolved) => Target): Target | Promise<Target> {
+  return resolved instanceof Promise ? resolved.then(targetOf) : targetOf(resolved);
 }
 
 function aimAtSpill(exposed: Exposed, bound: Bound, place: Place): Target {

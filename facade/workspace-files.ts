@@ -23,10 +23,19 @@ export class WorkspaceFiles {
   }
 
   /** The effect of a call, over the real paths of descriptors that the caller closes. Throws DENIED for a path that keeps changing. */
-  async resolve(doing: Doing): Promise<Resolved> {
+  resolve(doing: Doing): Resolved | Promise<Resolved> {
     const held = new HeldPaths([this.workspace]);
     try {
       const effect = effectOf(doing, this.workspace, (text) => held.of(text).location);
+      return held.isEmpty ? { effect, held } : this.#resolved(effect, held);
+    } catch (thrown) {
+      held.close();
+      throw thrown;
+    }
+  }
+
+  async #resolved(effect: Effect, held: HeldPaths): Promise<Resolved> {
+    try {
       return { effect: await this.#withEveryName(effect, held), held };
     } catch (thrown) {
       held.close();

@@ -56,31 +56,42 @@ export interface Shaped extends Cleaning {
  * Throws UPSTREAM_INVALID when the content is no list of objects, STATE_FAILED when the rest cannot be kept.
  */
 export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped | Promise<Shaped> {
-  const steps = shapeInSteps(doc, request);
-  if (doc.text.length > LARGE_BYTES) return inBounds(doc.text.length, () => inTurns(steps));
-  for (let step = steps.next(); ; step = steps.next()) if (step.done === true) return step.value;
+  if (doc.text.length > LARGE_BYTES) return inBounds(doc.text.length, () => inTurns(doc, request));
+  const cleaned = clean(doc, request);
+  return finish(doc, request, cleaned, cut(doc, request, cleaned));
 }
 
-async function inTurns(steps: Generator<void, Shaped>): Promise<Shaped> {
-  for (let step = steps.next(); ; step = steps.next()) {
-    if (step.done === true) return step.value;
-    await ownTurn();
-  }
+async function inTurns(doc: JsonDoc<ToolResult>, request: ShapeRequest): Promise<Shaped> {
+  const cleaned = clean(doc, request);
+  await ownTurn();
+  const cutting = cut(doc, request, cleaned);
+  await ownTurn();
+  return finish(doc, request, cleaned, cutting);
 }
 
-function* shapeInSteps(doc: JsonDoc<ToolResult>, request: ShapeRequest): Generator<void, Shaped> {
+/** A result without what may not pass, with its notes. `same`: not a byte of it had to change. */
+interface Cleaned {
+  readonly result: ToolResult;
+  readonly done: Cleaning;
+  readonly same: boolean;
+}
+
+function clean(doc: JsonDoc<ToolResult>, request: ShapeRequest): Cleaned {
   requireContent(doc.value.content);
   const theirs = mayHoldMeta(doc.text) ? withoutForged(doc.value) : doc.value;
-  const { result: cleaned, done: counted } = cleanResult(doc.text, theirs, request);
-  const same = cleaned === doc.value;
-  const done = same ? PLAIN : counted;
-  const result = request.notes.length === 0 ? cleaned : { ...cleaned, content: [...request.notes.map(note), ...(cleaned.content ?? [])] };
-  const small = surelyFits(doc.text, request.cap);
-  yield;
-  const cutting = small ? undefined : cutResult(result, request);
-  yield;
+  const { result, done } = cleanResult(doc.text, theirs, request);
+  const same = result === doc.value;
+  if (request.notes.length === 0) return { result, done: same ? PLAIN : done, same };
+  return { result: { ...result, content: [...request.notes.map(note), ...(result.content ?? [])] }, done: same ? PLAIN : done, same: false };
+}
+
+function cut(doc: JsonDoc<ToolResult>, request: ShapeRequest, { result }: Cleaned): Cutting | undefined {
+  return surelyFits(doc.text, request.cap) ? undefined : cutResult(result, request);
+}
+
+function finish(doc: JsonDoc<ToolResult>, request: ShapeRequest, { result, done, same }: Cleaned, cutting: Cutting | undefined): Shaped {
   const meta = metaOf(request.meta, done, cutting);
-  const made = same && result === cleaned && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
+  const made = same && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
   const text = doc.exact ? made : releaseNumbers(made);
   return { text, sent: Buffer.byteLength(text), cut: cutting !== undefined, spilled: cutting?.spilled ?? 0, isError: result.isError === true, redactions: done.redactions, escaped: done.escaped, links: done.links };
 }

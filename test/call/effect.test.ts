@@ -1,10 +1,11 @@
-/** Tests facade/effect.ts: the facts of a call. */
+/** Tests the facts of a call (facade/effect.ts), and the resolving of its paths (facade/workspace-files.ts). */
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Semantics } from '../../catalogs/tool.ts';
 import { effectOf } from '../../facade/effect.ts';
+import { WorkspaceFiles } from '../../facade/workspace-files.ts';
 import { verifies } from '../verifies.ts';
 
 let root: string;
@@ -55,5 +56,17 @@ describe('effectOf', () => {
     for (const action of ['constructor', '__proto__', 'run', undefined, 4]) expect(facts(semantics, { action }).verb).toBe('execute');
     expect(facts(semantics, { command: 'ls -l' }).command).toEqual({ text: 'ls -l', opaque: false, words: [['ls', '-l']] });
     expect(facts(semantics, {}).command).toBeUndefined();
+  });
+});
+
+describe('WorkspaceFiles', () => {
+  it('resolves a call that names no path without a promise, which each call would pay for', async () => {
+    const files = new WorkspaceFiles({ workspace: root, controlFiles: [] });
+    const semantics: Semantics = { verb: 'read', paths: ['path'] };
+    const resolve = (args: Record<string, unknown>): ReturnType<WorkspaceFiles['resolve']> => files.resolve({ server: 's', tool: 't', semantics, args });
+    expect(resolve({})).toMatchObject({ effect: { verb: 'read', paths: [] } });
+    const { effect, held } = await resolve({ path: 'src/a' });
+    held.close();
+    expect(effect.paths).toEqual([{ argument: 'path', path: 'src/a', inside: true }]);
   });
 });

@@ -133,12 +133,13 @@ describe('attack, requests of a server' + verifies('TR-82'), () => {
     expect(reply).not.toContain('evil');
     expect(JSON.parse(reply)).toMatchObject({ result: { isError: true, _meta: { 'tollgate/code': 'URL_ELICITATION_DENIED' } } });
     expect(outcome()).toMatchObject({ code: 'URL_ELICITATION_DENIED', executed: 'yes', outcome: 'error' });
-    expect(serverRecords().at(-1)).toMatchObject({ method: 'elicitation/url', count: 1 });
+    expect(serverRecords().at(-1)).toMatchObject({ method: 'elicitation/url', count: 1, call: outcome()?.['id'] });
   });
 
   it('a result that asks the client (input_required) is refused and recorded', async () => {
     await heard({ raw: '{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create"}}}' });
-    expect(serverRecords().at(-1)).toMatchObject({ method: 'input_required' });
+    const { id, session: of } = outcome() ?? {};
+    expect(serverRecords().at(-1)).toMatchObject({ method: 'input_required', count: 1, call: id, session: of });
   });
 });
 
