@@ -58,7 +58,7 @@ export interface Shaped extends Cleaning {
 export function shape(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped | Promise<Shaped> {
   if (doc.text.length > LARGE_BYTES) return inBounds(doc.text.length, () => inTurns(doc, request));
   const cleaned = clean(doc, request);
-  return finish(doc, request, cleaned, cut(doc, request, cleaned));
+  return finish(doc, request, { cleaned, cutting: cut(doc, request, cleaned) });
 }
 
 async function inTurns(doc: JsonDoc<ToolResult>, request: ShapeRequest): Promise<Shaped> {
@@ -66,7 +66,7 @@ async function inTurns(doc: JsonDoc<ToolResult>, request: ShapeRequest): Promise
   await ownTurn();
   const cutting = cut(doc, request, cleaned);
   await ownTurn();
-  return finish(doc, request, cleaned, cutting);
+  return finish(doc, request, { cleaned, cutting });
 }
 
 /** A result without what may not pass, with its notes. `same`: not a byte of it had to change. */
@@ -89,7 +89,8 @@ function cut(doc: JsonDoc<ToolResult>, request: ShapeRequest, { result }: Cleane
   return surelyFits(doc.text, request.cap) ? undefined : cutResult(result, request);
 }
 
-function finish(doc: JsonDoc<ToolResult>, request: ShapeRequest, { result, done, same }: Cleaned, cutting: Cutting | undefined): Shaped {
+function finish(doc: JsonDoc<ToolResult>, request: ShapeRequest, { cleaned, cutting }: { readonly cleaned: Cleaned; readonly cutting: Cutting | undefined }): Shaped {
+  const { result, done, same } = cleaned;
   const meta = metaOf(request.meta, done, cutting);
   const made = same && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
   const text = doc.exact ? made : releaseNumbers(made);
