@@ -94,9 +94,11 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
   checkGiven(settings, host.workspace);
   const egress = await openEgress(settings, host);
   const holds = [holdPlaces(host.fixed ?? [], settings.sandbox?.filesystem.allowWrite ?? [])];
-  const release = releaseOnce(egress, () => {
+  // Its names are free once nothing of it runs.
+  let over: Promise<void> | undefined;
+  const release = releaseOnce(egress, () => void (over ?? Promise.resolve()).then(() => {
     for (const letGo of holds) letGo();
-  });
+  }));
   try {
     if (settings.isolation === 'container') {
       const { contained, engine, release: letGo, grounds } = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
@@ -109,7 +111,10 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
     const jail = jailOf(settings, { host, env, ...(egress !== undefined && { egress }) });
     await proveIsolation(host.workspace);
     await ready();
-    const { grounds, ...jailed } = await startJailed(jail);
+    const { grounds, ended, lost, ...jailed } = await startJailed(jail);
+    over = ended?.then(() => {
+      if (lost !== undefined && lost.size > 0) host.onWithheld?.(settings.name, { withheld: [], lost: [...lost] });
+    });
     return watched({ ...jailed, release }, grounds, (look) => host.onWithheld?.(settings.name, look));
   } catch (thrown) {
     // Why it did not start is what counts.
@@ -145,7 +150,7 @@ interface Given {
   readonly egress?: Egress;
 }
 
-async function containedOf(settings: ServerSettings, { host, env, egress }: Given): Promise<{ readonly contained: Omit<Contained, 'id'>; readonly engine: Engine } & Omit<Closing, 'closed'>> {
+async function containedOf(settings: ServerSettings, { host, env, egress }: Given): Promise<{ readonly contained: Omit<Contained, 'id'>; readonly engine: Engine } & Omit<Closing, 'closed' | 'lost'>> {
   const { name: server, command = '', args, cwd, sandbox = NOTHING } = settings;
   if (sandbox.image === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${server}" has no image for its container.`, next: `Add sandbox: {image: name@sha256:…} under servers.${server}.` });
   const { allowRead, allowWrite } = sandbox.filesystem;

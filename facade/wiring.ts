@@ -177,9 +177,10 @@ function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (se
 const MAX_FILES = 50;
 
 function recordWithheld(current: () => Config, audit: Shared['audit']): (server: string, look: Withholding) => void {
-  return (server, { withheld, failed }) => {
-    const files = withheld.slice(0, MAX_FILES).map((file) => path.relative(current().workspace, file));
-    appendQuietly(audit, { type: 'server', event: 'settings-withheld', server, outcome: failed === undefined ? 'deny' : 'error', files, count: withheld.length, ...(failed !== undefined && { reason: failed }) });
+  const named = (files: readonly string[]): { files: readonly string[]; count: number } => ({ files: files.slice(0, MAX_FILES).map((file) => path.relative(current().workspace, file)), count: files.length });
+  return (server, { withheld, failed, lost }) => {
+    if (lost !== undefined) return appendQuietly(audit, { type: 'server', event: 'cover-lost', server, outcome: 'error', ...named(lost) });
+    appendQuietly(audit, { type: 'server', event: 'settings-withheld', server, outcome: failed === undefined ? 'deny' : 'error', ...named(withheld), ...(failed !== undefined && { reason: failed }) });
   };
 }
 

@@ -39,7 +39,10 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
     try {
       release = holdPlaces(given.fixed, given.sandbox.filesystem.allowWrite);
       const jailed = await startJailed(jailOf(command, given, egress));
-      jailed.child.once('exit', release);
+      void jailed.ended?.then(() => {
+        release();
+        if (jailed.lost !== undefined && jailed.lost.size > 0) given.onWithheld?.({ withheld: [], lost: [...jailed.lost] });
+      });
       if (egress !== undefined) jailed.child.once('exit', () => void egress.close().catch(() => undefined)); // What is left is a folder of our own.
       return runningOf(jailed, given);
     } catch (thrown) {
@@ -71,7 +74,8 @@ function runningOf(jailed: Jailed, { workspace, onWithheld }: ShellSettings): Ru
   jailed.child.stderr.resume();
   return {
     child: jailed.child,
-    lives: () => jailed.signal(0),
+    // What bubblewrap started ends with it.
+    lives: () => jailed.child.exitCode === null && jailed.child.signalCode === null && jailed.signal(0),
     end: async () => {
       jailed.signal('SIGTERM');
       if (await isGone(jailed, TERM_MS)) return true;
@@ -80,8 +84,9 @@ function runningOf(jailed: Jailed, { workspace, onWithheld }: ShellSettings): Ru
     },
     killNow: () => jailed.kill(),
     settle: async () => {
+      await Promise.race([jailed.ended, sleep(KILL_MS, undefined, { ref: false })]);
       await finish?.();
-      return withheld;
+      return { withheld, lost: [...(jailed.lost ?? [])].map((file) => path.relative(workspace, file)) };
     },
     hasLackedMemory: () => jailed.hasLackedMemory?.() === true,
   };

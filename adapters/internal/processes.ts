@@ -7,6 +7,7 @@ import type { Confinement } from '../../catalogs/confinement.ts';
 import { findHelper, searchFolders } from '../../catalogs/programs.ts';
 import { withoutForeign } from '../sandbox/descriptors.ts';
 import { GIT } from './git.ts';
+import type { End } from './session.ts';
 import { killMarked, MARK, newMark } from '../strays.ts';
 
 const TERM_MS = 2000;
@@ -43,8 +44,11 @@ export interface Running {
   end(): Promise<boolean>;
   /** Once it has ended: whether memory was the reason, as far as that can be told. */
   hasLackedMemory?(): boolean;
-  /** Once it has ended: looks at what it left in repositories, and gives the names of what was withheld. */
-  settle?(): Promise<readonly string[]>;
+  /**
+   * Once it has ended: looks at what it left in repositories, and gives the names of what was withheld, and of what was not closed to it to the
+   * end, for which it was ended.
+   */
+  settle?(): Promise<Pick<End, 'withheld' | 'lost'>>;
   /** At once and synchronously: for the end of our own process. */
   killNow(): void;
 }

@@ -10,7 +10,7 @@ export interface Reported {
   readonly log: OutputLog;
   readonly startedAt: number;
   /** `torn`: the end of the output may be missing. */
-  readonly end: { readonly code: number | 'unknown'; readonly signal?: string; readonly leftovers: boolean; readonly torn?: boolean; readonly lackedMemory?: boolean; readonly withheld?: readonly string[]; readonly at: number } | undefined;
+  readonly end: { readonly code: number | 'unknown'; readonly signal?: string; readonly leftovers: boolean; readonly torn?: boolean; readonly lackedMemory?: boolean; readonly withheld?: readonly string[]; readonly lost?: readonly string[]; readonly at: number } | undefined;
 }
 
 const PAGE_LINES = 2000;
@@ -31,6 +31,8 @@ function exitLine(session: Reported): string {
 }
 
 function endNote(session: Reported): string | undefined {
+  const lost = session.end?.lost ?? [];
+  if (lost.length > 0) return note(`it was ended: something outside replaced ${namesOf(lost)} while it ran, which rules close to it. Run it again`);
   if (session.end?.torn === true) return note('the backend did not tell how the command ended; the end of its output may be missing');
   if (session.end?.lackedMemory === true) return note('the system ended it: all its processes together, and its files in /tmp, needed more memory than bash.limits.memoryMb');
   if (session.end?.leftovers === true) return note('processes that the command left in the background were ended; use action="start" to keep one');
@@ -42,8 +44,12 @@ const MAX_WITHHELD = 10;
 function withheldNote({ end }: Reported): string | undefined {
   const files = end?.withheld ?? [];
   if (files.length === 0) return undefined;
+  return note(`git would run on the host what these name, so .withheld was added to their names: ${namesOf(files)}. A person can look at them and rename them back`);
+}
+
+function namesOf(files: readonly string[]): string {
   const more = files.length > MAX_WITHHELD ? ` and ${files.length - MAX_WITHHELD} more` : '';
-  return note(`git would run on the host what these name, so .withheld was added to their names: ${files.slice(0, MAX_WITHHELD).map(printable).join(', ')}${more}. A person can look at them and rename them back`);
+  return files.slice(0, MAX_WITHHELD).map(printable).join(', ') + more;
 }
 
 /** 30 % of the lines from the head, the rest from the tail, where results and errors stand. */

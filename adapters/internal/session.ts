@@ -21,6 +21,8 @@ export interface End {
   readonly lackedMemory: boolean;
   /** Files of repositories that have another name now, because git would run what they name. */
   readonly withheld: readonly string[];
+  /** What something else replaced while the command ran, so that it was not closed to it any more. The command was ended for that. */
+  readonly lost: readonly string[];
   readonly at: number;
 }
 
@@ -114,9 +116,9 @@ export class Session {
     if (leftovers) await this.#running.end();
     await Promise.race([closed, delay(DRAIN_MS)]);
     this.#child.stdout?.destroy();
-    const withheld = (await this.#running.settle?.()) ?? [];
+    const { withheld, lost } = (await this.#running.settle?.()) ?? { withheld: [], lost: [] };
     const code = how.code ?? 128 + (how.signal === null ? 0 : constants.signals[how.signal]);
-    this.#end = { code, leftovers, lackedMemory: this.#running.hasLackedMemory?.() === true, withheld, at: Date.now(), ...(how.signal === null ? {} : { signal: how.signal }) };
+    this.#end = { code, leftovers, lackedMemory: this.#running.hasLackedMemory?.() === true, withheld, lost, at: Date.now(), ...(how.signal === null ? {} : { signal: how.signal }) };
     this.#changed();
   }
 

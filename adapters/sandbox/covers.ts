@@ -8,7 +8,7 @@ import { asJudged } from './given.ts';
 import { HOME } from './jail.ts';
 import type { Jail } from './jail.ts';
 import { holdNames } from './placeholders.ts';
-import { closesGit, type Grounds } from './repositories.ts';
+import { closesGit, settingsIn, type Grounds } from './repositories.ts';
 
 /** What `closeFiles` found and holds. */
 export interface Closing {
@@ -17,16 +17,18 @@ export interface Closing {
   readonly release: () => void;
   /** For watchRepositories; undefined where rules leave the settings of git open. */
   readonly grounds: Grounds | undefined;
+  /** Filled while the program runs: what is not closed any more. */
+  readonly lost: Set<string>;
 }
 
 /** The plan with what rules and settings close of it. Throws SANDBOX_UNAVAILABLE as closeFiles and asJudged. */
 export async function coverPlan(plan: Plan, { workspace, confinement = NO_CONFINEMENT, fixed = [] }: Pick<Jail, 'workspace' | 'confinement' | 'fixed'>): Promise<{ readonly plan: Plan } & Omit<Closing, 'closed'>> {
   const kept = asJudged(fixed, workspace);
   const writable = plan.mounts.filter((mount) => mount.writable).map(({ to }) => to);
-  const { closed, release, grounds } = await closeFiles(confinement, { workspace, roots: outermost(plan.given), writable: outermost(writable), fixed: kept }, (at) =>
+  const { closed, ...closing } = await closeFiles(confinement, { workspace, roots: outermost(plan.given), writable: outermost(writable), fixed: kept }, (at) =>
     plan.mounts.findLast(({ to }) => isWithin(at, to))?.writable === true && !plan.masks.some((mask) => isWithin(at, mask)));
   const layers = layOver(plan, withFixed(closed, kept, plan.mounts));
-  return { plan: { ...plan, ...layers, cwd: layers.masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd }, release, grounds };
+  return { plan: { ...plan, ...layers, cwd: layers.masks.some((mask) => isWithin(plan.cwd, mask)) ? HOME : plan.cwd }, ...closing };
 }
 
 /**
@@ -41,7 +43,8 @@ export async function closeFiles(
   try {
     const { places, release } = holdNames(names.filter(isWritable));
     const closed = new Map([...found, ...places.map((at) => [at, 'fixed'] as const)]);
-    return { closed, release, grounds: closesGit(confinement) ? { writable: given.writable, closed, known, since } : undefined };
+    const lost = new Set<string>();
+    return { closed, release, lost, grounds: closesGit(confinement) ? { writable: given.writable, closed, known, since, lost, before: settingsIn(closed.keys()) } : undefined };
   } catch (cause) {
     const { code = 'unknown', path: at = '' } = cause as NodeJS.ErrnoException;
     throw new TollgateError('SANDBOX_UNAVAILABLE', {

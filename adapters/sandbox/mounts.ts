@@ -1,5 +1,5 @@
 /** Compares the mounts of a sandbox with its plan before anything runs in it: bubblewrap resolves every name again, and a program that runs already may swap names. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Plan } from './bubblewrap.ts';
@@ -49,7 +49,30 @@ export function ownMounts(): readonly MountLine[] {
   return parseMounts(textOf('self'));
 }
 
-function textOf(pid: number | 'self'): string {
+/** Of these places, those at which a sandbox that this process can see has a mount. Other namespaces of this system are looked at, each once. */
+export function mountedElsewhere(places: readonly string[]): ReadonlySet<string> {
+  const wanted = new Set(places);
+  const found = new Set<string>();
+  const seen = new Set([undefined, namespaceOf('self')]);
+  for (const pid of wanted.size === 0 ? [] : readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+    const namespace = namespaceOf(pid);
+    if (seen.has(namespace)) continue;
+    seen.add(namespace);
+    for (const { at } of parseMounts(textOf(pid))) if (wanted.has(at)) found.add(at);
+  }
+  return found;
+}
+
+/** Undefined for a process that has ended, or is another user's. */
+function namespaceOf(pid: string): string | undefined {
+  try {
+    return readlinkSync(`/proc/${pid}/ns/mnt`);
+  } catch {
+    return undefined;
+  }
+}
+
+function textOf(pid: number | string): string {
   try {
     return readFileSync(`/proc/${pid}/mountinfo`, 'utf8');
   } catch {
@@ -128,7 +151,8 @@ function unescape(text: string): string {
   return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)));
 }
 
-function swapped(): TollgateError {
+/** The refusal of a sandbox whose places are not those that were judged. */
+export function swapped(): TollgateError {
   return new TollgateError('SANDBOX_UNAVAILABLE', {
     detail: 'A folder changed its place while the sandbox was set up. Nothing was started.',
     next: 'Call again; if it stays so, a program keeps changing folders of this workspace: end it.',

@@ -4,8 +4,12 @@ import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { holdPlain, pathOfDescriptor, type Held } from '../../catalogs/held.ts';
 import { isWithin } from './closed.ts';
+import { mountedElsewhere } from './mounts.ts';
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
+
+/** Milliseconds until the next look at a place that a sandbox of another process uses. */
+const LATER_MS = 1000;
 
 /** How many sandboxes of this process need a file or folder that we made. */
 const held = new Map<string, number>();
@@ -23,9 +27,7 @@ const FILES_OF_GIT: ReadonlyMap<string, string> = new Map([['commondir', '.\n'],
 export function holdPlaces(places: readonly string[], writable: readonly string[]): () => void {
   const wanted = places.filter((place) => writable.some((folder) => place !== folder && isWithin(place, folder)));
   const taken: string[] = [];
-  const release = (): void => {
-    for (const folder of taken.splice(0).reverse()) letGo(folder);
-  };
+  const release = (): void => letGo(taken.splice(0).reverse());
   try {
     for (const folder of wanted.flatMap(missingOf)) {
       if (!held.has(folder)) make(folder);
@@ -111,13 +113,27 @@ function contentOf(place: string): string | undefined {
   return path.dirname(place).split('/').includes('.git') ? FILES_OF_GIT.get(path.basename(place)) : undefined;
 }
 
-function letGo(place: string): void {
-  const count = (held.get(place) ?? 1) - 1;
-  if (count > 0) {
-    held.set(place, count);
-    return;
-  }
-  held.delete(place);
+/** Frees places, the innermost first. */
+function letGo(places: readonly string[]): void {
+  const free = places.filter((place) => {
+    const count = (held.get(place) ?? 1) - 1;
+    if (count > 0) held.set(place, count);
+    else held.delete(place);
+    return count <= 0;
+  });
+  removeUnused(free);
+}
+
+/** A sandbox of another process may have covered a place that we made: removed, it would be open to that sandbox. */
+function removeUnused(places: readonly string[]): void {
+  const used = mountedElsewhere(places);
+  const isUsed = (place: string): boolean => [...used].some((at) => isWithin(at, place));
+  for (const place of places) if (!held.has(place) && !isUsed(place)) remove(place);
+  const later = places.filter(isUsed);
+  if (later.length > 0) setTimeout(() => removeUnused(later.filter((place) => !held.has(place))), LATER_MS).unref();
+}
+
+function remove(place: string): void {
   try {
     inFolderOf(place, ({ object, stat }, at) => {
       const content = contentOf(place);

@@ -27,6 +27,11 @@ const HOOKS = 'hooks';
 /** Entries of a repository that start programs, or say where such entries are. */
 const RUN = ['config', 'config.worktree', 'commondir', HOOKS, 'HEAD'] as const;
 
+const SETTINGS: ReadonlySet<string> = new Set(['config', 'config.worktree']);
+/** What a rebase that was interrupted does next: a line can be a command. */
+const [REBASE, TODO] = ['rebase-merge', 'git-rebase-todo'] as const;
+const COMMAND = /^[ \t]*(?:exec|x)\b/m;
+
 /** Settings that start no program and lead to no other settings, as `section.name`, or `section.*.name` where a subsection stands. */
 const HARMLESS: ReadonlySet<string> = new Set([
   ...['repositoryformatversion', 'filemode', 'bare', 'logallrefupdates', 'ignorecase', 'precomposeunicode', 'symlinks', 'autocrlf', 'eol', 'safecrlf', 'quotepath', 'sparsecheckout', 'sparsecheckoutcone'].map((name) => `core.${name}`),
@@ -49,6 +54,16 @@ export interface Grounds {
   readonly known: ReadonlySet<string>;
   /** Unix milliseconds. */
   readonly since: number;
+  /** Of `closed`, what was not closed to the end. */
+  readonly lost: ReadonlySet<string>;
+  /** What the closed files of settings said at the start, as `settingsIn` gives it. */
+  readonly before: ReadonlyMap<string, string>;
+}
+
+/** The text of files of settings among these; what cannot be read has none. */
+export function settingsIn(files: Iterable<string>): ReadonlyMap<string, string> {
+  const settings = [...files].filter((file) => SETTINGS.has(path.basename(file)));
+  return new Map(settings.map((file) => [file, textOf(file) ?? '']));
 }
 
 /** True where rules close the settings of git to writes: only then is anything withheld. */
@@ -56,8 +71,10 @@ export function closesGit({ hidden, fixed }: Confinement): boolean {
   return new PathTree({ hidden, fixed }, 'inside').start.descend('.git').descend('config').closure !== undefined;
 }
 
-/** What a look did. */
+/** What a look did, or what was found at the end of a program. */
 export interface Withholding {
+  /** What was closed to the program and was not to the end. */
+  readonly lost?: readonly string[];
   /** The names that what was renamed had. */
   readonly withheld: readonly string[];
   /** Code of the system, where something could not be looked at or renamed. */
@@ -170,13 +187,13 @@ class Look {
 
   /** One repository, held open so that nobody can put another folder in its place meanwhile. */
   async #withholdIn(folder: string, isNew: boolean): Promise<void> {
-    const { closed, since } = this.#grounds;
-    const covers = [...closed.keys()].filter((at) => isWithin(at, folder) || isWithin(folder, at));
+    const { closed, since, lost, before } = this.#grounds;
+    const covers = [...closed.keys()].filter((at) => !lost.has(at) && (isWithin(at, folder) || isWithin(folder, at)));
     const isOpen = (file: string, held: string): boolean => !covers.some((at) => isWithin(file, at)) && (isNew || isChanged(held, since));
     const hooks = await this.#listed(path.join(folder, HOOKS)).catch((thrown: unknown) => void (this.#failed ??= { thrown }));
     const hasHooks = hooks === undefined || [...hooks.folders, ...hooks.files, ...hooks.links].some((hook) => !isKeptHook(hook));
     await withFolder(folder, async ({ at }) => {
-      const repository = new Repository(at, folder);
+      const repository = new Repository(at, folder, before);
       const isFault = (name: string): boolean => (name === HOOKS ? hasHooks || !lstatSync(path.join(at, name)).isDirectory() : repository.isFault(name, isNew));
       for (const name of RUN) {
         const [file, held] = [path.join(folder, name), path.join(at, name)];
@@ -184,8 +201,18 @@ class Look {
         if (isThere && isOpen(file, held) && isFault(name)) await this.#attempt(this.#withhold(file, at));
       }
     });
+    if (lstatSync(path.join(folder, REBASE), { throwIfNoEntry: false })?.isDirectory() === true) await this.#attempt(this.#withholdTodo(path.join(folder, REBASE), isOpen));
     // A hook can be rewritten in a folder of hooks that was there before.
     if (!isNew && hooks !== undefined) await this.#withholdHooks(path.join(folder, HOOKS), [...hooks.files, ...hooks.links].filter((hook) => !isKeptHook(hook)), isOpen);
+  }
+
+  /** `git rebase --continue` runs it. */
+  async #withholdTodo(folder: string, isOpen: (file: string, held: string) => boolean): Promise<void> {
+    await withFolder(folder, async ({ at }) => {
+      const [file, held] = [path.join(folder, TODO), path.join(at, TODO)];
+      const isThere = lstatSync(held, { throwIfNoEntry: false }) !== undefined;
+      if (isThere && isOpen(file, held) && COMMAND.test(textOf(held) ?? 'exec')) await this.#attempt(this.#withhold(file, at));
+    });
   }
 
   async #withholdHooks(folder: string, hooks: readonly string[], isOpen: (file: string, held: string) => boolean): Promise<void> {
@@ -249,9 +276,11 @@ class Repository {
   readonly #folder: string;
   /** Where rules about `.git` hold. In any other folder, a later write could change the settings. */
   readonly #isOrdinary: boolean;
+  readonly #before: Grounds['before'];
 
-  /** `at`: the folder `folder`, open. */
-  constructor(at: string, folder: string) {
+  /** `at`: the folder `folder`, open. `before`: settings that were there at the start; who wrote them may keep them. */
+  constructor(at: string, folder: string, before: Grounds['before']) {
+    this.#before = before;
     this.#at = at;
     this.#folder = folder;
     this.#isOrdinary = folder.split('/').includes('.git');
@@ -261,7 +290,7 @@ class Repository {
   isFault(name: string, isNew: boolean): boolean {
     switch (name) {
       case 'commondir':
-        return !(this.#isOrdinary && path.basename(path.dirname(this.#folder)) === 'worktrees' && this.#read(name)?.trim() === '../..');
+        return !(this.#isOrdinary && path.basename(path.dirname(this.#folder)) === 'worktrees' && textOf(path.join(this.#at, name))?.trim() === '../..');
       case 'HEAD':
         return isNew && !this.#isOrdinary;
       default:
@@ -270,18 +299,33 @@ class Repository {
   }
 
   #isHarmless(name: string): boolean {
+    const text = textOf(path.join(this.#at, name));
+    if (text === undefined) return false;
+    const faults = this.#faultsOf(text);
+    if (faults.length === 0) return true;
+    const before = this.#before.get(path.join(this.#folder, name)) ?? '';
+    // A setting that goes on in the next line could be given another next line.
+    const known = new Set(before.includes('\\\n') ? [] : this.#faultsOf(before));
+    return faults.every((fault) => known.has(fault));
+  }
+
+  /** Lines that are not known to be harmless, each with the section that it stands in. */
+  #faultsOf(text: string): readonly string[] {
     let section = '';
-    return this.#read(name)?.split('\n').every((line) => {
-      if (/^\s*(?:[#;].*)?$/.test(line)) return true;
+    let within = '';
+    return text.split('\n').flatMap((line) => {
+      if (/^\s*(?:[#;].*)?$/.test(line)) return [];
       const [, head, subsection] = SECTION.exec(line) ?? [];
+      if (/^\s*\[/.test(line)) within = line;
       if (head !== undefined) section = head.toLowerCase() + (subsection === undefined ? '' : '.*');
-      if (head !== undefined) return true;
-      const [, key, text = ''] = SETTING.exec(line) ?? [];
-      if (key === undefined) return false;
-      const value = text.trim();
-      const setting = `${section}.${key.toLowerCase()}`;
-      return setting === 'core.worktree' ? this.#staysWithin(value) : HARMLESS.has(setting) && !value.includes('::') && !value.startsWith('-');
-    }) ?? false;
+      if (head !== undefined) return [];
+      const [, key, value = ''] = SETTING.exec(line) ?? [];
+      return key !== undefined && this.#isKnown(`${section}.${key.toLowerCase()}`, value.trim()) ? [] : [`${within}\n${line}`];
+    });
+  }
+
+  #isKnown(setting: string, value: string): boolean {
+    return setting === 'core.worktree' ? this.#staysWithin(value) : HARMLESS.has(setting) && !value.includes('::') && !value.startsWith('-');
   }
 
   /** The data of a submodule lies in the repository around it, and names the folder of its files there. */
@@ -290,18 +334,19 @@ class Repository {
     return outer !== undefined && inner !== undefined && isWithin(path.resolve(this.#folder, worktree), outer) && !worktree.includes('.git');
   }
 
-  /** The text of a plain file with one name; undefined for everything else. */
-  #read(name: string): string | undefined {
-    let descriptor: number | undefined;
-    try {
-      descriptor = openSync(path.join(this.#at, name), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-      const stat = fstatSync(descriptor);
-      return stat.isFile() && stat.nlink === 1 && stat.size <= MAX_CONFIG ? readFileSync(descriptor, 'utf8') : undefined;
-    } catch {
-      return undefined;
-    } finally {
-      if (descriptor !== undefined) closeSync(descriptor);
-    }
+}
+
+/** The text of a plain file with one name; undefined for everything else. */
+function textOf(file: string): string | undefined {
+  let descriptor: number | undefined;
+  try {
+    descriptor = openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    const stat = fstatSync(descriptor);
+    return stat.isFile() && stat.nlink === 1 && stat.size <= MAX_CONFIG ? readFileSync(descriptor, 'utf8') : undefined;
+  } catch {
+    return undefined;
+  } finally {
+    if (descriptor !== undefined) closeSync(descriptor);
   }
 }
 

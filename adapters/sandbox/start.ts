@@ -12,16 +12,17 @@ import { coverPlan } from './covers.ts';
 import { asJudged } from './given.ts';
 import { chooseIdentity } from './identity.ts';
 import { forgetGroups, ownGroups, type Group, type Groups } from './group.ts';
-import { handleOf } from './handle.ts';
+import { handleOf, killInside } from './handle.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
-import { checkMounts, ownMounts, standingMounts } from './mounts.ts';
+import { Life } from './life.ts';
+import { checkMounts, ownMounts, standingMounts, swapped } from './mounts.ts';
 import { compileFilter } from './seccomp.ts';
 import { throughLinks } from './links.ts';
 import { isOfSystem } from './programs.ts';
 import { stagePlan } from './stage.ts';
 import { findTools, namespaceFix, type Tools } from './tools.ts';
-import { restingDescendantsOf } from './tree.ts';
+import { bornAt, restingDescendantsOf } from './tree.ts';
 
 /** Setting up takes about 10 ms; a machine that needs this long has other troubles. */
 const SETUP_MS = 20_000;
@@ -39,7 +40,7 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
   const identity = chooseIdentity(jail.workspace);
   const first = planJail(jail);
   if (first === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
-  const { plan, release, grounds } = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...programsOf(tools)])) }, jail);
+  const { plan, release, grounds, lost } = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...programsOf(tools)])) }, jail);
   let child: ChildProcess | undefined;
   let group: Group | undefined;
   try {
@@ -51,7 +52,8 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
         // What bubblewrap needs to know comes by descriptor; its environment can be read from within.
         env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
       }));
-    child.once('exit', release).once('error', release);
+    const started = child;
+    const life = new Life({ child, lost, release });
     const hasLackedMemory = watchMemory(child, group);
     const hold = group?.hold(await numberOf(child, identity));
     feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter({ counted: group !== undefined })], ...madeFiles(identity)]));
@@ -62,12 +64,15 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
         const mounts = await standingMounts(first, host, signal);
         asJudged([...jail.read, ...jail.write, ...(jail.fixed ?? [])], jail.workspace);
         checkMounts(plan, host, mounts);
+        const process = { pid: first, born: bornAt(first) };
+        life.watch(process, plan, { standing: mounts, kill: () => killInside(started, process) });
       },
       admit: async (first) => {
         await hold?.([first, ...restingDescendantsOf(first)]).catch(notCounted);
+        if (life.looks()) throw swapped();
       },
     });
-    return { ...handleOf(child, inner), hasLackedMemory, ...(grounds !== undefined && { grounds }) };
+    return { ...handleOf(child, { pid: inner, born: bornAt(inner) }, life), hasLackedMemory, lost, ...(grounds !== undefined && { grounds }) };
   } catch (thrown) {
     if (child !== undefined) signalGroup(child, 'SIGKILL');
     else release();

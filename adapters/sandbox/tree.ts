@@ -29,6 +29,22 @@ export function isGone(pid: number, born: number): boolean {
   return now !== 0 && born !== 0 && now !== born;
 }
 
+/** A process, and when it was born, which tells it from a later one with its number. */
+export interface Born {
+  readonly pid: number;
+  readonly born: number;
+}
+
+/**
+ * True when a process does nothing any more: it is gone, or a zombie. The first process of a PID namespace becomes one when all others in it
+ * have ended (pid_namespaces(7)).
+ */
+export function hasEnded({ pid, born }: Born): boolean {
+  const fields = fieldsOf(`${pid}`);
+  const [state] = fields;
+  return state === undefined ? isGone(pid, born) : state === 'Z' || state === 'X' || Number(fields[19] ?? 0) !== born;
+}
+
 /** All beneath `first` while none of them starts or ends another, and each has one thread: by the kernel's own list, where it keeps one. */
 export function restingDescendantsOf(first: number): readonly number[] {
   try {

@@ -151,7 +151,10 @@ export interface ServerEntry extends ServerNumbers {
   readonly port?: number;
   readonly reason?: string;
   readonly count?: number;
-  /** Of `settings-withheld`: what was renamed, relative to the workspace, at most 50; `count` says how many, `reason` the system's code of a failure. */
+  /**
+   * Of `settings-withheld`: what was renamed, relative to the workspace, at most 50; `count` says how many, `reason` the system's code of a
+   * failure. Of `cover-lost`: what was replaced from outside while a program ran to which it was closed.
+   */
   readonly files?: readonly string[];
   /** Of `request.refused`: the method, one of a fixed list or `other`; the decision id of the call and the session, where a single call ran. */
   readonly method?: string;

@@ -28,7 +28,7 @@ function happened(found: Found): string {
     const host = field(found, 'host');
     return `${field(found, 'reason')}${host === '' ? '' : ` ${host}:${field(found, 'port')}`}${count === '1' ? '' : ` (${count} times)`}`;
   }
-  if (event === 'settings-withheld') {
+  if (event === 'settings-withheld' || event === 'cover-lost') {
     const [first = '', ...more] = names(found, 'files').split(', ');
     return `${event} ${first}${more.length === 0 ? '' : ` and ${Number(count) - 1} more`}`;
   }

@@ -134,7 +134,7 @@ describe('a look at repositories', () => {
     asOwner(root, 'git init -q sub; git init -q other');
     writeFileSync(path.join(root, 'sub/.git/config'), `[user]\n\tname =${' '.repeat(65_000)}"\n`);
     for (let number = 2; number < 5000; number += 1) writeFileSync(path.join(root, `other/.git/hooks/x${number}`), '');
-    const grounds = { writable: [root], closed: new Map(), known: new Set<string>(), since: Date.now() };
+    const grounds = { writable: [root], closed: new Map(), known: new Set<string>(), since: Date.now(), lost: new Set<string>(), before: new Map() };
     const [began, withheld] = [cpuMs(), [] as string[]];
     await withholdSettings(grounds, withheld);
     const took = cpuMs() - began;
@@ -150,7 +150,7 @@ describe('a look at folders with odd names', () => {
     const deep = 'L=$(printf "%0200d" 0); for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do mkdir $L; cd $L; done';
     asOwner(root, `git init -q --bare g; git config -f g/config core.fsmonitor false; mkdir "$(printf "o\\377")" s a; touch "s/$(printf "o\\377")"; cd a; ${deep}; mv $ROOT/g g`);
     const withheld: string[] = [];
-    await withholdSettings({ writable: [root], closed: new Map(), known: new Set(), since: Date.now() }, withheld);
+    await withholdSettings({ writable: [root], closed: new Map(), known: new Set(), since: Date.now(), lost: new Set(), before: new Map() }, withheld);
     expect(readdirSync(root).sort()).toEqual(['a', 'o\ufffd.withheld', 's', `${'0'.repeat(50)}.withheld`].sort());
     expect(asOwner(root, 'find . -name "config*" | sed "s#.*/##"')).toBe('config.withheld\n');
     expect(withheld).toHaveLength(4);

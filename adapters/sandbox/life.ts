@@ -1,0 +1,109 @@
+/**
+ * Follows a sandbox to its certain end. A name is closed to a program by a mount in its sandbox alone: whoever renames or removes the name
+ * elsewhere takes that mount away or moves it (mount_namespaces(7)), be it the owner's git, an editor or another sandbox. The program is ended then.
+ */
+import type { ChildProcess } from 'node:child_process';
+import { closeSync, openSync, readSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Plan } from './bubblewrap.ts';
+import { isWithin } from './closed.ts';
+import { parseMounts, type MountLine } from './mounts.ts';
+import { hasEnded, type Born } from './tree.ts';
+
+/** Milliseconds between two looks at the mounts. */
+const LOOK_MS = 100;
+/** Milliseconds between two looks at a sandbox that is ending. */
+const END_MS = 5;
+const CHUNK_BYTES = 64 * 1024;
+
+/** The mounts of one sandbox. They can be read after its end too: the open file keeps them. */
+class Mounts {
+  readonly #file: number;
+  /** Number of each mount that closes something, and its place. */
+  readonly #closing: ReadonlyMap<string, string>;
+  #text = '';
+
+  constructor(first: number, { mounts, masks }: Pick<Plan, 'mounts' | 'masks'>, standing: readonly MountLine[]) {
+    const writable = mounts.filter((mount) => mount.writable).map(({ to }) => to);
+    const closed = new Set([...masks, ...mounts.filter((mount) => !mount.writable && writable.some((folder) => folder !== mount.to && isWithin(mount.to, folder))).map(({ to }) => to)]);
+    this.#closing = new Map(standing.filter(({ at }) => closed.has(at)).map(({ id, at }) => [id, at]));
+    this.#file = openSync(`/proc/${first}/mountinfo`, 'r');
+  }
+
+  /** Places that are not closed any more. */
+  lost(): readonly string[] {
+    const text = this.#read();
+    if (text === this.#text) return [];
+    this.#text = text;
+    const places = new Map(parseMounts(text).map(({ id, at }) => [id, at]));
+    return [...this.#closing].filter(([id, at]) => places.get(id) !== at).map(([, at]) => at);
+  }
+
+  close(): void {
+    closeSync(this.#file);
+  }
+
+  #read(): string {
+    const parts: Buffer[] = [];
+    for (let from = 0; ; from += parts.at(-1)?.length ?? 0) {
+      const room = Buffer.allocUnsafe(CHUNK_BYTES);
+      const count = readSync(this.#file, room, 0, CHUNK_BYTES, from);
+      if (count === 0) return Buffer.concat(parts).toString('utf8');
+      parts.push(room.subarray(0, count));
+    }
+  }
+}
+
+/** What a sandbox has to be followed by. */
+export interface LifeParts {
+  readonly child: ChildProcess;
+  /** Gets the places that were not closed to the end. */
+  readonly lost: Set<string>;
+  /** Frees what was held for it, once nothing of it runs. */
+  readonly release: () => void;
+}
+
+/** One sandbox from its start on. */
+export class Life {
+  readonly #parts: LifeParts;
+  #first: Born | undefined;
+  #mounts: Mounts | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #isOver = false;
+  /** Resolves when nothing of it runs, and what was held for it is free. */
+  readonly ended: Promise<void>;
+
+  constructor(parts: LifeParts) {
+    this.#parts = parts;
+    this.ended = new Promise((resolve) => parts.child.once('exit', resolve).once('error', resolve)).then(() => this.#end());
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** Watches the mounts from now on: they were checked, and nothing runs. `kill` ends the sandbox at once. */
+  watch(first: Born, plan: Pick<Plan, 'mounts' | 'masks'>, { standing, kill }: { readonly standing: readonly MountLine[]; readonly kill: () => void }): void {
+    this.#first = first;
+    this.#mounts = new Mounts(first.pid, plan, standing);
+    this.#timer = setInterval(() => {
+      if (this.looks()) kill();
+    }, LOOK_MS).unref();
+  }
+
+  /** True when something is not closed any more. */
+  looks(): boolean {
+    for (const at of this.#mounts?.lost() ?? []) this.#parts.lost.add(at);
+    return this.#parts.lost.size > 0;
+  }
+
+  async #end(): Promise<void> {
+    // bubblewrap may be gone before the processes inside, which die with it.
+    while (this.#first !== undefined && !hasEnded(this.#first)) await sleep(END_MS, undefined, { ref: false });
+    clearInterval(this.#timer);
+    this.looks();
+    this.#mounts?.close();
+    this.#parts.release();
+    this.#isOver = true;
+  }
+}

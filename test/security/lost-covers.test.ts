@@ -1,0 +1,159 @@
+/** Attacks on names that are closed to a command by mounts of its sandbox: something outside removes or replaces the name while the command runs. */
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { chooseIdentity } from '../../adapters/sandbox/identity.ts';
+import { holdNames } from '../../adapters/sandbox/placeholders.ts';
+import { own, openWorkspace } from '../sandbox/plants.ts';
+import { startFacade } from '../stories/facade.ts';
+import { verifies } from '../verifies.ts';
+
+const STARTER = path.join(import.meta.dirname, '..', '..', 'policies', 'starter', 'workspace.yaml');
+const WAIT = { timeout: 30_000 };
+
+const done: (() => Promise<void> | void)[] = [];
+afterEach(async () => {
+  for (const undo of done.splice(0).reverse()) await undo();
+});
+
+/** A shell command of the workspace's owner on the host. */
+function asOwner(folder: string, command: string): string {
+  const { uid, gid } = chooseIdentity(folder);
+  const { stdout, stderr } = spawnSync('sh', ['-c', command], { cwd: folder, encoding: 'utf8', env: { PATH: process.env['PATH'], HOME: '/nonexistent' }, ...(process.getuid?.() === 0 && { uid, gid }) });
+  return stdout + stderr;
+}
+
+interface Gateway {
+  /** Starts a script as a background command, and gives its id. */
+  readonly start: (script: string) => Promise<string>;
+  readonly end: (id: string) => Promise<string>;
+  readonly run: (script: string) => Promise<string>;
+  readonly kill: (id: string) => Promise<string>;
+  readonly records: () => readonly Readonly<Record<string, unknown>>[];
+}
+
+/** A workspace with a repository, whose owner is an ordinary user. */
+function project(): string {
+  const root = openWorkspace();
+  done.push(() => rmSync(root, { recursive: true, force: true }));
+  const folder = path.join(root, 'project');
+  mkdirSync(folder);
+  writeFileSync(path.join(folder, 'Makefile'), 'test:\n\t@sh ./$(shell cat script)\n');
+  own(folder);
+  asOwner(folder, 'git init -q');
+  return folder;
+}
+
+let scripts = 0;
+
+/** A process of its own on that workspace, with the rules of starter `workspace`; `make test` runs what the agent wrote. */
+async function gateway(folder: string): Promise<Gateway> {
+  const root = path.join(path.dirname(folder), `gateway${(scripts += 1)}`);
+  mkdirSync(root);
+  writeFileSync(path.join(root, 'rules.yaml'), readFileSync(STARTER));
+  const facade = await startFacade(`version: 1\nworkspace: ${folder}\nstate: ${root}/state\nprincipals:\n  - {id: agent, role: agent, profiles: [default]}\npolicies: [rules.yaml]\nexpose:\n  primitives: workspace\n`, { folder: root });
+  done.push(() => facade.close());
+  const session = facade.open('agent');
+  const bash = async (script: string, args: object): Promise<string> => {
+    const name = `script${(scripts += 1)}.sh`;
+    writeFileSync(path.join(folder, name), script);
+    writeFileSync(path.join(folder, 'script'), name);
+    return (await facade.call(session, 'bash', { command: 'make test', ...args })).text;
+  };
+  return {
+    start: async (script) => /session (s\d+)/.exec(await bash(script, { action: 'start', wait_ms: 1 }))?.[1] ?? 'none',
+    end: async (id) => {
+      let text = '';
+      await expect.poll(async () => (text += (await facade.call(session, 'bash', { action: 'poll', session: id, wait_ms: 200 })).text), WAIT).toContain('has ended');
+      return text;
+    },
+    run: (script) => bash(script, {}),
+    kill: async (id) => (await facade.call(session, 'bash', { action: 'kill', session: id })).text,
+    records: () => facade.records() as readonly Readonly<Record<string, unknown>>[],
+  };
+}
+
+const appears = (folder: string, name: string): Promise<void> => expect.poll(() => existsSync(path.join(folder, name)), WAIT).toBe(true);
+const evil = (file: string): string => `printf '[core]\\n\\tfsmonitor = "touch %s/pwned; false"\\n' "$PWD" >> ${file}`;
+
+describe('a closed name that is replaced while a command runs', () => {
+  it('by git of the owner: the command is ended, and what it added is withheld' + verifies('TR-91'), async () => {
+    const folder = project();
+    asOwner(folder, 'git config alias.mine "!echo mine"');
+    const { start, end, records } = await gateway(folder);
+    const id = await start(`touch began; while :; do (${evil('.git/config')}) 2>/dev/null && sleep 60; done`);
+    await appears(folder, 'began');
+    expect(asOwner(folder, 'git remote add origin https://example.org/x')).toBe('');
+    const text = await end(id);
+    asOwner(folder, 'git status');
+    expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
+    expect(text).toMatch(/something outside replaced \.git\/config while it ran/);
+    // It may have written into the old file only, which git has replaced.
+    const wrote = asOwner(folder, 'cat .git/config.withheld').includes('pwned');
+    expect([text.includes('.git/config. A person'), asOwner(folder, 'cat .git/config').includes('pwned')]).toEqual([wrote, false]);
+    expect(records().filter(({ event }) => event === 'cover-lost')).toMatchObject([{ server: 'workspace', outcome: 'error', files: ['.git/config'], count: 1 }]);
+  });
+
+  it('by git of the owner, and the command did nothing: the settings of the owner stay, whatever they are' + verifies('TR-91'), async () => {
+    const folder = project();
+    asOwner(folder, 'git config alias.mine "!echo mine"');
+    const { start, end } = await gateway(folder);
+    const id = await start('touch began; sleep 60');
+    await appears(folder, 'began');
+    asOwner(folder, 'git remote add origin https://example.org/x');
+    expect(await end(id)).not.toContain('withheld');
+    expect(asOwner(folder, 'git mine; git remote')).toBe('mine\norigin\n');
+  });
+
+  it('by an older command, for which it is a file of its own repository' + verifies('TR-91'), async () => {
+    const folder = project();
+    const { start, end } = await gateway(folder);
+    const older = await start('git init -q sub; touch made; while [ ! -e go ]; do sleep 0.05; done; rm sub/.git/config; touch gone; sleep 1');
+    await appears(folder, 'made');
+    const younger = await start(`touch began; while [ ! -e gone ]; do :; done; ${evil('sub/.git/config')}; sleep 60`);
+    await appears(folder, 'began');
+    writeFileSync(path.join(folder, 'go'), '');
+    expect(await end(younger)).toContain('something outside replaced');
+    await end(older);
+    asOwner(folder, 'git -C sub status');
+    expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
+  });
+
+  it('by another process of Tollgate that made it: it stays held until no sandbox needs it' + verifies('TR-91'), async () => {
+    const folder = project();
+    const place = path.join(folder, '.cursor');
+    const { release } = holdNames([place]);
+    // What another process does with a name that is there.
+    const other = spawn('bwrap', ['--bind', '/', '/', '--ro-bind', place, place, 'sh', '-c', 'echo stands; cat'], { stdio: ['pipe', 'pipe', 'inherit'] });
+    done.push(() => void other.kill('SIGKILL'));
+    await once(other.stdout, 'data');
+    release();
+    expect(existsSync(place)).toBe(true);
+    other.stdin.end();
+    await once(other, 'exit');
+    await expect.poll(() => existsSync(place), WAIT).toBe(false);
+  });
+
+  it('is not free before the last process of a command that is killed has ended' + verifies('TR-91'), async () => {
+    const folder = project();
+    const { start, kill } = await gateway(folder);
+    writeFileSync(path.join(folder, 'worker.pl'), `$SIG{TERM} = 'IGNORE'; while (1) { rename "hold$ARGV[0]", '.zed'; mkdir '.cursor'; if (open(F, '>', '.mcp.json')) { close F; } if (open(F, '>', '.git/commondir')) { print F "../x"; close F; } }`);
+    for (let round = 0; round < 3; round += 1) {
+      const id = await start(`trap '' TERM; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do mkdir -p hold$i/e; perl worker.pl $i & done; touch began${round}; wait`);
+      await appears(folder, `began${round}`);
+      await kill(id);
+      expect(readdirSync(folder).filter((name) => ['.zed', '.cursor', '.mcp.json'].includes(name))).toEqual([]);
+      expect(readdirSync(path.join(folder, '.git'))).not.toContain('commondir');
+    }
+  });
+
+  it('a rebase that would run a command is withheld' + verifies('TR-91'), async () => {
+    const folder = project();
+    const { run } = await gateway(folder);
+    expect(await run('mkdir .git/rebase-merge; printf "pick 1\\n\\texec touch pwned\\n" > .git/rebase-merge/git-rebase-todo')).toContain('.git/rebase-merge/git-rebase-todo');
+    expect(readdirSync(path.join(folder, '.git/rebase-merge'))).toEqual(['git-rebase-todo.withheld']);
+    expect(await run('mkdir -p .git/rebase-merge; echo "pick 1" > .git/rebase-merge/git-rebase-todo')).not.toContain('withheld');
+  });
+});
