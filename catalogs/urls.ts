@@ -23,13 +23,16 @@ export function portOf(scheme: string): number {
  * the grammar. Userinfo, backslashes, blanks, controls, non-ASCII letters and broken escapes are outside of it.
  */
 const STRICT = /^([a-z][a-z0-9+.-]*):\/\/((?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d+)?)((?:\/(?:[\w.~!$&'()*+,;=:@/-]|%[0-9a-f]{2})*)?)(?:\?(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?(?:#(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?$/i;
+/** Characters of the longest address that is read; no client takes more, and an expression over megabytes needs more stack than there is. */
+const MOST_CHARS = 65_536;
 const UNREADABLE: ReadUrl = { scheme: '', host: '', address: '' };
 
 /**
  * Reads a URL only where the strict grammar and WHATWG name the same host; decision record 0047 says why. Dots in the path
- * are resolved. A host that ends with a dot, and an old form of an IPv4 address, are unreadable.
+ * are resolved. A host that ends with a dot, an old form of an IPv4 address, and more than 65,536 characters are unreadable.
  */
 export function readUrl(text: string): ReadUrl {
+  if (text.length > MOST_CHARS) return UNREADABLE;
   const [, written = '', authority = ''] = STRICT.exec(text) ?? [];
   const scheme = written.toLowerCase();
   // Port 1 stands for "none written"; parseAuthority takes no port 0.

@@ -13,6 +13,8 @@ const ROUNDS = 5;
 const NOTHING_MS = 0.05;
 /** What costs less at 64 times the first size is memory that is not in a cache. */
 const LITTLE_MS = 5;
+/** No message is longer. */
+const MOST_UNITS = 16 * 1_048_576;
 
 /** Something whose cost depends on the size of an input. */
 export interface Growing<T> {
@@ -48,7 +50,7 @@ async function excess<T>({ make, run, from = 4_096 }: Growing<T>): Promise<strin
     if (before === undefined) continue;
     if (ms < NOTHING_MS || ms <= before * MOST_GROWTH) return undefined;
     if (times > 4 && took.every((one, at) => one > CERTAIN_GROWTH * (took[at - 1] ?? 0))) return words;
-    if (times === 64) return ms < LITTLE_MS ? undefined : words;
+    if (times === 64 || from * times * 4 > MOST_UNITS) return ms < LITTLE_MS || took.length < 3 ? undefined : words;
   }
   return undefined;
 }

@@ -16,6 +16,11 @@ describe('addresses', () => {
     expect(readUrl(url).address).toBe('');
   });
 
+  it.each([[65_000, 'https://a.b:443/'], [66_000, ''], [16_000_000, '']])('with %d characters after the host', (count, address) => {
+    expect(readUrl(`https://a.b/?${'x'.repeat(count)}`).address).toBe(address);
+    expect(readUrl(`https://a.b/${'x'.repeat(count)}`).address.slice(0, 16)).toBe(address);
+  });
+
   it('the host is told even where the path may be read in two ways', () => {
     expect([readUrl('https://A.b//x'), readUrl('nothing')]).toEqual([{ scheme: 'https', host: 'a.b', address: '' }, { scheme: '', host: '', address: '' }]);
   });
