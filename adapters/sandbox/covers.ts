@@ -17,7 +17,7 @@ export interface Closing {
   readonly release: () => void;
   /** For watchRepositories; undefined where rules leave the settings of git open. */
   readonly grounds: Grounds | undefined;
-  /** Filled while the program runs: what is not closed any more. */
+  /** Filled while the program runs: places whose mounts are gone. */
   readonly lost: Set<string>;
 }
 
@@ -44,7 +44,7 @@ export async function closeFiles(
     const { places, release } = holdNames(names.filter(isWritable));
     const closed = new Map([...found, ...places.map((at) => [at, 'fixed'] as const)]);
     const lost = new Set<string>();
-    return { closed, release, lost, grounds: closesGit(confinement) ? { writable: given.writable, closed, known, since, lost, before: settingsIn(closed.keys()) } : undefined };
+    return { closed, release, lost, grounds: closesGit(confinement) ? { writable: given.writable, closed, known, since, lost, before: settingsIn(closed.keys(), since) } : undefined };
   } catch (cause) {
     const { code = 'unknown', path: at = '' } = cause as NodeJS.ErrnoException;
     throw new TollgateError('SANDBOX_UNAVAILABLE', {

@@ -3,7 +3,8 @@
  * elsewhere takes that mount away or moves it (mount_namespaces(7)), be it the owner's git, an editor or another sandbox. The program is ended then.
  */
 import type { ChildProcess } from 'node:child_process';
-import { closeSync, openSync, readSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readSync } from 'node:fs';
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Plan } from './bubblewrap.ts';
 import { isWithin } from './closed.ts';
@@ -57,7 +58,7 @@ class Mounts {
 /** What a sandbox has to be followed by. */
 export interface LifeParts {
   readonly child: ChildProcess;
-  /** Gets the places that were not closed to the end. */
+  /** Gets the places whose mounts did not stay to the end. */
   readonly lost: Set<string>;
   /** Frees what was held for it, once nothing of it runs. */
   readonly release: () => void;
@@ -70,6 +71,8 @@ export class Life {
   #mounts: Mounts | undefined;
   #timer: NodeJS.Timeout | undefined;
   #isOver = false;
+  /** Places that were open to the program in the end. It was ended for that. */
+  readonly opened = new Set<string>();
   /** Resolves when nothing of it runs, and what was held for it is free. */
   readonly ended: Promise<void>;
 
@@ -93,8 +96,12 @@ export class Life {
 
   /** True when something is not closed any more. */
   looks(): boolean {
-    for (const at of this.#mounts?.lost() ?? []) this.#parts.lost.add(at);
-    return this.#parts.lost.size > 0;
+    for (const at of this.#mounts?.lost() ?? []) {
+      this.#parts.lost.add(at);
+      // In a folder that is gone with it, such as a repository that was removed, there is nothing to open.
+      if (existsSync(path.dirname(at))) this.opened.add(at);
+    }
+    return this.opened.size > 0;
   }
 
   async #end(): Promise<void> {

@@ -27,6 +27,9 @@ const HOOKS = 'hooks';
 /** Entries of a repository that start programs, or say where such entries are. */
 const RUN = ['config', 'config.worktree', 'commondir', HOOKS, 'HEAD'] as const;
 
+/** By then, every program that could write a file has been looked at many times. */
+const SETTLED_MS = 600_000;
+const MOST_SETTLED = 10_000;
 const SETTINGS: ReadonlySet<string> = new Set(['config', 'config.worktree']);
 /** What a rebase that was interrupted does next: a line can be a command. */
 const [REBASE, TODO] = ['rebase-merge', 'git-rebase-todo'] as const;
@@ -60,10 +63,21 @@ export interface Grounds {
   readonly before: ReadonlyMap<string, string>;
 }
 
-/** The text of files of settings among these; what cannot be read has none. */
-export function settingsIn(files: Iterable<string>): ReadonlyMap<string, string> {
+/** The last text of a file of settings that nobody had changed for a while. */
+const settled = new Map<string, string>();
+
+/**
+ * The text of files of settings among these that their owner has written: another program that runs may have written a file that changed
+ * lately, and its own looks have not withheld it yet. For such a file, the last text that stood for a while. `now`: Unix milliseconds.
+ */
+export function settingsIn(files: Iterable<string>, now: number): ReadonlyMap<string, string> {
   const settings = [...files].filter((file) => SETTINGS.has(path.basename(file)));
-  return new Map(settings.map((file) => [file, textOf(file) ?? '']));
+  for (const file of settings) {
+    const changed = lstatSync(file, { throwIfNoEntry: false })?.ctimeMs ?? now;
+    const text = textOf(file);
+    if (text !== undefined && now - changed > SETTLED_MS && settled.size < MOST_SETTLED) settled.set(file, text);
+  }
+  return new Map(settings.map((file) => [file, settled.get(file) ?? '']));
 }
 
 /** True where rules close the settings of git to writes: only then is anything withheld. */
@@ -290,12 +304,17 @@ class Repository {
   isFault(name: string, isNew: boolean): boolean {
     switch (name) {
       case 'commondir':
-        return !(this.#isOrdinary && path.basename(path.dirname(this.#folder)) === 'worktrees' && textOf(path.join(this.#at, name))?.trim() === '../..');
+        return !this.#isHarmlessCommon(textOf(path.join(this.#at, name))?.trim());
       case 'HEAD':
         return isNew && !this.#isOrdinary;
       default:
         return !this.#isHarmless(name);
     }
+  }
+
+  /** A folder that is common to itself changes nothing: such a file holds the name in another sandbox. */
+  #isHarmlessCommon(folder: string | undefined): boolean {
+    return folder === '.' || (folder === '../..' && this.#isOrdinary && path.basename(path.dirname(this.#folder)) === 'worktrees');
   }
 
   #isHarmless(name: string): boolean {
@@ -305,8 +324,7 @@ class Repository {
     if (faults.length === 0) return true;
     const before = this.#before.get(path.join(this.#folder, name)) ?? '';
     // A setting that goes on in the next line could be given another next line.
-    const known = new Set(before.includes('\\\n') ? [] : this.#faultsOf(before));
-    return faults.every((fault) => known.has(fault));
+    return !/\\\r?(?:\n|$)/.test(before) && faults.join('\n') === this.#faultsOf(before).join('\n');
   }
 
   /** Lines that are not known to be harmless, each with the section that it stands in. */
@@ -316,7 +334,7 @@ class Repository {
     return text.split('\n').flatMap((line) => {
       if (/^\s*(?:[#;].*)?$/.test(line)) return [];
       const [, head, subsection] = SECTION.exec(line) ?? [];
-      if (/^\s*\[/.test(line)) within = line;
+      if (/^\s*\[/.test(line)) [within, section] = [line, ''];
       if (head !== undefined) section = head.toLowerCase() + (subsection === undefined ? '' : '.*');
       if (head !== undefined) return [];
       const [, key, value = ''] = SETTING.exec(line) ?? [];

@@ -72,7 +72,7 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
         if (life.looks()) throw swapped();
       },
     });
-    return { ...handleOf(child, { pid: inner, born: bornAt(inner) }, life), hasLackedMemory, lost, ...(grounds !== undefined && { grounds }) };
+    return { ...handleOf(child, { pid: inner, born: bornAt(inner) }, life), hasLackedMemory, lost: life.opened, ...(grounds !== undefined && { grounds }) };
   } catch (thrown) {
     if (child !== undefined) signalGroup(child, 'SIGKILL');
     else release();

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { chooseIdentity } from '../../adapters/sandbox/identity.ts';
 import { holdNames } from '../../adapters/sandbox/placeholders.ts';
+import { settingsIn, withholdSettings } from '../../adapters/sandbox/repositories.ts';
 import { own, openWorkspace } from '../sandbox/plants.ts';
 import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -81,7 +82,6 @@ const evil = (file: string): string => `printf '[core]\\n\\tfsmonitor = "touch %
 describe('a closed name that is replaced while a command runs', () => {
   it('by git of the owner: the command is ended, and what it added is withheld' + verifies('TR-91'), async () => {
     const folder = project();
-    asOwner(folder, 'git config alias.mine "!echo mine"');
     const { start, end, records } = await gateway(folder);
     const id = await start(`touch began; while :; do (${evil('.git/config')}) 2>/dev/null && sleep 60; done`);
     await appears(folder, 'began');
@@ -96,15 +96,14 @@ describe('a closed name that is replaced while a command runs', () => {
     expect(records().filter(({ event }) => event === 'cover-lost')).toMatchObject([{ server: 'workspace', outcome: 'error', files: ['.git/config'], count: 1 }]);
   });
 
-  it('by git of the owner, and the command did nothing: the settings of the owner stay, whatever they are' + verifies('TR-91'), async () => {
+  it('by git of the owner, and the command did nothing: the settings stay' + verifies('TR-91'), async () => {
     const folder = project();
-    asOwner(folder, 'git config alias.mine "!echo mine"');
     const { start, end } = await gateway(folder);
     const id = await start('touch began; sleep 60');
     await appears(folder, 'began');
     asOwner(folder, 'git remote add origin https://example.org/x');
     expect(await end(id)).not.toContain('withheld');
-    expect(asOwner(folder, 'git mine; git remote')).toBe('mine\norigin\n');
+    expect(asOwner(folder, 'git remote')).toBe('origin\n');
   });
 
   it('by an older command, for which it is a file of its own repository' + verifies('TR-91'), async () => {
@@ -117,6 +116,33 @@ describe('a closed name that is replaced while a command runs', () => {
     writeFileSync(path.join(folder, 'go'), '');
     expect(await end(younger)).toContain('something outside replaced');
     await end(older);
+    asOwner(folder, 'git -C sub status');
+    expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
+  });
+
+  it('by the look at an older command, whose settings it then takes over' + verifies('TR-91'), async () => {
+    const folder = project();
+    const { start, end } = await gateway(folder);
+    const older = await start(`git init -q sub; ${evil('sub/.git/config')}; touch made; while [ ! -e go ]; do sleep 0.05; done`);
+    await appears(folder, 'made');
+    const younger = await start(`touch began; cp sub/.git/config text; while :; do cp -n text sub/.git/config 2>/dev/null; done`);
+    await appears(folder, 'began');
+    writeFileSync(path.join(folder, 'go'), '');
+    await end(older);
+    await end(younger);
+    asOwner(folder, 'git -C sub status');
+    expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
+  });
+
+  it('with its repository: another command goes on, and one that makes the repository anew is looked at' + verifies('TR-91'), async () => {
+    const folder = project();
+    const { run, start, end } = await gateway(folder);
+    asOwner(folder, 'git init -q sub');
+    const id = await start(`touch began; while [ -e sub ]; do sleep 0.05; done; sleep 0.5; git init -q sub; ${evil('sub/.git/config')}; echo whole`);
+    await appears(folder, 'began');
+    asOwner(folder, 'mv sub gone; rm -rf gone');
+    expect(await run('git init -q sub2; sleep 4')).not.toContain('withheld');
+    expect(await end(id)).toMatch(/whole[^]*sub\/\.git\/config\. A person/);
     asOwner(folder, 'git -C sub status');
     expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
   });
@@ -147,6 +173,35 @@ describe('a closed name that is replaced while a command runs', () => {
       expect(readdirSync(folder).filter((name) => ['.zed', '.cursor', '.mcp.json'].includes(name))).toEqual([]);
       expect(readdirSync(path.join(folder, '.git'))).not.toContain('commondir');
     }
+  });
+
+  it.each([
+    ['all of it', '', false], ['a harmless setting more', '[branch "b"]\n\tremote = o\n', false], ['another program', '[alias]\n\tx = !true\n', true],
+  ])('keeps what the owner had set for a while: %s', async (_, more, isWithheld) => {
+    const folder = project();
+    const file = path.join(folder, '.git/config');
+    writeFileSync(file, `${readFileSync(file, 'utf8')}[pager] # mine\n\tdiff = less\n`);
+    const before = settingsIn([file], Date.now() + 700_000);
+    expect(settingsIn([file], Date.now())).toEqual(before);
+    writeFileSync(file, readFileSync(file, 'utf8') + more);
+    const withheld: string[] = [];
+    await withholdSettings({ writable: [folder], closed: new Map([[file, 'fixed']]), known: new Set(), since: Date.now() - 1000, lost: new Set([file]), before }, withheld);
+    expect(withheld).toEqual(isWithheld ? [file] : []);
+  });
+
+  it.each([
+    ['the other of two lines', 'a\n\tfsmonitor = b\n', 'b\n\tfsmonitor = a\n'], ['a line that goes on', '"a \\', '"a \\\n;b"\n'],
+    ['a line under another header', '"a"\n[pager] # mine\n', '"a"\n[submodule "x"]\n[pager] # mine\n\tbranch = run\n'],
+  ])('does not take for the owner’s: %s', async (_, old, changed) => {
+    const folder = project();
+    const file = path.join(folder, '.git/config');
+    const text = readFileSync(file, 'utf8');
+    writeFileSync(file, `${text}[core]\n\tfsmonitor = ${old}`);
+    const before = settingsIn([file], Date.now() + 700_000);
+    writeFileSync(file, `${text}[core]\n\tfsmonitor = ${changed}`);
+    const withheld: string[] = [];
+    await withholdSettings({ writable: [folder], closed: new Map([[file, 'fixed']]), known: new Set(), since: Date.now() - 1000, lost: new Set([file]), before }, withheld);
+    expect(withheld).toEqual([file]);
   });
 
   it('a rebase that would run a command is withheld' + verifies('TR-91'), async () => {
