@@ -1,5 +1,6 @@
 /** Owns what lies in folders, asked of the disk again only where something changed; refuses to keep what may be changing right now. */
 import { lstatSync, opendirSync } from 'node:fs';
+import path from 'node:path';
 import type { Pace } from '../../catalogs/pace.ts';
 
 /** Names in a folder. */
@@ -68,9 +69,12 @@ function lengthOf({ folders, files, links }: Entries): number {
   return 1 + folders.length + files.length + links.length;
 }
 
-/** Identifies the folder of a repository's data, whatever its name; undefined for any other folder. */
+/**
+ * Identifies the folder of a repository's data, whatever its name; undefined for any other folder. A `.git` that is not complete counts too:
+ * `git init` of the owner would complete it, and keep its settings.
+ */
 export function repositoryKey(folder: string, entries: Entries): string | undefined {
-  if (!isRepository(entries)) return undefined;
+  if (!isRepository(entries) && path.basename(folder).toLowerCase() !== '.git') return undefined;
   const stat = lstatSync(folder, { bigint: true, throwIfNoEntry: false });
   return stat === undefined ? undefined : `${stat.dev}:${stat.ino}`;
 }

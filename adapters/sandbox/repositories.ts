@@ -14,6 +14,8 @@ import { entriesOf, NO_ENTRIES, repositoryKey, type Entries } from './entries.ts
 /** Milliseconds between two looks while the program runs, and how many times the cost of the last look it is at least. */
 const LOOK_MS = 3000;
 const LOOK_SHARE = 50;
+/** Far less than SETTLED_MS, however many folders a program makes. */
+const MOST_WAIT_MS = 60_000;
 /** The clock of a file system is behind that of the process by up to this many milliseconds. */
 const CLOCK_MS = 100;
 const MAX_CONFIG = 64 * 1024;
@@ -111,7 +113,7 @@ export function watchRepositories(grounds: Grounds, lives: () => boolean, tell: 
   const looking = (async () => {
     for (let wait = LOOK_MS; !ended.signal.aborted; ) {
       await sleep(wait, undefined, { ref: false, signal: ended.signal }).catch(() => undefined);
-      if (!ended.signal.aborted) wait = Math.max(LOOK_MS, LOOK_SHARE * (await look()));
+      if (!ended.signal.aborted) wait = Math.min(MOST_WAIT_MS, Math.max(LOOK_MS, LOOK_SHARE * (await look())));
     }
   })();
   return async () => {
@@ -203,11 +205,12 @@ class Look {
   async #withholdIn(folder: string, isNew: boolean): Promise<void> {
     const { closed, since, lost, before } = this.#grounds;
     const covers = [...closed.keys()].filter((at) => !lost.has(at) && (isWithin(at, folder) || isWithin(folder, at)));
-    const isOpen = (file: string, held: string): boolean => !covers.some((at) => isWithin(file, at)) && (isNew || isChanged(held, since));
+    // What was closed at the start is no less foreign in a folder that has become a repository since.
+    const isOpen = (file: string, held: string): boolean => isNew || (!covers.some((at) => isWithin(file, at)) && isChanged(held, since));
     const hooks = await this.#listed(path.join(folder, HOOKS)).catch((thrown: unknown) => void (this.#failed ??= { thrown }));
     const hasHooks = hooks === undefined || [...hooks.folders, ...hooks.files, ...hooks.links].some((hook) => !isKeptHook(hook));
     await withFolder(folder, async ({ at }) => {
-      const repository = new Repository(at, folder, before);
+      const repository = new Repository(at, folder, isNew ? new Map() : before);
       const isFault = (name: string): boolean => (name === HOOKS ? hasHooks || !lstatSync(path.join(at, name)).isDirectory() : repository.isFault(name, isNew));
       for (const name of RUN) {
         const [file, held] = [path.join(folder, name), path.join(at, name)];

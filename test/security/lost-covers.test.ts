@@ -1,7 +1,7 @@
 /** Attacks on names that are closed to a command by mounts of its sandbox: something outside removes or replaces the name while the command runs. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { chooseIdentity } from '../../adapters/sandbox/identity.ts';
@@ -45,6 +45,12 @@ function project(): string {
   own(folder);
   asOwner(folder, 'git init -q');
   return folder;
+}
+
+/** As repositoryKey names it. */
+function keyOf(folder: string): string {
+  const { dev, ino } = lstatSync(folder, { bigint: true });
+  return `${dev}:${ino}`;
 }
 
 let scripts = 0;
@@ -147,6 +153,16 @@ describe('a closed name that is replaced while a command runs', () => {
     expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
   });
 
+  it.each(['sub', '.'])('or stands in a repository that a second command completes, in %s' + verifies('TR-17'), async (where) => {
+    const folder = project();
+    rmSync(path.join(folder, '.git'), { recursive: true });
+    const { run } = await gateway(folder);
+    const first = await run(`git init -q ${where}; ${evil(`${where}/.git/config`)}; mv ${where}/.git/refs ${where}/.git/r; mv ${where}/.git ${where}/aside`);
+    const second = await run(`mv ${where}/aside/r ${where}/aside/refs; mv ${where}/aside ${where}/.git`);
+    asOwner(folder, `git -C ${where} status`);
+    expect([existsSync(path.join(folder, 'pwned')), (first + second).includes('withheld')]).toEqual([false, true]);
+  });
+
   it('by another process of Tollgate that made it: it stays held until no sandbox needs it' + verifies('TR-91'), async () => {
     const folder = project();
     const place = path.join(folder, '.cursor');
@@ -185,7 +201,7 @@ describe('a closed name that is replaced while a command runs', () => {
     expect(settingsIn([file], Date.now())).toEqual(before);
     writeFileSync(file, readFileSync(file, 'utf8') + more);
     const withheld: string[] = [];
-    await withholdSettings({ writable: [folder], closed: new Map([[file, 'fixed']]), known: new Set(), since: Date.now() - 1000, lost: new Set([file]), before }, withheld);
+    await withholdSettings({ writable: [folder], closed: new Map([[file, 'fixed']]), known: new Set([keyOf(path.dirname(file))]), since: Date.now() - 1000, lost: new Set([file]), before }, withheld);
     expect(withheld).toEqual(isWithheld ? [file] : []);
   });
 
@@ -200,7 +216,7 @@ describe('a closed name that is replaced while a command runs', () => {
     const before = settingsIn([file], Date.now() + 700_000);
     writeFileSync(file, `${text}[core]\n\tfsmonitor = ${changed}`);
     const withheld: string[] = [];
-    await withholdSettings({ writable: [folder], closed: new Map([[file, 'fixed']]), known: new Set(), since: Date.now() - 1000, lost: new Set([file]), before }, withheld);
+    await withholdSettings({ writable: [folder], closed: new Map([[file, 'fixed']]), known: new Set([keyOf(path.dirname(file))]), since: Date.now() - 1000, lost: new Set([file]), before }, withheld);
     expect(withheld).toEqual([file]);
   });
 

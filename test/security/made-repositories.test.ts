@@ -77,6 +77,8 @@ const ATTACKS: Readonly<Record<string, readonly [attack: string, owner: string]>
   'a folder whose name is no text': ['O=$(printf "o\\\\377"); git init -q "$O"; git -C "$O" config core.fsmonitor "touch $ROOT/pwned; false"', 'git -C o* status'],
   'a repository beside a hook with a long name': ['git init -q sub; git -C sub config core.fsmonitor "touch $ROOT/pwned; false"; git init -q a; L=$(printf "%0250d" 0); mkdir -p a/.git/hooks; touch a/.git/hooks/$L; cp -r a z; cp -r a t', 'git -C sub status'],
   'a repository beside folders that are nested too deeply': ['git init -q sub; git -C sub config core.fsmonitor "touch $ROOT/pwned; false"; L=$(printf "%0200d" 0); mkdir a z; for d in a z; do (cd $d; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do mkdir $L; cd $L; done); done', 'git -C sub status'],
+  'settings of a repository that the owner makes later': ['mkdir -p sub/.git; git config -f sub/.git/config core.fsmonitor "touch $ROOT/pwned; false"', 'git init -q sub; git -C sub status'],
+  'a hook in a repository that the owner makes later': [`mkdir -p sub/.git/hooks; ${HOOK} > sub/.git/hooks/pre-commit; chmod +x sub/.git/hooks/pre-commit`, `git init -q sub; ${COMMIT}`],
   'a folder that its owner cannot list': ['mkdir d; git init -q d/sub; git -C d/sub config core.fsmonitor "touch $ROOT/pwned; false"; chmod 111 d d/sub/.git', 'cd d/sub && git status'],
 };
 
