@@ -32,7 +32,7 @@ function exitLine(session: Reported): string {
 
 function endNote(session: Reported): string | undefined {
   const lost = session.end?.lost ?? [];
-  if (lost.length > 0) return note(`it was ended: something outside replaced ${namesOf(lost)} while it ran, which rules close to it. Run it again`);
+  if (lost.length > 0) return note(`Tollgate ended it: something outside of its sandbox replaced ${namesOf(lost)} while it ran. Rules close this name to it. Run it again`);
   if (session.end?.torn === true) return note('the backend did not tell how the command ended; the end of its output may be missing');
   if (session.end?.lackedMemory === true) return note('the system ended it: all its processes together, and its files in /tmp, needed more memory than bash.limits.memoryMb');
   if (session.end?.leftovers === true) return note('processes that the command left in the background were ended; use action="start" to keep one');

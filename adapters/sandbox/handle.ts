@@ -2,11 +2,11 @@
 import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { signalGroup } from '../process-group.ts';
 import type { Jailed } from './jail.ts';
-import type { Life } from './life.ts';
+import type { Lifetime } from './lifetime.ts';
 import { descendantsOf, hasEnded, isGone, signalOne, type Born } from './tree.ts';
 
 /** Of a sandbox that stands: `first` is its first process, as we number it. */
-export function handleOf(child: ChildProcess, first: Born, life: Pick<Life, 'isOver' | 'ended'>): Jailed {
+export function handleOf(child: ChildProcess, first: Born, life: Pick<Lifetime, 'isOver' | 'ended'>): Jailed {
   return {
     child: child as ChildProcessWithoutNullStreams,
     signal: (signal) => (signal === 0 ? !life.isOver : signalInside(first, signal)),

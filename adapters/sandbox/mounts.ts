@@ -1,5 +1,5 @@
 /** Compares the mounts of a sandbox with its plan before anything runs in it: bubblewrap resolves every name again, and a program that runs already may swap names. */
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Plan } from './bubblewrap.ts';
@@ -54,7 +54,8 @@ export function mountedElsewhere(places: readonly string[]): ReadonlySet<string>
   const wanted = new Set(places);
   const found = new Set<string>();
   const seen = new Set([undefined, namespaceOf('self')]);
-  for (const pid of wanted.size === 0 ? [] : readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+  // Without /proc there is no sandbox with mounts.
+  for (const pid of wanted.size === 0 || !existsSync('/proc') ? [] : readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
     const namespace = namespaceOf(pid);
     if (seen.has(namespace)) continue;
     seen.add(namespace);

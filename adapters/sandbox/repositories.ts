@@ -65,7 +65,7 @@ export interface Grounds {
   readonly before: ReadonlyMap<string, string>;
 }
 
-/** The last text of a file of settings that nobody had changed for a while. */
+/** The last text of each file of settings that had not changed for SETTLED_MS. */
 const settled = new Map<string, string>();
 
 /**

@@ -15,7 +15,7 @@ import { forgetGroups, ownGroups, type Group, type Groups } from './group.ts';
 import { handleOf, killInside } from './handle.ts';
 import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
-import { Life } from './life.ts';
+import { Lifetime } from './lifetime.ts';
 import { checkMounts, ownMounts, standingMounts, swapped } from './mounts.ts';
 import { compileFilter } from './seccomp.ts';
 import { throughLinks } from './links.ts';
@@ -53,7 +53,7 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
         env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
       }));
     const started = child;
-    const life = new Life({ child, lost, release });
+    const life = new Lifetime({ child, lost, release });
     const hasLackedMemory = watchMemory(child, group);
     const hold = group?.hold(await numberOf(child, identity));
     feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter({ counted: group !== undefined })], ...madeFiles(identity)]));

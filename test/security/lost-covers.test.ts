@@ -95,7 +95,7 @@ describe('a closed name that is replaced while a command runs', () => {
     const text = await end(id);
     asOwner(folder, 'git status');
     expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
-    expect(text).toMatch(/something outside replaced \.git\/config while it ran/);
+    expect(text).toMatch(/something outside of its sandbox replaced \.git\/config while it ran/);
     // It may have written into the old file only, which git has replaced.
     const wrote = asOwner(folder, 'cat .git/config.withheld').includes('pwned');
     expect([text.includes('.git/config. A person'), asOwner(folder, 'cat .git/config').includes('pwned')]).toEqual([wrote, false]);
@@ -120,7 +120,7 @@ describe('a closed name that is replaced while a command runs', () => {
     const younger = await start(`touch began; while [ ! -e gone ]; do :; done; ${evil('sub/.git/config')}; sleep 60`);
     await appears(folder, 'began');
     writeFileSync(path.join(folder, 'go'), '');
-    expect(await end(younger)).toContain('something outside replaced');
+    expect(await end(younger)).toContain('something outside of its sandbox replaced');
     await end(older);
     asOwner(folder, 'git -C sub status');
     expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
@@ -140,7 +140,7 @@ describe('a closed name that is replaced while a command runs', () => {
     expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
   });
 
-  it('with its repository: another command goes on, and one that makes the repository anew is looked at' + verifies('TR-91'), async () => {
+  it('with its repository: another command goes on, and one that makes the repository again is looked at' + verifies('TR-91'), async () => {
     const folder = project();
     const { run, start, end } = await gateway(folder);
     asOwner(folder, 'git init -q sub');

@@ -1,11 +1,12 @@
 /**
- * Follows a sandbox to its certain end. A name is closed to a program by a mount in its sandbox alone: whoever renames or removes the name
- * elsewhere takes that mount away or moves it (mount_namespaces(7)), be it the owner's git, an editor or another sandbox. The program is ended then.
+ * Watches the mounts of a sandbox, and tells when it has ended. A mount closes a name to a program. The kernel removes the mount when the owner's
+ * git, an editor or another sandbox removes or replaces the name (mount_namespaces(7)). Then the sandbox is killed.
  */
 import type { ChildProcess } from 'node:child_process';
 import { closeSync, existsSync, openSync, readSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { TollgateError } from '../../catalogs/errors.ts';
 import type { Plan } from './bubblewrap.ts';
 import { isWithin } from './closed.ts';
 import { parseMounts, type MountLine } from './mounts.ts';
@@ -28,12 +29,22 @@ class Mounts {
     const writable = mounts.filter((mount) => mount.writable).map(({ to }) => to);
     const closed = new Set([...masks, ...mounts.filter((mount) => !mount.writable && writable.some((folder) => folder !== mount.to && isWithin(mount.to, folder))).map(({ to }) => to)]);
     this.#closing = new Map(standing.filter(({ at }) => closed.has(at)).map(({ id, at }) => [id, at]));
-    this.#file = openSync(`/proc/${first}/mountinfo`, 'r');
+    try {
+      this.#file = openSync(`/proc/${first}/mountinfo`, 'r');
+    } catch (cause) {
+      throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'The mounts of the sandbox cannot be watched. Nothing was started.', next: 'Call again; if it fails again, raise the limit of open files of Tollgate.', cause });
+    }
   }
 
   /** Places that are not closed any more. */
   lost(): readonly string[] {
-    const text = this.#read();
+    let text: string;
+    try {
+      text = this.#read();
+    } catch {
+      // What cannot be read may be gone.
+      return [...this.#closing.values()];
+    }
     if (text === this.#text) return [];
     this.#text = text;
     const places = new Map(parseMounts(text).map(({ id, at }) => [id, at]));
@@ -55,8 +66,8 @@ class Mounts {
   }
 }
 
-/** What a sandbox has to be followed by. */
-export interface LifeParts {
+/** What a lifetime works with. */
+export interface LifetimeParts {
   readonly child: ChildProcess;
   /** Gets the places whose mounts did not stay to the end. */
   readonly lost: Set<string>;
@@ -65,8 +76,8 @@ export interface LifeParts {
 }
 
 /** One sandbox from its start on. */
-export class Life {
-  readonly #parts: LifeParts;
+export class Lifetime {
+  readonly #parts: LifetimeParts;
   #first: Born | undefined;
   #mounts: Mounts | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -76,7 +87,7 @@ export class Life {
   /** Resolves when nothing of it runs, and what was held for it is free. */
   readonly ended: Promise<void>;
 
-  constructor(parts: LifeParts) {
+  constructor(parts: LifetimeParts) {
     this.#parts = parts;
     this.ended = new Promise((resolve) => parts.child.once('exit', resolve).once('error', resolve)).then(() => this.#end());
   }
