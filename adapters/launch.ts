@@ -106,16 +106,17 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
       await ready();
       // The search for what rules close takes its time.
       checkGiven(settings, host.workspace);
-      return watched({ ...(await startContained(contained, engine)), release }, grounds, (look) => host.onWithheld?.(settings.name, look));
+      const { ended, ...started } = await startContained(contained, engine);
+      return watched({ ...started, release }, { grounds, ended }, (look) => host.onWithheld?.(settings.name, look));
     }
     const jail = jailOf(settings, { host, env, ...(egress !== undefined && { egress }) });
     await proveIsolation(host.workspace);
     await ready();
     const { grounds, ended, lost, ...jailed } = await startJailed(jail);
-    over = ended?.then(() => {
+    over = ended.then(() => {
       if (lost !== undefined && lost.size > 0) host.onWithheld?.(settings.name, { withheld: [], lost: [...lost] });
     });
-    return watched({ ...jailed, release }, grounds, (look) => host.onWithheld?.(settings.name, look));
+    return watched({ ...jailed, release }, { grounds, ended }, (look) => host.onWithheld?.(settings.name, look));
   } catch (thrown) {
     // Why it did not start is what counts.
     await release().catch(() => undefined);
@@ -124,9 +125,9 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
 }
 
 /** Its release looks at repositories once more, when nothing of it is left. */
-function watched(launched: Launched, grounds: Grounds | undefined, tell: (look: Withholding) => void): Launched {
+function watched(launched: Launched, { grounds, ended }: { readonly grounds: Grounds | undefined; readonly ended: Promise<void> }, tell: (look: Withholding) => void): Launched {
   if (grounds === undefined) return launched;
-  const finish = watchRepositories(grounds, () => launched.signal(0), tell);
+  const finish = watchRepositories(grounds, ended, tell);
   let released: Promise<void> | undefined;
   return { ...launched, release: () => (released ??= Promise.all([launched.release(), finish()]).then(() => undefined)) };
 }

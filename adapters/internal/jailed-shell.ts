@@ -39,7 +39,7 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
     try {
       release = holdPlaces(given.fixed, given.sandbox.filesystem.allowWrite);
       const jailed = await startJailed(jailOf(command, given, egress));
-      void jailed.ended?.then(() => {
+      void jailed.ended.then(() => {
         release();
         if (jailed.lost !== undefined && jailed.lost.size > 0) given.onWithheld?.({ withheld: [], lost: [...jailed.lost] });
       });
@@ -66,7 +66,7 @@ function jailOf({ command, folder, home, input, confinement }: Command, { worksp
 
 function runningOf(jailed: Jailed, { workspace, onWithheld }: ShellSettings): Running {
   const withheld: string[] = [];
-  const finish = jailed.grounds && watchRepositories(jailed.grounds, () => jailed.signal(0), (look) => {
+  const finish = jailed.grounds && watchRepositories(jailed.grounds, jailed.ended, (look) => {
     withheld.push(...look.withheld.map((file) => path.relative(workspace, file)));
     onWithheld?.(look);
   });

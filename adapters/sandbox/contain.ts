@@ -44,7 +44,8 @@ export async function startContained(contained: Omit<Contained, 'id'>, engine: E
     });
     return isThere;
   };
-  return { child, signal: (signal) => (signal === 'SIGKILL' ? kill() : signalGroup(child, signal)), kill: () => void kill(), refusal: watchStart(child, engine, named.image) };
+  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+  return { child, ended, signal: (signal) => (signal === 'SIGKILL' ? kill() : signalGroup(child, signal)), kill: () => void kill(), refusal: watchStart(child, engine, named.image) };
 }
 
 /** Nothing says that the other engine is not there: the next start asks. */

@@ -6,10 +6,10 @@ import type { Lifetime } from './lifetime.ts';
 import { descendantsOf, hasEnded, isGone, signalOne, type Born } from './tree.ts';
 
 /** Of a sandbox that stands: `first` is its first process, as we number it. */
-export function handleOf(child: ChildProcess, first: Born, life: Pick<Lifetime, 'isOver' | 'ended'>): Jailed {
+export function handleOf(child: ChildProcess, first: Born, life: Pick<Lifetime, 'ended'>): Jailed {
   return {
     child: child as ChildProcessWithoutNullStreams,
-    signal: (signal) => (signal === 0 ? !life.isOver : signalInside(first, signal)),
+    signal: (signal) => (signal === 0 ? !hasEnded(first) : signalInside(first, signal)),
     kill: () => killInside(child, first),
     ended: life.ended,
   };

@@ -43,8 +43,8 @@ export interface Jailed {
   /** True when something of it is left. Signal 0 only asks; the others go to every process in the sandbox. */
   signal(signal: NodeJS.Signals | 0): boolean;
   kill(): void;
-  /** Resolves when nothing of it runs and its names are free. Absent where nothing can tell. */
-  readonly ended?: Promise<void>;
+  /** Resolves when nothing of it runs and its names are free. */
+  readonly ended: Promise<void>;
   /** Once it has ended: places that were closed to it and were not to the end, because something else replaced them. It was ended for that. */
   readonly lost?: ReadonlySet<string>;
   /** Once it has ended: whether it was ended because all its processes together had reached the limit of memory. Absent where nothing can tell. */

@@ -15,7 +15,7 @@ import { hasEnded, type Born } from './tree.ts';
 /** Milliseconds between two looks at the mounts. */
 const LOOK_MS = 100;
 /** Milliseconds between two looks at a sandbox that is ending. */
-const END_MS = 5;
+const END_MS = 1;
 const CHUNK_BYTES = 64 * 1024;
 
 /** The mounts of one sandbox. They can be read after its end too: the open file keeps them. */
@@ -81,7 +81,6 @@ export class Lifetime {
   #first: Born | undefined;
   #mounts: Mounts | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #isOver = false;
   /** Places that were open to the program in the end. It was ended for that. */
   readonly opened = new Set<string>();
   /** Resolves when nothing of it runs, and what was held for it is free. */
@@ -90,10 +89,6 @@ export class Lifetime {
   constructor(parts: LifetimeParts) {
     this.#parts = parts;
     this.ended = new Promise((resolve) => parts.child.once('exit', resolve).once('error', resolve)).then(() => this.#end());
-  }
-
-  get isOver(): boolean {
-    return this.#isOver;
   }
 
   /** Watches the mounts from now on: they were checked, and nothing runs. `kill` ends the sandbox at once. */
@@ -122,6 +117,5 @@ export class Lifetime {
     this.looks();
     this.#mounts?.close();
     this.#parts.release();
-    this.#isOver = true;
   }
 }

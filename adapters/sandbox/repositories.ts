@@ -98,10 +98,10 @@ export interface Withholding {
 }
 
 /**
- * Looks while a program runs, and once more when the function that it gives is called after the program's end. `lives`: whether
- * something of the program is left; that is waited for. `tell` hears of a look that renamed something or failed.
+ * Looks while a program runs, and once more when the function that it gives is called after the program's end. `over`
+ * resolves when nothing of the program is left; that is waited for. `tell` hears of a look that renamed something or failed.
  */
-export function watchRepositories(grounds: Grounds, lives: () => boolean, tell: (look: Withholding) => void): () => Promise<void> {
+export function watchRepositories(grounds: Grounds, over: Promise<void>, tell: (look: Withholding) => void): () => Promise<void> {
   const ended = new AbortController();
   const look = async (): Promise<number> => {
     const began = performance.now();
@@ -119,7 +119,7 @@ export function watchRepositories(grounds: Grounds, lives: () => boolean, tell: 
   return async () => {
     ended.abort();
     await looking;
-    for (let waited = 0; lives() && waited < END_MS; waited += 25) await sleep(25);
+    await Promise.race([over, sleep(END_MS, undefined, { ref: false })]);
     await look();
   };
 }
