@@ -1,10 +1,10 @@
 /** Owns the check of a tool's definition before it is listed: hostile bytes and structure quarantine that tool alone; prose never does. */
-import { lintTool, lintValue, type LintNote } from './lint.ts';
+import { excerpt, lintTool, lintValue, type LintNote } from './lint.ts';
 import { liesOfReading, type KnownNames } from './lint-names.ts';
 import { canonicalize } from './projection/canonical.ts';
 import { copyJson } from './projection/copy.ts';
 import { isObject, LIMITS } from './projection/schema.ts';
-import { findHostile } from './text.ts';
+import { findHostile, withoutEscapes } from './text.ts';
 import type { RawTool } from './tool.ts';
 
 /** What the check found. `quarantine`: the tool is neither listed nor callable, for this reason; `notes` are for people only (see docs/description-audit.md). */
@@ -17,6 +17,8 @@ export interface AuditFinding {
 const HIDDEN_IN_DEFINITIONS = /[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200e\u200f\u2028\u2029\u3164\uffa0\u{1d173}-\u{1d17a}]|\r(?!\n)/u;
 const BIDI = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
 const TERMINAL = /[\u0000-\u001f\u007f-\u009f]/u;
+/** More removed escapes than this of one definition tell nobody more. */
+const MAX_NOTES = 10;
 /** More blanks or empty lines than any real description has push text off the screen of whoever approves it (security 10). */
 const PADDING = /[ \t\u00a0\u2000-\u200a\u3000]{200}|(?:\n[ \t]*){30}/u;
 const NAME = /^[\u0021-\u007e]{1,128}$/;
@@ -27,8 +29,8 @@ const RESERVED_NAMES = ['__proto__', 'constructor', 'prototype', 'toString', 'ha
  * `names` are the tools of this server and of the others, for what only a set can show. Deterministic; never throws; runs no regex of the server.
  */
 export function auditTool(tool: RawTool, names?: KnownNames): AuditFinding {
-  const { quarantine, isReadable } = judge(tool);
-  return { ...(quarantine !== undefined && { quarantine }), notes: isReadable ? lintTool(tool, names) : [] };
+  const { quarantine, isReadable, shown, notes } = judge(tool);
+  return { ...(quarantine !== undefined && { quarantine }), notes: isReadable ? [...notes, ...lintTool(shown, names)] : [] };
 }
 
 /** Judges what else a server says to a model: instructions, prompts, resources (security A 23). Text that is quarantined is not passed on. */
@@ -39,20 +41,55 @@ export function auditValue(value: unknown, where: string, names?: KnownNames): A
   return { ...(quarantine !== undefined && { quarantine }), notes: lintValue(copy.value, where, names) };
 }
 
-/** The part of the check that blocks: why this tool is neither listed nor callable. */
-export function quarantineOf(tool: RawTool): string | undefined {
-  return judge(tool).quarantine;
+/** The part of the check that blocks (why this tool is neither listed nor callable), and the definition that is shown: without terminal escapes in its descriptions. */
+export function judgeTool(tool: RawTool): { readonly quarantine?: string; readonly shown: RawTool } {
+  const { quarantine, shown } = judge(tool);
+  return { ...(quarantine !== undefined && { quarantine }), shown };
 }
 
-/** `isReadable` is false for what is too deep or too large to be walked again. */
-function judge(tool: RawTool): { readonly quarantine?: string; readonly isReadable: boolean } {
+interface Judged {
+  readonly quarantine?: string;
+  /** False for what is too deep or too large to be walked again. */
+  readonly isReadable: boolean;
+  readonly shown: RawTool;
+  /** What was removed from the definition that is shown. */
+  readonly notes: readonly LintNote[];
+}
+
+function judge(tool: RawTool): Judged {
   const name = nameFault(tool.name);
   const copy = copyJson(tool);
   const isReadable = 'value' in copy;
-  if (name !== undefined) return { quarantine: `TOOL_NAME_INVALID: ${name}`, isReadable };
-  if (!isReadable) return { quarantine: copy.quarantined.replace('SCHEMA_LIMIT', 'TOOL_OVERSIZE'), isReadable };
-  const quarantine = bytesFault(copy.value, '') ?? schemaFault(tool) ?? (liesOfReading(tool) ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, its name and description that it destroys' : undefined);
-  return { ...(quarantine !== undefined && { quarantine }), isReadable };
+  const notes = isReadable ? removeEscapes(copy.value) : [];
+  // The server's own object stays where nothing was removed: whoever compares lists compares objects first.
+  const shown = isReadable && notes.length > 0 ? (copy.value as RawTool) : tool;
+  const rest = { isReadable, shown, notes };
+  if (name !== undefined) return { quarantine: `TOOL_NAME_INVALID: ${name}`, ...rest };
+  if (!isReadable) return { quarantine: copy.quarantined.replace('SCHEMA_LIMIT', 'TOOL_OVERSIZE'), ...rest };
+  const quarantine = bytesFault(copy.value, '') ?? schemaFault(shown) ?? (liesOfReading(shown) ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, its name and description that it destroys' : undefined);
+  return { ...(quarantine !== undefined && { quarantine }), ...rest };
+}
+
+/** Keys whose values are values of arguments and data of the server: what is removed there would change what a call means. */
+const VALUES = new Set(['default', 'const', 'enum', 'examples', '_meta']);
+
+/** Removes terminal escape sequences from every `description` of the definition, in place; a note each. */
+function removeEscapes(definition: unknown): readonly LintNote[] {
+  const notes: LintNote[] = [];
+  const stack: (readonly [string, unknown])[] = [['', definition]];
+  for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
+    const [path, value] = next;
+    if (typeof value !== 'object' || value === null) continue;
+    for (const [key, child] of Object.entries(value)) {
+      const where = path === '' ? printable(key) : `${path.slice(0, 200)}.${printable(key)}`;
+      const plain = key === 'description' && typeof child === 'string' ? withoutEscapes(child) : child;
+      if (plain !== child) {
+        (value as Record<string, unknown>)[key] = plain;
+        notes.push({ id: 'TERMINAL_ESCAPE', where, text: excerpt(child as string, 0) });
+      } else if (!VALUES.has(key)) stack.push([where, child]);
+    }
+  }
+  return notes.slice(0, MAX_NOTES);
 }
 
 function bytesFault(value: unknown, where: string): string | undefined {

@@ -3,7 +3,7 @@
 /** Stable names of what the lint can note. */
 export const LINT_IDS = [
   'PSEUDO_TAG', 'HIDDEN_MARKUP', 'OVERRIDE', 'SECRECY', 'STEERING', 'PREFERENCE', 'CROSS_SERVER', 'NAME_COLLISION', 'SENSITIVE_PATH', 'SENSITIVE_DATA',
-  'EXFIL_PHRASE', 'COMMAND', 'CONSENT', 'PARAM_NAME', 'TOOL_LINT_SCHEMA', 'ENCODED', 'CONFUSABLE', 'HIDDEN_MESSAGE', 'ANNOTATION_LIE', 'UNDECLARED',
+  'EXFIL_PHRASE', 'COMMAND', 'CONSENT', 'PARAM_NAME', 'TOOL_LINT_SCHEMA', 'ENCODED', 'CONFUSABLE', 'HIDDEN_MESSAGE', 'ANNOTATION_LIE', 'UNDECLARED', 'TERMINAL_ESCAPE',
 ] as const;
 
 /** One of them. */
@@ -31,6 +31,7 @@ export const LINT_MEANINGS: Readonly<Record<LintId, string>> = {
   HIDDEN_MESSAGE: 'a message in characters that nobody sees, decoded here',
   ANNOTATION_LIE: 'says that it only reads, and is called as if it destroyed',
   UNDECLARED: 'describes arguments that its schema does not have',
+  TERMINAL_ESCAPE: 'sequences that drive a terminal; a model reads the text without them',
 };
 
 /** A rule over one text in small letters, read after look-alike letters were folded. All patterns are ours and run in linear time: no repeat stands inside a repeat. */

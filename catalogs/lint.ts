@@ -110,7 +110,7 @@ function escaped(key: string): string {
 }
 
 /** What a screen may show: a few words around the place, nothing that hides, reorders or drives a terminal. */
-function excerpt(text: string, at: number): string {
+export function excerpt(text: string, at: number): string {
   const from = at < 24 ? 0 : at;
   const part = [...text.slice(from, from + 240)].slice(0, 110).join('').replace(/\s+/g, ' ').replace(/[^ -~]/gu, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`);
   return `${from > 0 ? '…' : ''}${part.slice(0, 110)}${part.length > 110 || text.length > from + 240 ? '…' : ''}`;

@@ -1,4 +1,4 @@
-/** Owns the names under which tools are shown: legal for every provider, stable, reversible; refuses collisions, both sides. */
+/** Owns the names under which tools are shown: legal for every provider, stable, reversible; refuses a name that could mean two tools. */
 import { createHash } from 'node:crypto';
 
 /** Legal for OpenAI, Anthropic, Gemini, Bedrock and Mistral alike (schema-primitives A1). */
@@ -13,7 +13,7 @@ export interface NamedTool {
   readonly wanted?: string;
 }
 
-/** Tools that want one name; none of them is shown. One tool alone wants a name of Tollgate's own. */
+/** Tools to which an owner gave one name; none of them is shown. One tool alone wants a name of Tollgate's own. */
 export interface NameCollision {
   readonly name: string;
   readonly tools: readonly { readonly server: string; readonly tool: string }[];
@@ -23,45 +23,75 @@ export interface NameCollision {
 export interface ExposedNames {
   /** Shown name → what it calls. */
   readonly names: ReadonlyMap<string, { readonly server: string; readonly tool: string }>;
+  /** The same, from the tool as it was given; a tool that is not shown is not in it. */
+  readonly nameOf: ReadonlyMap<NamedTool, string>;
   readonly collisions: readonly NameCollision[];
+}
+
+interface Claim {
+  readonly tool: NamedTool;
+  readonly name: string;
+  readonly kind: 'alias' | 'plain' | 'slug';
 }
 
 /**
  * The shown name of every tool, whatever the order of the list. Without alias it is `server_tool` where that is legal
  * (a server's name holds no underscore, so it cannot be forged), else a slug with a hash of both names. Names that
- * differ only by case or by hyphen and underscore count as the same: they would shadow each other (security 13).
- * `reserved` names are shown for no tool.
+ * differ only by case or by hyphen and underscore count as the same: they would shadow each other (security 13). Tools whose
+ * `server_tool` is claimed by another are all shown by their slug, so that none of them has the plain name. An alias keeps its
+ * name; tools that share one are not shown. `reserved` names are shown for no tool.
  */
 export function exposedNames(tools: readonly NamedTool[], reserved: readonly string[] = []): ExposedNames {
-  const groups = new Map<string, { readonly name: string; readonly tool: NamedTool }[]>();
-  for (const tool of tools) {
-    const name = shownName(tool);
-    const group = groups.get(fold(name));
-    if (group === undefined) groups.set(fold(name), [{ name, tool }]);
-    else group.push({ name, tool });
-  }
-  const names = new Map<string, { readonly server: string; readonly tool: string }>();
-  const collisions: NameCollision[] = [];
   const kept = new Set(reserved.map(fold));
+  // The second time moves what is called like a slug of the first.
+  const groups = claimsByName(slugContested(slugContested(tools.map(claimOf), kept), kept));
+  const names = new Map<string, { readonly server: string; readonly tool: string }>();
+  const nameOf = new Map<NamedTool, string>();
+  const collisions: NameCollision[] = [];
   for (const [folded, group] of groups) {
-    const targets = group.map(({ tool }) => ({ server: tool.server, tool: tool.tool }));
     const [first] = group;
     if (first === undefined) continue;
-    if (group.length === 1 && !kept.has(folded)) names.set(first.name, { server: first.tool.server, tool: first.tool.tool });
-    else collisions.push({ name: group.map(({ name }) => name).sort()[0] ?? first.name, tools: targets.sort(byId) });
+    if (group.length === 1 && !kept.has(folded)) {
+      names.set(first.name, { server: first.tool.server, tool: first.tool.tool });
+      nameOf.set(first.tool, first.name);
+    } else collisions.push({ name: group.map(({ name }) => name).sort()[0] ?? first.name, tools: group.map(({ tool }) => ({ server: tool.server, tool: tool.tool })).sort(byId) });
   }
-  return { names, collisions: collisions.sort((left, right) => (left.name < right.name ? -1 : 1)) };
+  return { names, nameOf, collisions: collisions.sort((left, right) => (left.name < right.name ? -1 : 1)) };
 }
 
-/** The shown name of one tool: its alias where that is legal. */
+function claimOf(tool: NamedTool): Claim {
+  if (tool.wanted !== undefined && LEGAL.test(tool.wanted)) return { tool, name: tool.wanted, kind: 'alias' };
+  const joined = `${tool.server}_${tool.tool}`;
+  return LEGAL.test(joined) ? { tool, name: joined, kind: 'plain' } : { tool, name: slug(tool.server, tool.tool), kind: 'slug' };
+}
+
+function claimsByName(claims: readonly Claim[]): ReadonlyMap<string, readonly Claim[]> {
+  const groups = new Map<string, Claim[]>();
+  for (const claim of claims) {
+    const group = groups.get(fold(claim.name));
+    if (group === undefined) groups.set(fold(claim.name), [claim]);
+    else group.push(claim);
+  }
+  return groups;
+}
+
+function slugContested(claims: readonly Claim[], kept: ReadonlySet<string>): readonly Claim[] {
+  const groups = claimsByName(claims);
+  return claims.map((claim): Claim => {
+    const folded = fold(claim.name);
+    const isContested = kept.has(folded) || (groups.get(folded)?.length ?? 0) > 1;
+    return isContested && claim.kind === 'plain' ? { tool: claim.tool, name: slug(claim.tool.server, claim.tool.tool), kind: 'slug' } : claim;
+  });
+}
+
+/** The shown name of one tool that no other contests: its alias where that is legal. */
 export function shownName(tool: NamedTool): string {
-  return tool.wanted !== undefined && LEGAL.test(tool.wanted) ? tool.wanted : exposedName(tool.server, tool.tool);
+  return claimOf(tool).name;
 }
 
-/** The shown name of one tool without alias. */
+/** The shown name of one tool without alias that no other contests. */
 export function exposedName(server: string, tool: string): string {
-  const joined = `${server}_${tool}`;
-  return LEGAL.test(joined) ? joined : slug(server, tool);
+  return claimOf({ server, tool }).name;
 }
 
 /** The tool behind a name as a model wrote it: exact, else the only one that differs by hyphens and underscores. */

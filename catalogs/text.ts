@@ -141,13 +141,18 @@ function written(code: number): string {
   return text;
 }
 
+/** The text without terminal escape sequences, each removed whole. The same string if there are none. */
+export function withoutEscapes(text: string): string {
+  return text.replace(ANSI, '');
+}
+
 /**
  * A description that is safe to show (HA-22): escape sequences, control and hidden characters removed, `*` + `/`
  * broken (it would end a comment in generated code), blank runs shortened, cut at `max` characters (1,024 in portable
  * projections, 2,000 in approvals) on a whole code point.
  */
 export function cleanDescription(text: string, { max }: { readonly max: number }): string {
-  const visible = QUICK.test(text) || !isWhole(text) ? removeHostile(text.replace(ANSI, '')) : text;
+  const visible = QUICK.test(text) || !isWhole(text) ? removeHostile(withoutEscapes(text)) : text;
   // Blank runs go first: the later expressions would be quadratic in them.
   const plain = UNTIDY.test(visible) ? visible.replace(/[ \t]{3,}/g, ' ').replace(/\r\n?/g, '\n').replace(/[ \t]{1,2}$/gm, '').replace(/\n{3,}/g, '\n\n').replaceAll('*/', '*\\/').trim() : visible;
   if (plain.length <= max) return plain;

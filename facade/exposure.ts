@@ -1,7 +1,7 @@
 /** Owns the name table of a principal: what the last list decision lets it see, under which names; list and resolve both read it. */
 import { PRIMITIVES, unstarted, type Primitive } from '../adapters/port.ts';
 import { TollgateError } from '../catalogs/errors.ts';
-import { exposedNames, findExposed, shownName, type NameCollision } from '../catalogs/names.ts';
+import { exposedNames, findExposed, shownName, type NameCollision, type NamedTool } from '../catalogs/names.ts';
 import { normalise } from '../catalogs/primitives/arguments.ts';
 import { tighten } from '../catalogs/projection/bounds.ts';
 import { withoutPinned } from '../catalogs/projection/project.ts';
@@ -43,7 +43,7 @@ export interface Table {
   readonly text: string;
   /** The exposed tool that reads spills: `read`, or where there is none `read_spill`. Absent: none can. */
   readonly reader: string | undefined;
-  /** Names that two tools claim, and are therefore not shown. */
+  /** Names that an owner gave to several tools, none of which is shown. */
   readonly collisions: readonly NameCollision[];
   /** What Rego wants shown and is not, a line each. For the owner alone. */
   readonly unshown: readonly string[];
@@ -165,11 +165,12 @@ export class Exposures {
     }
     const all = [...primitives.values(), ...lastOf(shown)];
     const settled = all.filter((one) => !isPending(one));
-    const { names, collisions } = exposedNames(settled.map(named), [READ_SPILL]);
-    const expose = (one: Shown): readonly Exposed[] => this.#expose(one, { name: shownName(named(one)), maxBytes });
-    const exposed = settled.flatMap(expose).filter((one) => names.has(one.name));
+    const asked = settled.map(named);
+    const { nameOf, collisions } = exposedNames(asked, [READ_SPILL]);
+    const expose = (one: Shown, name: string | undefined): readonly Exposed[] => (name === undefined ? [] : this.#expose(one, { name, maxBytes }));
+    const exposed = settled.flatMap((one, at) => expose(one, nameOf.get(asked[at] as NamedTool)));
     // What nobody approved takes no name from what somebody did.
-    const byName = new Map([...all.filter(isPending).flatMap(expose), ...exposed].map((one) => [one.name, one]));
+    const byName = new Map([...all.filter(isPending).flatMap((one) => expose(one, shownName(named(one)))), ...exposed].map((one) => [one.name, one]));
     // A primitive stands for several tools: it is shown while one of them may be called.
     const isOpen = ({ primitive, server, entry }: Exposed): boolean =>
       primitive === undefined ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true : candidates.some(({ asked }) => asked.primitive === primitive && view.withholds?.(asked) !== true);

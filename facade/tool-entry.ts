@@ -1,5 +1,5 @@
 /** Owns one tool of one server as the facade knows it: judged, pinned, projected when asked; refuses a hostile definition alone. */
-import { quarantineOf } from '../catalogs/audit.ts';
+import { judgeTool } from '../catalogs/audit.ts';
 import { tighten, type Bound } from '../catalogs/projection/bounds.ts';
 import { loadSchemaProfile, project, type Projection } from '../catalogs/projection/project.ts';
 import { pinOf } from '../catalogs/pin.ts';
@@ -11,6 +11,7 @@ import type { Pending } from './consent/tool-set.ts';
 /** One tool of one server. Projections and validators are made on first use and kept with the entry. */
 export class ToolEntry {
   readonly server: Served;
+  /** The definition as it is shown. */
   readonly tool: RawTool;
   readonly semantics: Semantics;
   /** Hash of the whole raw definition: what was listed is what is called. */
@@ -25,11 +26,12 @@ export class ToolEntry {
   /** `hints`: an owner has confirmed what the server says of its tools. */
   constructor(server: Served, tool: RawTool, { hints, pending }: { hints: boolean; pending: Pending | undefined }) {
     this.server = server;
-    this.tool = tool;
+    const { quarantine, shown } = judgeTool(tool);
+    this.tool = shown;
     this.pending = pending;
     this.semantics = server.semanticsOf(tool.name, hints ? tool.annotations : undefined);
     this.pin = pinOf([tool]);
-    this.quarantine = quarantineOf(tool);
+    this.quarantine = quarantine;
   }
 
   get input(): Validator {

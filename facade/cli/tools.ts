@@ -42,7 +42,7 @@ export async function runTools(options: CommonOptions & { as?: string }, io: Io,
 /** A single tool collides with a name of Tollgate's own. */
 function collisionRemark({ name, tools }: NameCollision): string {
   return tools.length > 1
-    ? `Two tools claim the name ${name}; neither is shown. Give one of them a name of its own under expose.`
+    ? `${tools.map(({ server, tool }) => `${server}.${tool}`).join(' and ')} would both be called ${name}; neither is shown. Give each a name of its own under expose.`
     : `Tollgate uses the name ${name} itself; the tool is not shown. Give it another name under expose.`;
 }
 

@@ -132,7 +132,11 @@ describe('attacks in definitions', () => {
   it('hidden, reordering and terminal characters quarantine the tool, every one', () => {
     const bytes = poisoned.filter(({ basis }) => basis === 'bytes');
     expect(bytes).not.toEqual([]);
-    for (const { id, tool } of bytes) expect(auditTool(tool).quarantine, id).toMatch(/^TOOL_(HIDDEN_TEXT|BIDI|CONTROL_CHAR)/);
+    for (const { id, tool } of bytes) {
+      const { quarantine, notes } = auditTool(tool);
+      // Terminal escapes in a description are removed and noted.
+      if (notes.every((note) => note.id !== 'TERMINAL_ESCAPE')) expect(quarantine, id).toMatch(/^TOOL_(HIDDEN_TEXT|BIDI|CONTROL_CHAR)/);
+    }
   });
 
   it('hostile structure and illegal names quarantine the tool', () => {

@@ -4,7 +4,7 @@
  * the shares that were measured).
  */
 import { describe, expect, it } from 'vitest';
-import { auditTool, auditValue, type AuditFinding } from '../../catalogs/audit.ts';
+import { auditTool, auditValue, judgeTool, type AuditFinding } from '../../catalogs/audit.ts';
 import { exposedNames } from '../../catalogs/names.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import { verifies } from '../verifies.ts';
@@ -52,9 +52,11 @@ function expectQuiet(noted: number, { all, share }: { readonly all: number; read
 }
 
 describe('what blocks' + verifies('HA-17'), () => {
-  it('every hidden, reordering or terminal character', () => {
+  it('every hidden, reordering or terminal character, but for terminal escapes in descriptions: they are removed and noted' + verifies('ST-91'), () => {
     expect(of('bytes')).not.toEqual([]);
-    expect(of('bytes').filter((one) => !isBlocked(one)).map(({ id }) => id)).toEqual([]);
+    const passed = of('bytes').filter((one) => !isBlocked(one));
+    expect(passed.filter((one) => !audit(one).notes.some(({ id }) => id === 'TERMINAL_ESCAPE')).map(({ id }) => id)).toEqual([]);
+    expect(passed.filter(({ tool }) => /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/.test(JSON.stringify(judgeTool(tool).shown).replace(/\\u00([01][0-9a-f])/g, (_escape, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))))).toEqual([]);
   });
 
   it('every hostile structure, but for kinds that honest tools have too: those are noted', () => {

@@ -2,6 +2,7 @@
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { auditTool } from '../../catalogs/audit.ts';
 import { CAPABILITIES, isNamed } from '../../catalogs/capabilities.ts';
 import { exposedName, exposedNames } from '../../catalogs/names.ts';
 import { escapeHostile } from '../../catalogs/text.ts';
@@ -258,7 +259,8 @@ describe('definitions that attack', () => {
   const structure = /^(schema-dos|invalid-name|padding)/;
 
   it('bytes and structure: the tool is quarantined alone, with a reason, and the others stay listed', async () => {
-    const hostile = cases.filter(({ basis, class: kind }) => basis === 'bytes' || structure.test(kind));
+    // Terminal escapes in a description are removed, and the tool stays.
+    const hostile = cases.filter(({ basis, class: kind, tool: own }) => (basis === 'bytes' || structure.test(kind)) && !auditTool(own).notes.some(({ id }) => id === 'TERMINAL_ESCAPE'));
     expect(hostile).not.toEqual([]);
     const facade = await startRaw({ evil: { tools: [tool('first'), ...hostile.map((test) => ({ ...OPEN_TOOL, ...test.tool })), tool('last')] } });
     try {

@@ -91,8 +91,9 @@ describe('cross-server name shadowing', () => {
     const session = facade.open('me');
     const names = (await facade.list(session)).map(({ name }) => name);
     expect(names).toEqual(expect.arrayContaining(['read', 'bash', 'pay', 'evil_read', 'evil_bank_pay']));
-    // Two that differ by case alone shadow each other: neither is shown.
-    expect(names.filter((name) => name.toLowerCase() === 'evil_pay')).toEqual([]);
+    // Two that differ by case alone would shadow each other: neither has the plain name.
+    expect(names.filter((name) => /^evil_pay/i.test(name))).toEqual([expect.stringMatching(/^evil_pay_[0-9a-f]{8}$/), expect.stringMatching(/^evil_pay_[0-9a-f]{8}$/)]);
+    expect(new Set(names).size).toBe(names.length);
     for (const name of ['pay', 'bank_pay', 'bank-pay', 'read']) await facade.call(session, name, name === 'read' ? { path: 'x' } : {});
     expect(facade.calls('evil')).toEqual([]);
     expect(facade.calls('bank').length).toBeGreaterThan(0);
@@ -107,6 +108,16 @@ describe('cross-server name shadowing', () => {
     expect(await facade.list(session)).toEqual([]);
     for (const name of ['do-pay', 'do_pay']) expect((await facade.call(session, name, {})).code).toBe('UNKNOWN_TOOL');
     expect([...facade.calls('bank'), ...facade.calls('evil')]).toEqual([]);
+  });
+});
+
+describe('terminal escapes in a description', () => {
+  it('are removed before a model reads it, and the tool can be called' + verifies('HA-22', 'ST-91'), async () => {
+    facade = await startRaw({ one: { tools: [tool('echo', { description: 'Says \u001b[31mred\u001b[0m words.', outputSchema: { type: 'object', description: '\u001b[1mx\u001b[0m' } })] } });
+    const session = facade.open('me');
+    const [listed] = await facade.list(session);
+    expect(listed).toMatchObject({ name: 'one_echo', description: expect.stringContaining('Says red words.') as unknown, outputSchema: { description: 'x' } });
+    expect((await facade.call(session, 'one_echo', {})).code).toBe('');
   });
 });
 

@@ -1,7 +1,7 @@
 /** Named attacks with names: one name of a server or tool must be the same name for every reader (lists, rules, grants, names shown). */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { quarantineOf } from '../../catalogs/audit.ts';
+import { judgeTool } from '../../catalogs/audit.ts';
 import { exposedNames, findExposed } from '../../catalogs/names.ts';
 import { nameFault, SERVER_NAME, toSlug } from '../../facade/config/names.ts';
 import { completeGrant, weigh, type Grant } from '../../facade/grants/grant.ts';
@@ -22,12 +22,12 @@ const reaches = (tool: string, asked: string): boolean => weigh([grantOf(tool)],
 
 /** Names that servers list, and what another reader could make of them. */
 const letters = fc.constantFrom('a', 'B', 'i', 'K', '1', '_', '-', '.', '/', ':', '$', '%', '+', '(', '?', '[', '\\', '^', '@', '~');
-const names = fc.array(letters, { minLength: 1, maxLength: 6 }).map((list) => list.join('')).filter((name) => quarantineOf({ name, inputSchema: { type: 'object' } }) === undefined);
+const names = fc.array(letters, { minLength: 1, maxLength: 6 }).map((list) => list.join('')).filter((name) => judgeTool({ name, inputSchema: { type: 'object' } }).quarantine === undefined);
 const variants = fc.constantFrom<(name: string) => string>((name) => name.toUpperCase(), (name) => name.toLowerCase(), (name) => name.replaceAll('-', '_'), (name) => name.replaceAll('_', '-'), (name) => `${name}.`, (name) => name.replace(/\W/g, '_'), (name) => `${name}_`, (name) => name.slice(1) || 'z');
 
 describe('a name that another reader takes for a different one', () => {
   it.each(Object.entries(HOSTILE))('is not listed: %s' + verifies('TR-59'), (_case, name) => {
-    expect(quarantineOf({ name, inputSchema: { type: 'object' } })).toContain('TOOL_NAME_INVALID');
+    expect(judgeTool({ name, inputSchema: { type: 'object' } }).quarantine).toContain('TOOL_NAME_INVALID');
   });
 
   it.each(Object.entries(HOSTILE).filter(([label]) => !/underscores|^a star$/.test(label)))('is no tool of a grant: %s' + verifies('TR-59'), (_case, name) => {
@@ -44,7 +44,7 @@ describe('a name that another reader takes for a different one', () => {
       for (const other of [second, vary(name)]) {
         const isSame = other === name;
         expect([name, other, matcher(name)(other)]).toEqual([name, other, isSame]);
-        if (quarantineOf({ name: other, inputSchema: { type: 'object' } }) !== undefined) continue;
+        if (judgeTool({ name: other, inputSchema: { type: 'object' } }).quarantine !== undefined) continue;
         expect([name, other, reaches(name, other)]).toEqual([name, other, isSame]);
         if (isSame) continue;
         const shown = exposedNames([{ server: 'git', tool: name }, { server: 'git', tool: other }]);
