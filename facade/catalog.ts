@@ -50,6 +50,13 @@ interface Listing {
   readonly entries: readonly ToolEntry[];
 }
 
+/** How servers are asked. `mayStart`: whether whoever asks may have one started; absent: any. */
+interface Asking {
+  readonly waitMs?: number | undefined;
+  readonly scope?: string;
+  readonly mayStart?: (server: string) => boolean;
+}
+
 const FREE: Admission = { mark: '', hints: false };
 
 /** Milliseconds for which a server that could not be listed is left alone, so that one dead server does not slow every list. */
@@ -96,11 +103,13 @@ export class Catalog {
    * Asks the named servers that are not fresh, all at once; one that fails is down alone, with its reason kept, and is asked
    * again after five seconds, or when it says something. Waits for a server at most its connect timeout, and no longer than until it has
    * been asked for `waitMs`: what comes later is told as a change. `scope`: the session that asks. With `sleeping: 'let'` no server is started of which a list is known
-   * already (HA-06); with `'leave'` none is asked at all.
+   * already (HA-06); with `'leave'` none is asked at all. One that sleeps and may not be started is not asked either: of it what was
+   * approved or listed before is known.
    */
-  async refresh(names: readonly string[], sleeping: 'let' | 'wake' | 'leave', { waitMs, scope = '' }: { readonly waitMs?: number | undefined; readonly scope?: string } = {}): Promise<void> {
+  async refresh(names: readonly string[], sleeping: 'let' | 'wake' | 'leave', { waitMs, scope = '', mayStart }: Asking = {}): Promise<void> {
     await this.#readConsent(names);
-    const wanted = sleeping === 'leave' ? [] : names.filter((name) => this.#running.has(name) || this.#isDue(name, sleeping));
+    const open = mayStart === undefined ? names : names.filter((name) => mayStart(name) || this.servers.get(name)?.adapter.isAsleep?.() !== true);
+    const wanted = sleeping === 'leave' ? [] : open.filter((name) => this.#running.has(name) || this.#isDue(name, sleeping));
     await Promise.all(wanted.map((name) => this.#running.ask(name, (isMissed) => this.#refreshOne(name, { scope, isMissed }), waitMs)));
   }
 

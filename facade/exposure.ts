@@ -1,4 +1,5 @@
 /** Owns the name table of a principal: what the last list decision lets it see, under which names; list and resolve both read it. */
+import { isDeepStrictEqual } from 'node:util';
 import { PRIMITIVES, unstarted, type Primitive } from '../adapters/port.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { exposedNames, findExposed, shownName, type NameCollision, type NamedTool } from '../catalogs/names.ts';
@@ -83,27 +84,27 @@ export class Exposures {
     const view = this.#view(principal, from);
     if (view.unlisted !== undefined) throw view.unlisted;
     if (view.off !== undefined) return NOTHING;
-    await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let', { waitMs });
+    await this.#catalog.refresh(this.#serversOf(principal), 'let', { waitMs, ...startsOf(view) });
     return this.#tableNow(principal, view);
   }
 
   /**
    * Stage 2: the exposed tool of a name, from what is known. A slow or dead server does not hold up the tools of others:
    * servers are asked only when the name is not known yet, or when the tool's own server has changed its list or is not
-   * running. Throws UNKNOWN_TOOL, POLICY_FAILED, and why its server is not there for a tool that this principal knows, or could know.
+   * running. A tool has its id (`server.tool`) as a name too, where one name is shown for it. Throws UNKNOWN_TOOL, POLICY_FAILED, and why its server is not there for a tool that this principal knows, or could know.
    */
   async resolve(principal: Principal, name: string, from?: From): Promise<{ table: Table; exposed: Exposed }> {
     const view = this.#view(principal, from);
     if (view.off !== undefined) throw view.off;
     const table = await this.#tableNow(principal, view);
-    const found = findExposed(table.byName, name)?.value;
+    const found = find(table, name);
     // A tool that waits may have been approved since, or its server disabled: that holds from the next call on.
     const current = found !== undefined && (found.entry === undefined || (found.entry.pending === undefined && this.#catalog.isFresh(found.server.name)));
     if (current) return { table, exposed: found };
-    if (found === undefined) await this.#catalog.refresh(this.#startable(this.#serversOf(principal), view), 'let');
+    if (found === undefined) await this.#catalog.refresh(this.#serversOf(principal), 'let', startsOf(view));
     else await this.#wake(found.server, { view, scope: from?.id ?? '' });
     const next = await this.#tableNow(principal, view);
-    const exposed = findExposed(next.byName, name)?.value;
+    const exposed = find(next, name);
     if (exposed === undefined) throw absenceOf(name, { problems: this.#catalog.problems, entries: (server) => this.#catalog.entries(server), hidden: next.hiddenBy(name) }, this.#serversOf(principal));
     const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
     if (problem !== undefined) throw unstarted(problem);
@@ -114,12 +115,7 @@ export class Exposures {
   async #wake({ name, adapter }: Served, { view, scope }: { readonly view: View; readonly scope: string }): Promise<void> {
     const refusal = adapter.refuses?.(scope);
     if (refusal !== undefined) throw refusal;
-    await this.#catalog.refresh(this.#startable([name], view), 'wake', { scope });
-  }
-
-  /** Those that may be started, and those that run already. */
-  #startable(names: readonly string[], { mayStart }: View): readonly string[] {
-    return mayStart === undefined ? names : names.filter((name) => mayStart(name) || this.#catalog.servers.get(name)?.adapter.isAsleep?.() !== true);
+    await this.#catalog.refresh([name], 'wake', { scope, ...startsOf(view) });
   }
 
   async #tableNow(principal: Principal, view: View): Promise<Table> {
@@ -216,6 +212,24 @@ export class Exposures {
     const text = JSON.stringify({ ...known.tool, description, inputSchema: withoutPinned(tighten(known.tool.inputSchema, bounds), Object.keys(pins)) });
     return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text }];
   }
+}
+
+/** The ids (`server.tool`) of what a call of this tool may come to, as a grant names them: one, and of a primitive those of its backend. */
+export function idsOf({ server, entry, primitive }: Exposed): readonly string[] {
+  const tools = entry !== undefined ? [entry.tool.name] : (server.backend?.serves().get(primitive as Primitive) ?? []).map(({ tool }) => tool);
+  return [...new Set(tools)].map((tool) => `${server.name}.${tool}`);
+}
+
+/** By its shown name, else by its id: names that are shown hold no dot. An id that is shown under several names stands for none of them. */
+function find({ byName }: Table, name: string): Exposed | undefined {
+  const named = findExposed(byName, name)?.value;
+  if (named !== undefined || !name.includes('.')) return named;
+  const [only, ...others] = [...byName.values()].filter((one) => name.startsWith(`${one.server.name}.`) && isDeepStrictEqual(idsOf(one), [name]));
+  return others.length === 0 ? only : undefined;
+}
+
+function startsOf({ mayStart }: View): Pick<View, 'mayStart'> {
+  return mayStart === undefined ? {} : { mayStart };
 }
 
 /** Looked up when a name is not known: a list needs no table of what it hides. */

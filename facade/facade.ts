@@ -37,10 +37,13 @@ export interface CallRequest {
   readonly drained?: AbortSignal;
 }
 
-/** What goes back: the text of `result`, or a JSON-RPC error object. `dataText` is the JSON of `data` where a double would round it. */
+/**
+ * What goes back: the text of `result`, or a JSON-RPC error object. `dataText` is the JSON of `data` where a double would round it.
+ * `upstream`: the error is the server's own, and this is the id of the call's decision.
+ */
 export type Reply =
   | { readonly kind: 'result'; readonly text: string }
-  | { readonly kind: 'error'; readonly error: { readonly code: number; readonly message: string; readonly data?: unknown; readonly dataText?: string } };
+  | { readonly kind: 'error'; readonly error: { readonly code: number; readonly message: string; readonly data?: unknown; readonly dataText?: string }; readonly upstream?: string };
 
 /** The facade, as stdio and HTTP drive it. `listTools` and `callTool` never throw. */
 export interface Facade {

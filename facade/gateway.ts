@@ -77,7 +77,16 @@ export class Gateway implements Facade {
   }
 
   listTools(session: Session): Promise<Reply> {
-    return this.#generation.within(({ exposures, redactor, newId }) => listTools(exposures, session as OpenSession, { redactor, newId, basis: () => this.#announcer.basisOf(session as OpenSession) }));
+    return this.#list(session);
+  }
+
+  /** As `listTools`; each tool has `server` and `ids` (`server.tool`), by which grants name it. */
+  listToolsWithIds(session: Session): Promise<Reply> {
+    return this.#list(session, true);
+  }
+
+  #list(session: Session, ids?: true): Promise<Reply> {
+    return this.#generation.within(({ exposures, redactor, newId }) => listTools(exposures, session as OpenSession, { redactor, newId, basis: () => this.#announcer.basisOf(session as OpenSession), ...(ids === true && { ids }) }));
   }
 
   callTool(session: Session, request: CallRequest): Promise<Reply> {

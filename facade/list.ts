@@ -1,6 +1,6 @@
 /** Owns tools/list: the same table that a call resolves against, already serialised. */
 import type { Reply } from './facade.ts';
-import type { Exposures, Table } from './exposure.ts';
+import { idsOf, type Exposed, type Exposures, type Table } from './exposure.ts';
 import { mapStrings } from './output/clean.ts';
 import type { Redactor } from './output/redact.ts';
 import { refusal } from './refusal.ts';
@@ -12,8 +12,9 @@ import { requireOpen, type OpenSession } from './session.ts';
  */
 export const LIST_WAIT_MS = 5000;
 
-/** What a list is made with. `basis` is asked first. */
+/** What a list is made with. `basis` is asked first. `ids`: each tool has `server` and `ids` beside its definition, for hosts. */
 export interface ListParts {
+  readonly ids?: true;
   readonly redactor: Redactor;
   readonly newId: () => string;
   readonly basis: () => string;
@@ -30,7 +31,7 @@ export async function listTools(exposures: Exposures, session: OpenSession, how:
     for (const exposed of table.listed) session.listed.set(exposed.name, exposed.pin);
     const text = listText(table, session);
     session.shown = { text, basis };
-    return { kind: 'result', text: withoutSecrets(text, how.redactor) };
+    return { kind: 'result', text: withoutSecrets(how.ids === true ? listWithIds(table, session) : text, how.redactor) };
   } catch (thrown) {
     if (basis !== undefined) session.shown = { text: undefined, basis };
     return refusal(thrown, { id: how.newId(), redactor: how.redactor, of: 'list' });
@@ -38,9 +39,20 @@ export async function listTools(exposures: Exposures, session: OpenSession, how:
 }
 
 /** What a session is shown of its table: the tool that reads spills only once there is one. */
-export function listText(table: Table, { reads }: OpenSession): string {
-  const reader = reads === undefined || table.reader !== reads ? undefined : table.byName.get(reads);
-  return reader === undefined || table.listed.length === 0 ? table.text : `${table.text.slice(0, -2)},${reader.text}]}`;
+export function listText(table: Table, session: OpenSession): string {
+  const reader = readerOf(table, session);
+  return reader === undefined ? table.text : `${table.text.slice(0, -2)},${reader.text}]}`;
+}
+
+function readerOf({ reader, byName, listed }: Table, { reads }: OpenSession): Exposed | undefined {
+  return reads === undefined || reader !== reads || listed.length === 0 ? undefined : byName.get(reads);
+}
+
+/** The same list with where each tool comes from, so that a grant can name it. A server's own keys of these names do not count. */
+function listWithIds(table: Table, session: OpenSession): string {
+  const reader = readerOf(table, session);
+  const shown = reader === undefined ? table.listed : [...table.listed, reader];
+  return JSON.stringify({ tools: shown.map((exposed) => ({ ...(JSON.parse(exposed.text) as object), server: exposed.server.name, ids: idsOf(exposed) })) });
 }
 
 /** A server may write what it was given at its start into its descriptions. */

@@ -19,7 +19,7 @@ const NO_LIST = -32011;
 export function refusal(thrown: unknown, call: { id: string; redactor: Redactor; of?: 'list' }): Reply {
   // Our own words may quote a server: its version, its revision, a name.
   const clean = <T>(value: T): T => mapStrings(value, (text) => escapeHostile(call.redactor.redact(text).value).text) as T;
-  if (thrown instanceof UpstreamError) return { kind: 'error', error: cleanUpstream(thrown.rpc, call.redactor) };
+  if (thrown instanceof UpstreamError) return { kind: 'error', error: cleanUpstream(thrown.rpc, call.redactor), upstream: call.id };
   const error = asTollgateError(thrown);
   const { row, code, data, retryable } = error;
   if (row.wire === 'result' && call.of !== 'list') {

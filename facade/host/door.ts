@@ -33,6 +33,7 @@ export interface HostDoor {
 const STATUSES: Readonly<Partial<Record<ErrorCode, number>>> = {
   IDENTITY: 403, DENIED: 403, APPROVAL_REQUIRED: 403, UNKNOWN_TOOL: 404, PIN_MISMATCH: 409, BUDGET_EXCEEDED: 429, TOOL_TIMEOUT: 504, TOOL_CRASHED: 502, UPSTREAM_INVALID: 502,
   UPSTREAM_TOO_LARGE: 502, OUTPUT_INVALID: 502, SERVER_UNAVAILABLE: 503, SANDBOX_UNAVAILABLE: 503, SECRET_MISSING: 503, AUDIT_FAILED: 503, OUTCOME_UNRECORDED: 500, POLICY_FAILED: 500, TOOL_FAILED: 422, NOT_SUPPORTED: 422,
+  UPSTREAM_REQUEST_DENIED: 422, URL_ELICITATION_DENIED: 422, SWITCHED_OFF: 503, VAULT_FAILED: 503, CANCELLED: 409,
 };
 
 /** The host API of a running facade. */
@@ -60,9 +61,9 @@ export function openHostDoor(parts: HostParts, { listen, now, onFault }: { reado
         answerWith(response, { status: operation.status, body: text, headers: HEADERS });
       } catch (thrown) {
         const refused = thrown instanceof Refused ? thrown : inform(thrown, onFault);
-        const { code = 'INTERNAL', next = ERRORS.INTERNAL.next, status, allow } = refused.refusal;
+        const { code = 'INTERNAL', next = ERRORS.INTERNAL.next, retryable = false, decision, status, allow } = refused.refusal;
         const known = code as ErrorCode;
-        answerWith(response, { status: status ?? STATUSES[known] ?? STATUS[known] ?? 400, body: JSON.stringify({ error: { code, message: refused.message, next } }), headers: { ...HEADERS, ...(allow !== undefined && { allow }) } });
+        answerWith(response, { status: status ?? STATUSES[known] ?? STATUS[known] ?? 400, body: JSON.stringify({ error: { code, message: refused.message, next, retryable, decision } }), headers: { ...HEADERS, ...(allow !== undefined && { allow }) } });
         letGo(request);
       }
     },
@@ -116,8 +117,8 @@ function parseBody(text: string): ReturnType<typeof parseDoc> {
 /** Ours in the words of the table; another throw is opaque. */
 function inform(thrown: unknown, onFault: (thrown: unknown) => void): Refused {
   if (!(thrown instanceof TollgateError)) onFault(thrown);
-  const { code, message, next, data, row } = asTollgateError(thrown);
+  const { code, message, next, data, row, retryable } = asTollgateError(thrown);
   // What the command line calls a misuse.
   const shown = code === 'USAGE' ? 'WIRE_PARAMS' : code;
-  return new Refused(code === 'INTERNAL' ? row.what : message, { code: shown, next, ...(typeof data['status'] === 'number' && { status: data['status'] }), ...(typeof data['allow'] === 'string' && { allow: data['allow'] }) });
+  return new Refused(code === 'INTERNAL' ? row.what : message, { code: shown, next, retryable, ...(typeof data['status'] === 'number' && { status: data['status'] }), ...(typeof data['allow'] === 'string' && { allow: data['allow'] }) });
 }

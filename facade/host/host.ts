@@ -1,7 +1,7 @@
 /** Owns what a host may do: grants, runs, lists and calls for origins; refuses to let any but an owner decide, or speak for another origin. */
 import { parseDoc } from '../../adapters/rpc/json.ts';
 import type { JsonDoc } from '../../adapters/port.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
+import { ERRORS, TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Assembled } from '../assembled.ts';
 import type { Reply, Session } from '../facade.ts';
@@ -38,7 +38,8 @@ export function createOperations(parts: HostParts, sessions: HostSessions): Host
     ...grantOperations(parts, sessions),
     ...runOperations(parts),
     listTools: async ({ principal, asked }) => {
-      return resultOf(await sessions.within(callerOf(parts, principal, asked), (session) => parts.gateway.listTools(session)));
+      const text = resultOf(await sessions.within(callerOf(parts, principal, asked), (session) => parts.gateway.listToolsWithIds(session)));
+      return asked['id'] === undefined ? text : toolsOf(text, String(asked['id']));
     },
     callTool: async (request) => callTool(parts, sessions, request),
     statistics: async ({ principal }) => {
@@ -46,6 +47,13 @@ export function createOperations(parts: HostParts, sessions: HostSessions): Host
       return JSON.stringify({ ...parts.deps.metrics.statistics(), servers: parts.gateway.health(principal) });
     },
   };
+}
+
+/** The tools of a list that an id names. Throws UNKNOWN_TOOL. */
+function toolsOf(list: string, id: string): string {
+  const tools = (JSON.parse(list) as { tools: readonly { readonly ids: readonly string[] }[] }).tools.filter(({ ids }) => ids.includes(id));
+  if (tools.length === 0) throw new TollgateError('UNKNOWN_TOOL', { detail: 'No tool that this origin is shown has this id.', next: 'List the tools without `id`.' });
+  return JSON.stringify({ tools });
 }
 
 function grantOperations(parts: HostParts, sessions: HostSessions): HostOperations {
@@ -120,24 +128,27 @@ async function callTool(parts: HostParts, sessions: HostSessions, { principal, a
 
 /** The text of a result; refusals become errors, however they would travel over MCP. A server cannot forge them: its keys under `tollgate/` are dropped. */
 function resultOf(reply: Reply): string {
-  if (reply.kind === 'error') throw refusedOf(reply.error);
+  if (reply.kind === 'error') throw refusedOf(reply);
   const meta = reply.text.includes('"tollgate/code"') ? (JSON.parse(reply.text) as { _meta?: Readonly<Record<string, unknown>>; content?: readonly { text?: string }[] }) : undefined;
-  const code = meta?._meta?.['tollgate/code'];
+  const { 'tollgate/code': code, 'tollgate/retryable': retryable, 'tollgate/decision': decision } = meta?._meta ?? {};
   if (typeof code !== 'string') return reply.text;
   const [message = '', ...next] = (meta?.content?.[0]?.text ?? '').split('\n');
-  throw new Refused(message, { code, next: next.join('\n') });
+  throw new Refused(message, { code, next: next.join('\n'), retryable: retryable === true, decision: String(decision) });
 }
 
-/** Over MCP the message says what to do next too; here that has a place of its own. */
-function refusedOf({ message, data = {} }: Extract<Reply, { kind: 'error' }>['error']): Refused {
-  const { code, next } = data as Refusal;
-  return new Refused(next !== undefined && message.endsWith(` ${next}`) ? message.slice(0, -next.length - 1) : message, { ...(code !== undefined && { code }), ...(next !== undefined && { next }) });
+/** Over MCP the message says what to do next too; here that has a place of its own. The data of a server's own error is the server's: it names no code of ours. */
+function refusedOf({ error: { message, data = {} }, upstream }: Extract<Reply, { kind: 'error' }>): Refused {
+  if (upstream !== undefined) return new Refused(message, { code: 'TOOL_FAILED', next: ERRORS.TOOL_FAILED.next, decision: upstream });
+  const { code, next, retryable, decision } = data as Refusal;
+  return new Refused(next !== undefined && message.endsWith(` ${next}`) ? message.slice(0, -next.length - 1) : message, { ...(code !== undefined && { code }), ...(next !== undefined && { next }), retryable: retryable === true, ...(decision !== undefined && { decision }) });
 }
 
-/** A refusal in words. `allow`: the methods that the path has. */
+/** A refusal in words. `retryable`: the same may succeed later by itself. `decision`: of a call, as its records have it. `allow`: the methods that the path has. */
 interface Refusal {
   readonly code?: string;
   readonly next?: string;
+  readonly retryable?: boolean;
+  readonly decision?: string;
   readonly status?: number;
   readonly allow?: string;
 }

@@ -44,8 +44,8 @@ describe('refusal', () => {
   it('passes an error of a server as it came, less registered secrets', () => {
     const own = new Redactor();
     own.register('secret-value');
-    expect(refusal(new UpstreamError({ code: -31999, message: 'no', data: { a: [1] } }), { id: 'x', redactor: own })).toEqual({ kind: 'error', error: { code: -31999, message: 'no', data: { a: [1] } } });
-    expect(refusal(new UpstreamError({ code: 1, message: 'key secret-value' }), { id: 'x', redactor: own })).toEqual({ kind: 'error', error: { code: 1, message: 'key [redacted]' } });
+    expect(refusal(new UpstreamError({ code: -31999, message: 'no', data: { a: [1] } }), { id: 'x', redactor: own })).toEqual({ kind: 'error', error: { code: -31999, message: 'no', data: { a: [1] } }, upstream: 'x' });
+    expect(refusal(new UpstreamError({ code: 1, message: 'key secret-value' }), { id: 'x', redactor: own })).toEqual({ kind: 'error', error: { code: 1, message: 'key [redacted]' }, upstream: 'x' });
   });
 });
 
