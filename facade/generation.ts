@@ -14,12 +14,13 @@ import { pendingStanding } from './consent/standing.ts';
 import { Exposures } from './exposure.ts';
 import { createLabels } from './labels.ts';
 import { createIdentify } from './manage/identity.ts';
-import { createPlans } from './plan.ts';
+import { createPlans, listPlans } from './plan.ts';
 import { openRecorder, type Recorder } from './recording/writer.ts';
 import { Grants } from './grants/grants.ts';
 import { grantStanding } from './grants/standing.ts';
 import { KillSwitch } from './servers/kill-switch.ts';
 import { openKnownLists } from './servers/known-lists.ts';
+import { RunExpiry } from './run-expiry.ts';
 import { createRuns } from './runs.ts';
 import type { OpenSession } from './session.ts';
 import { appendQuietly, type Shared } from './shared.ts';
@@ -60,6 +61,7 @@ export class Generation {
   readonly deps: Deps;
   readonly #recorder: Recorder | undefined;
   readonly #approvals: ApprovalQueue;
+  readonly #expiry: RunExpiry;
   readonly #warned = new Set<string>();
   #inside = 0;
   #onEmpty: (() => void) | undefined;
@@ -89,6 +91,8 @@ export class Generation {
     for (const server of this.catalog.servers.keys()) judge(server, true);
     const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
     const runs = createRuns(config, shared.state, Date.now);
+    this.#expiry = new RunExpiry([(signal) => runs.sweep(signal), (signal) => listPlans(shared.state, Date.now(), signal)], (err) => shared.log.error({ err }, 'records of runs'));
+    shared.spills.keepFor(config.runs.keepMs);
     const grants = new Grants({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
     const isAsleep = (server: string): boolean => this.catalog.servers.get(server)?.adapter.isAsleep?.() === true;
     const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
@@ -164,6 +168,7 @@ export class Generation {
   /** Closes the policy and the recordings; idempotent. */
   async close(): Promise<void> {
     this.policy.close();
+    await this.#expiry.close();
     await this.#recorder?.close();
   }
 }

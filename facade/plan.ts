@@ -1,5 +1,6 @@
 /** Owns where the plan of each run stands (CY-27), in the shared state, so that an approval holds in every process at the next call; refuses approvals older than a day. */
 import { TollgateError } from '../catalogs/errors.ts';
+import { Pace } from '../catalogs/pace.ts';
 import type { PlanState, Principal } from '../policies/port.ts';
 import type { Config } from './config/config.ts';
 import type { State } from './state/state.ts';
@@ -46,13 +47,15 @@ export function createPlans(config: Pick<Config, 'profiles'>, state: State, now:
   };
 }
 
-/** Every run in plan mode, the newest first. Those that nobody touched for a day are forgotten. */
-export async function listPlans(state: State, now: number): Promise<readonly Plan[]> {
+/** Every run in plan mode, the newest first. Those that nobody touched for a day are forgotten, in time slices. Throws the signal's reason. */
+export async function listPlans(state: State, now: number, signal?: AbortSignal): Promise<readonly Plan[]> {
   const plans: Plan[] = [];
+  const pace = new Pace(signal);
   for (const [run, text] of state.list(SPACE)) {
     const plan = readPlan(run, text, now);
     if (plan === undefined) await state.remove(SPACE, run);
     else plans.push(plan);
+    if (pace.isDue) await pace.rest();
   }
   return plans.sort((a, b) => b.since - a.since);
 }

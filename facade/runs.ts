@@ -1,6 +1,7 @@
 /** Owns the runs that an embedding host opens: whose they are, for which conversation and turn, how many calls they may make; refuses a run that is another's, or has ended. */
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../catalogs/errors.ts';
+import { Pace } from '../catalogs/pace.ts';
 import type { Principal } from '../policies/port.ts';
 import type { KeyedBudget } from './budget/claims.ts';
 import type { Config } from './config/config.ts';
@@ -44,14 +45,14 @@ export interface Runs {
   /** Calls that its own budget has left; undefined without one. */
   left(run: HostRun): Promise<number | undefined>;
   end(run: HostRun): Promise<void>;
+  /** Ends all that are too old, in time slices. Throws the signal's reason when it is aborted. */
+  sweep(signal: AbortSignal): Promise<void>;
   readonly standing: StandingSource;
 }
 
 const SPACE = 'runs';
 /** No other name is looked up, and one of this form that is not open is refused: an ended run does not live on without its budget. */
 const FORM = /^host_[0-9a-f]{32}$/;
-/** A run that nobody ended, ms. */
-const LIFE_MS = 24 * 3_600_000;
 
 /** The id of a run in records, budgets and labels. Ids of principals hold no slash. */
 export function runKey({ principal, name }: Pick<HostRun, 'principal' | 'name'>): string {
@@ -64,16 +65,18 @@ export function labelSpace(run: string): string {
 }
 
 /** Runs over shared state. `now` in ms since 1970. */
-export function createRuns(config: Pick<Config, 'principals'>, state: State, now: () => number): Runs {
+export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: State, now: () => number): Runs {
+  const isAlive = ({ openedAt }: HostRun): boolean => now() - openedAt < config.runs.keepMs;
   const read = (name: string): HostRun | undefined => {
     const text = FORM.test(name) ? state.get(SPACE, name) : undefined;
     const run = text === undefined ? undefined : (JSON.parse(text) as HostRun);
-    return run !== undefined && isAlive(run, now()) ? run : undefined;
+    return run !== undefined && isAlive(run) ? run : undefined;
   };
-  const remove = async (run: Pick<HostRun, 'name' | 'principal'>): Promise<void> => {
+  const end = async (run: HostRun): Promise<void> => {
     await state.remove(SPACE, run.name);
     const space = labelSpace(runKey(run));
     for (const label of state.list(space).keys()) await state.remove(space, label);
+    await state.endScope('run', runKey(run));
   };
   const owned = ({ id, origin }: Principal, key: string): HostRun | undefined => {
     const run = read(nameOf(key));
@@ -88,10 +91,6 @@ export function createRuns(config: Pick<Config, 'principals'>, state: State, now
       return { user: id, space, conversation: run?.conversation ?? key, turn: run?.turn ?? key };
     },
     open: async (asked) => {
-      for (const text of state.list(SPACE).values()) {
-        const old = JSON.parse(text) as HostRun;
-        if (!isAlive(old, now())) await remove(old);
-      }
       const run: HostRun = { ...asked, name: `host_${randomBytes(16).toString('hex')}`, openedAt: now() };
       await state.put(SPACE, run.name, JSON.stringify(run));
       return run;
@@ -104,9 +103,14 @@ export function createRuns(config: Pick<Config, 'principals'>, state: State, now
       const answer = await state.reserve([{ budget: budget.id, scope: 'run', key: runKey(run), demands: [{ unit: 'calls', limit: budget.calls, most: 0, least: budget.calls + 1 }] }], now());
       return 'refused' in answer ? answer.refused.left : undefined;
     },
-    end: async (run) => {
-      await remove(run);
-      await state.endScope('run', runKey(run));
+    end,
+    sweep: async (signal) => {
+      const pace = new Pace(signal);
+      for (const text of state.list(SPACE).values()) {
+        const run = JSON.parse(text) as HostRun;
+        if (!isAlive(run)) await end(run);
+        if (pace.isDue) await pace.rest();
+      }
     },
     standing: {
       view: () => OPEN,
@@ -123,10 +127,6 @@ export function createRuns(config: Pick<Config, 'principals'>, state: State, now
 /** The name in the id of a run. */
 function nameOf(key: string): string {
   return key.slice(key.indexOf('/') + 1);
-}
-
-function isAlive({ openedAt }: HostRun, now: number): boolean {
-  return now - openedAt < LIFE_MS;
 }
 
 /** The limit of the run itself: it counts by the run, whoever opened it. */

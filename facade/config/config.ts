@@ -8,7 +8,7 @@ import type { ServerDefinition } from './definition.ts';
 import type { BashConfig, SandboxConfig } from './isolation.ts';
 import type { KnowledgeConfig } from './knowledge.ts';
 import type { SecretSource } from './secret-sources.ts';
-import type { RecordingConfig } from './recording.ts';
+import type { RecordingConfig, RunsConfig } from './recording.ts';
 import type { ToolMention } from './tool-mentions.ts';
 
 /** When a server starts: before anybody calls it, or with its first use. */
@@ -199,6 +199,7 @@ export interface Config {
   readonly audit: { readonly folder: string; readonly rotateBytes: number };
   readonly approvals: ApprovalsConfig;
   readonly recording: RecordingConfig;
+  readonly runs: RunsConfig;
   readonly knowledge: KnowledgeConfig;
   /** Labels that survive sessions until an owner clears them. */
   readonly labels: { readonly sticky: readonly string[] };

@@ -20,7 +20,7 @@ import type { Path } from './problems.ts';
 import { KNOWLEDGE_DEFAULTS } from './knowledge.ts';
 import { buildBudget, buildProfiles } from './profiles.ts';
 import { checkPrograms, writableFolders } from './programs.ts';
-import { buildRecording } from './recording.ts';
+import { buildRecording, buildRuns } from './recording.ts';
 import { checkHostProfiles } from './host-profiles.ts';
 import { checkReferences } from './references.ts';
 import { bashOf, checkFolders, checkSandboxes } from './sandbox.ts';
@@ -140,7 +140,7 @@ class Loader {
       caps: { ...CAPS, ...written.caps },
       audit: { folder: places.auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },
       approvals: buildApprovals(written.approvals),
-      recording: buildRecording(written.recording),
+      recording: buildRecording(written.recording), runs: buildRuns(written.runs),
       knowledge: { ...KNOWLEDGE_DEFAULTS, ...written.knowledge },
       labels: { sticky: written.labels?.sticky ?? [] },
       listen,

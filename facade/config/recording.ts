@@ -1,4 +1,4 @@
-/** Owns the settings of recording: what is kept of decisions, and for how long; the schema has refused other forms already. */
+/** Owns the settings of what is kept for some time: recordings of decisions, and what runs leave; the schema has refused other forms already. */
 import type { Written } from './written.ts';
 
 /** What is kept of decisions so that they can be explained and replayed (docs/policies.md). */
@@ -11,12 +11,28 @@ export interface RecordingConfig {
   readonly maxBytes: number;
 }
 
+/** How long what runs leave is kept (docs/configuration.md). */
+export interface RunsConfig {
+  /** Milliseconds after which a spill, or a run that a host did not end, is removed; default one day. */
+  readonly keepMs: number;
+}
+
 const KEEP = '7d';
+const RUNS_KEEP = '1d';
 const MAX_BYTES = 268_435_456;
 const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** The settings with their defaults: nothing is kept unless somebody says so. */
 export function buildRecording(written: Written['recording'] = {}): RecordingConfig {
-  const keep = written.keep ?? KEEP;
-  return { mode: written.mode ?? 'off', keepMs: Number.parseInt(keep, 10) * (UNITS[keep.slice(-1)] ?? 0), maxBytes: written.maxBytes ?? MAX_BYTES };
+  return { mode: written.mode ?? 'off', keepMs: msOf(written.keep ?? KEEP), maxBytes: written.maxBytes ?? MAX_BYTES };
+}
+
+/** The settings of runs with their defaults. */
+export function buildRuns(written: Written['runs'] = {}): RunsConfig {
+  return { keepMs: msOf(written.keep ?? RUNS_KEEP) };
+}
+
+/** Milliseconds of a time such as `12h`. */
+function msOf(keep: string): number {
+  return Number.parseInt(keep, 10) * (UNITS[keep.slice(-1)] ?? 0);
 }

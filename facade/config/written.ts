@@ -26,6 +26,7 @@ export interface Written {
   readonly audit?: { readonly folder?: string; readonly rotateBytes?: number };
   readonly approvals?: { readonly waitMs?: number; readonly expireMs?: number };
   readonly recording?: { readonly mode?: 'off' | 'last' | 'on'; readonly keep?: string; readonly maxBytes?: number };
+  readonly runs?: { readonly keep?: string };
   readonly knowledge?: Partial<KnowledgeConfig>;
   readonly labels?: { readonly sticky: readonly string[] };
   readonly listen?: Partial<ListenConfig>;

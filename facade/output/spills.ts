@@ -1,4 +1,4 @@
-/** Owns what was cut from results: files of one run of one principal, read in pages; refuses every other reader and forgets with the run. */
+/** Owns what was cut from results: files of one run of one principal, read in pages; refuses every other reader, and forgets with the run and with time. */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -10,13 +10,19 @@ import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Effect } from '../../policies/port.ts';
 import { cutText, type Cap } from './cut.ts';
 import { keepFile, readKept, type KeptFile } from './kept-file.ts';
+import { SpillLines, type Spill, type SpillLimit, type SpillOwner } from './spill-lines.ts';
+
+export type { SpillOwner } from './spill-lines.ts';
 
 const SCHEME = 'spill://';
 /** Newest spills that a run keeps, and bytes of all of them (schema-primitives C3). */
-const MAX_FILES = 64;
-const MAX_RUN_BYTES = 256 * 1_048_576;
+const OF_RUN: SpillLimit = { files: 64, bytes: 256 * 1_048_576 };
 /** The same for all runs of a principal: a client names runs as it likes. */
-const OF_PRINCIPAL = { files: 1024, bytes: 1024 * 1_048_576 };
+const OF_PRINCIPAL: SpillLimit = { files: 1024, bytes: 1024 * 1_048_576 };
+/** Files that are deleted in one turn of the event loop. One that is too old is not read any more, deleted or not. */
+const MOST_AT_ONCE = 64;
+/** The longest time that a timer can wait, ms. */
+const MAX_TIMER_MS = 2_147_483_647;
 /** Room for the footer of a page. */
 const FOOTER_BYTES = 200;
 const MATCHES = 100;
@@ -24,30 +30,34 @@ const MATCHES = 100;
 const SEGMENTS_A_LOOK = 4_096;
 const MATCH_CHARS = 500;
 
-/** Whose spill it is. */
-export interface SpillOwner {
-  readonly principal: string;
-  readonly run: string;
-}
-
-interface Spill extends SpillOwner, KeptFile {
-  readonly bytes: number;
-  readonly effect: Effect;
-  readonly labels: readonly string[];
+/** What tests set: what a principal keeps, and a clock, ms. It must not follow the clock of the system, which can be set. */
+interface SpillOptions {
+  readonly most?: SpillLimit;
+  readonly now?: () => number;
 }
 
 /** The spills of one process. Files are 0600 in a folder of its own under the state folder. */
 export class Spills {
   readonly #folder: string;
-  readonly #byHandle = new Map<string, Spill>();
-  readonly #most: typeof OF_PRINCIPAL;
+  readonly #most: SpillLimit;
+  readonly #now: () => number;
+  #lines = new SpillLines(({ file }) => removeFile(file));
+  #keepMs = Number.POSITIVE_INFINITY;
+  #timer: NodeJS.Timeout | undefined;
 
-  /** Removes what processes left that were killed. `most`: what a principal keeps. */
-  constructor(state: string, most = OF_PRINCIPAL) {
+  /** Removes what processes left that were killed. */
+  constructor(state: string, { most = OF_PRINCIPAL, now = () => performance.now() }: SpillOptions = {}) {
     this.#most = most;
+    this.#now = now;
     const all = path.join(state, 'spills');
     this.#folder = path.join(all, `${process.pid}-${randomBytes(4).toString('hex')}`);
     for (const name of existsSync(all) ? readdirSync(all) : []) if (!isRunning(Number.parseInt(name, 10))) rmSync(path.join(all, name), { recursive: true, force: true });
+  }
+
+  /** From now on spills of this age go, in ms; also those that are there. */
+  keepFor(ms: number): void {
+    this.#keepMs = ms;
+    this.#expire();
   }
 
   /** True for a `path` argument that names a spill. */
@@ -66,12 +76,13 @@ export class Spills {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
       stored = keepFile(file, kept);
     } catch (cause) {
-      removePart(file);
+      // What a full disk took in part is of no use.
+      removeFile(file);
       throw new TollgateError('STATE_FAILED', { detail: 'The rest of a long output could not be kept, so the output is withheld.', cause });
     }
     const handle = `${SCHEME}${id}`;
-    this.#byHandle.set(handle, { ...owner, ...stored, bytes: kept.length, effect: source.effect, labels: source.labels });
-    this.#forgetOldest(owner);
+    this.#lines.add({ ...owner, ...stored, handle, bytes: kept.length, effect: source.effect, labels: source.labels, at: this.#now() }, { run: OF_RUN, principal: this.#most });
+    this.#expire();
     return { handle, bytes: kept.length };
   }
 
@@ -90,42 +101,37 @@ export class Spills {
 
   /** Deletes what a run kept. */
   forget(owner: SpillOwner): void {
-    for (const [handle, spill] of this.#byHandle) {
-      if (spill.run === owner.run && spill.principal === owner.principal) this.#drop(handle, spill);
-    }
+    this.#lines.dropRun(owner);
   }
 
   /** Deletes everything, at the end of the process. */
   close(): void {
-    this.#byHandle.clear();
+    clearTimeout(this.#timer);
+    this.#lines = new SpillLines(() => undefined);
     rmSync(this.#folder, { recursive: true, force: true });
   }
 
   #find(handle: string, owner: SpillOwner): Spill {
-    const spill = this.#byHandle.get(handle);
-    if (spill?.principal === owner.principal && spill.run === owner.run) return spill;
-    throw new TollgateError('ARGS_INVALID', { detail: 'path: there is no such spill in this run', next: 'Repeat the call that made it; spills end with their run.' });
+    const spill = this.#lines.find(handle);
+    if (spill?.principal === owner.principal && spill.run === owner.run && !this.#isExpired(spill)) return spill;
+    throw new TollgateError('ARGS_INVALID', { detail: 'path: there is no such spill in this run', next: 'Repeat the call that made it; spills end with their run, and some time after they were made.' });
   }
 
-  #forgetOldest({ principal, run }: SpillOwner): void {
-    this.#keepNewest((spill) => spill.run === run && spill.principal === principal, { files: MAX_FILES, bytes: MAX_RUN_BYTES });
-    this.#keepNewest((spill) => spill.principal === principal, this.#most);
+  #isExpired({ at }: Spill): boolean {
+    return this.#now() - at >= this.#keepMs;
   }
 
-  /** The newest one stays, however large it is. */
-  #keepNewest(which: (spill: Spill) => boolean, most: typeof OF_PRINCIPAL): void {
-    const own = [...this.#byHandle].filter(([, spill]) => which(spill));
-    let bytes = own.reduce((sum, [, spill]) => sum + spill.bytes, 0);
-    for (const [index, [handle, spill]] of own.entries()) {
-      if (index === own.length - 1 || (own.length - index <= most.files && bytes <= most.bytes)) return;
-      bytes -= spill.bytes;
-      this.#drop(handle, spill);
+  /** Deletes what is too old, and looks again when the next one is. */
+  #expire(): void {
+    clearTimeout(this.#timer);
+    let spill = this.#lines.oldest;
+    for (let gone = 0; gone < MOST_AT_ONCE && spill !== undefined && this.#isExpired(spill); gone += 1) {
+      this.#lines.drop(spill);
+      spill = this.#lines.oldest;
     }
-  }
-
-  #drop(handle: string, spill: Spill): void {
-    this.#byHandle.delete(handle);
-    rmSync(spill.file, { force: true });
+    if (spill === undefined) return;
+    const ms = Math.max(0, Math.min(MAX_TIMER_MS, spill.at + this.#keepMs - this.#now()));
+    this.#timer = setTimeout(() => this.#expire(), Math.ceil(ms)).unref();
   }
 }
 
@@ -153,8 +159,8 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** What a full disk took in part is of no use. Where not even the folder could be made there is nothing to remove. */
-function removePart(file: string): void {
+/** A file that cannot be removed goes with the folder at the end. Where not even the folder could be made there is nothing to remove. */
+function removeFile(file: string): void {
   try {
     rmSync(file, { force: true });
   } catch {

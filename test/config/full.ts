@@ -94,6 +94,7 @@ caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, validateOutpu
 audit: {folder: ~/audit, rotateBytes: 8192}
 approvals: {waitMs: 0, expireMs: 60000}
 recording: {mode: last, keep: 12h, maxBytes: 2097152}
+runs: {keep: 3h}
 labels: {sticky: [untrusted]}
 knowledge: {requests: 3, bytes: 4096, candidates: 9}
 listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none, maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000}

@@ -109,7 +109,7 @@ describe('the published schema', () => {
         ...prefixed('servers.*', server), ...prefixed('policies.*', policy), ...prefixed('principals.*', principal),
         'policies.*.poll': `${(project.config('policies: [{url: "https://policies.example/b"}]').policies[0]?.server?.pollMs ?? 0) / 1000}s`,
         'approvals.waitMs': config.approvals.waitMs, 'approvals.expireMs': config.approvals.expireMs,
-        'recording.mode': config.recording.mode, 'recording.keep': `${config.recording.keepMs / 86_400_000}d`, 'recording.maxBytes': config.recording.maxBytes,
+        'recording.mode': config.recording.mode, 'recording.keep': `${config.recording.keepMs / 86_400_000}d`, 'recording.maxBytes': config.recording.maxBytes, 'runs.keep': `${config.runs.keepMs / 86_400_000}d`,
         'knowledge.requests': config.knowledge.requests, 'knowledge.bytes': config.knowledge.bytes, 'knowledge.candidates': config.knowledge.candidates,
         version: 1, workspace: '.', schemaProfile: config.schemaProfile, 'expose.primitives': config.profiles.get('default')?.primitives.read, 'profiles.*.expose.primitives': 'workspace', 'profiles.*.plan': config.profiles.get('default')?.plan, 'profiles.*.grants': config.profiles.get('default')?.grants, 'profiles.*.host': config.profiles.get('default')?.host,
       };

@@ -104,7 +104,7 @@ describe('a run named for a new budget', () => {
 describe('spills under many names of runs', () => {
   it('are bounded for each principal: the oldest go, and nobody else\'s' + verifies('TR-68'), () => {
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-spills-'));
-    const spills = new Spills(folder, { files: 5, bytes: 1_000 });
+    const spills = new Spills(folder, { most: { files: 5, bytes: 1_000 } });
     const effect = { verb: 'read' as const, server: 'web', tool: 'page', paths: [], urls: [] };
     const put = (principal: string, run: string, size: number): string => spills.put('x'.repeat(size), { principal, run }, { effect, labels: [], maxBytes: 10_000 }).handle;
     const isKept = (handle: string, principal: string, run: string): boolean => {

@@ -1,9 +1,12 @@
 /** Tests that labels of runs do not pile up in the state: they go with their run, and those of names that nobody uses any more with time. */
 import { expect, it } from 'vitest';
 import { createLabels } from '../../facade/labels.ts';
+import { createPlans, listPlans } from '../../facade/plan.ts';
+import { RunExpiry } from '../../facade/run-expiry.ts';
 import { createRuns, labelSpace, runKey } from '../../facade/runs.ts';
 import type { OpenSession } from '../../facade/session.ts';
 import { openState } from '../../facade/state/sqlite.ts';
+import type { State } from '../../facade/state/state.ts';
 import { verifies } from '../verifies.ts';
 import { temporaryFolder } from './place.ts';
 
@@ -11,10 +14,10 @@ const DAY = 86_400_000;
 const ANN = { id: 'ann', role: 'dev', groups: [], profiles: [], origin: 'app' };
 const session = (): OpenSession => ({ id: 's1', principal: ANN, labels: new Set<string>() }) as unknown as OpenSession;
 
-it('of a run of a host go when it ends, or when the next one is opened after its life; others stay' + verifies('TR-90'), async () => {
+it('of a run of a host go when it ends, or is too old; others stay' + verifies('TR-90', 'ST-42'), async () => {
   const state = openState(temporaryFolder());
   let now = 1_000;
-  const runs = createRuns({ principals: [] }, state, () => now);
+  const runs = createRuns({ principals: [], runs: { keepMs: DAY } }, state, () => now);
   const labels = createLabels({ state, runs, sticky: ['secret'], now: () => now });
   const open = async (): Promise<string> => {
     const run = await runs.open({ principal: 'ann', origin: 'app', owned: true });
@@ -30,7 +33,9 @@ it('of a run of a host go when it ends, or when the next one is opened after its
     if (run !== undefined) await runs.end(run);
     expect([kept(ended), kept(forgotten), kept('mine')]).toEqual([0, 2, 1]);
     now += DAY + 1;
+    expect(runs.find(forgotten)).toBeUndefined();
     const last = await open();
+    await runs.sweep(new AbortController().signal);
     expect([kept(forgotten), kept('mine'), kept(last)]).toEqual([0, 1, 2]);
     // A sticky label is no label of a run.
     expect(labels.of(session(), 's1')).toEqual(['secret']);
@@ -52,3 +57,33 @@ it('of a name that nobody has used for 30 days go at the next start' + verifies(
     await second.close();
   }
 });
+
+it('of runs are swept away in the background: opening one reads no other' + verifies('ST-42'), async () => {
+  const state = openState(temporaryFolder());
+  let now = 1_000;
+  let listed = 0;
+  const list: typeof state.list = (space, prefix) => {
+    const rows = state.list(space, prefix);
+    listed += rows.size;
+    return rows;
+  };
+  const runs = createRuns({ principals: [], runs: { keepMs: DAY } }, { ...state, list }, () => now);
+  try {
+    for (let n = 0; n < 200; n += 1) await runs.open({ principal: 'ann', origin: 'app', maxCalls: 5 });
+    now += DAY;
+    const last = await runs.open({ principal: 'ann', origin: 'app' });
+    expect([runs.find(last.name)?.name, listed]).toEqual([last.name, 0]);
+    await writeOldPlan(state);
+    const expiry = new RunExpiry([(signal) => runs.sweep(signal), (signal) => listPlans(state, 3 * DAY, signal)], (thrown) => expect.unreachable(String(thrown)), 0);
+    await expect.poll(() => [state.list('runs').size, state.list('plan').size]).toEqual([1, 0]);
+    await expiry.close();
+  } finally {
+    await state.close();
+  }
+});
+
+async function writeOldPlan(state: State): Promise<void> {
+  const careful = { ...ANN, profiles: ['careful'] };
+  await createPlans({ profiles: new Map([['careful', { plan: true }]]) } as unknown as Parameters<typeof createPlans>[0], state, () => DAY).of(careful, 'ann/old');
+  expect(state.list('plan').size).toBe(1);
+}

@@ -1,0 +1,35 @@
+/** Owns when records of runs that are too old are removed: soon after the start, then every hour; refuses to do it in the path of a call. */
+
+/** A process that lives shorter than this leaves it to others, ms. */
+const FIRST_MS = 10_000;
+const EVERY_MS = 3_600_000;
+
+/** Removes again and again, until `close`. */
+export class RunExpiry {
+  readonly #closed = new AbortController();
+  #timer: NodeJS.Timeout | undefined;
+  #sweeping: Promise<void> = Promise.resolve();
+
+  /** `sweeps` stop when the signal aborts. `onFault` is told why one failed, and the next ones are made all the same. */
+  constructor(sweeps: readonly ((signal: AbortSignal) => Promise<unknown>)[], onFault: (thrown: unknown) => void, firstMs = FIRST_MS) {
+    const sweep = async (): Promise<void> => {
+      for (const one of sweeps) {
+        await one(this.#closed.signal).catch((thrown: unknown) => {
+          if (!this.#closed.signal.aborted) onFault(thrown);
+        });
+      }
+      if (!this.#closed.signal.aborted) later(EVERY_MS);
+    };
+    const later = (ms: number): void => {
+      this.#timer = setTimeout(() => (this.#sweeping = sweep()), ms).unref();
+    };
+    later(firstMs);
+  }
+
+  /** Resolves when nothing is removed any more. */
+  async close(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#closed.abort();
+    await this.#sweeping;
+  }
+}

@@ -1,0 +1,137 @@
+/** Tests how long spills are kept, and that no step of a call costs more with the number of runs and spills: steps are counted, because clocks differ. */
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { Spills } from '../../facade/output/spills.ts';
+import { startRaw, tool, allow } from '../properties/raw.ts';
+import { verifies } from '../verifies.ts';
+
+const HOUR_MS = 3_600_000;
+const SOURCE = { effect: { verb: 'read' as const, server: 'web', tool: 'page', paths: [], urls: [] }, labels: [], maxBytes: 10_000 };
+
+let state: string;
+let now: number;
+let spills: Spills;
+beforeEach(() => {
+  state = mkdtempSync(path.join(tmpdir(), 'tollgate-spills-'));
+  now = 0;
+  spills = new Spills(state, { now: () => now });
+});
+afterEach(() => {
+  spills.close();
+  rmSync(state, { recursive: true, force: true });
+});
+
+function put(principal: string, run: string): string {
+  return spills.put('some text', { principal, run }, SOURCE).handle;
+}
+
+function isKept(handle: string, principal: string, run: string): boolean {
+  try {
+    return spills.source(handle, { principal, run }).effect.spill === true;
+  } catch {
+    return false;
+  }
+}
+
+/** Files of all spills. */
+function files(): readonly string[] {
+  return readdirSync(path.join(state, 'spills'), { recursive: true, withFileTypes: true }).filter((one) => one.isFile()).map(({ name }) => name);
+}
+
+/** Counts the steps of every iterator of the language while `work` runs. */
+async function steps(work: () => unknown): Promise<number> {
+  let count = 0;
+  const kinds = [new Map().entries(), new Set().values(), [][Symbol.iterator]()].map((one) => Object.getPrototypeOf(one) as { next: () => unknown });
+  const before = kinds.map((kind) => kind.next);
+  kinds.forEach((kind, at) => {
+    kind.next = function next(this: unknown): unknown {
+      count += 1;
+      return before[at]?.call(this as never);
+    };
+  });
+  try {
+    await work();
+  } finally {
+    kinds.forEach((kind, at) => (kind.next = before[at] as () => unknown));
+  }
+  return count;
+}
+
+describe('the age of spills', () => {
+  it('ends them, whether their run goes on or not' + verifies('ST-40'), () => {
+    spills.keepFor(2 * HOUR_MS);
+    const old = put('ann', 'ann/a');
+    now += HOUR_MS;
+    const young = put('ann', 'ann/b');
+    expect([isKept(old, 'ann', 'ann/a'), isKept(young, 'ann', 'ann/b')]).toEqual([true, true]);
+    now += HOUR_MS;
+    // Too old from this very moment on, before any sweep.
+    expect([isKept(old, 'ann', 'ann/a'), isKept(young, 'ann', 'ann/b')]).toEqual([false, true]);
+    put('ben', 'ben/a');
+    expect(files()).toHaveLength(2);
+  });
+
+  it('is looked at although no call is made' + verifies('ST-40'), async () => {
+    spills.close();
+    spills = new Spills(state, { now: () => performance.now() });
+    spills.keepFor(200);
+    for (let run = 0; run < 20; run += 1) put('ann', `ann/${run}`);
+    expect(files()).toHaveLength(20);
+    await expect.poll(files).toEqual([]);
+  });
+
+  it('counts by the setting of now' + verifies('ST-40'), () => {
+    spills.keepFor(5 * HOUR_MS);
+    const handle = put('ann', 'ann/a');
+    now += 2 * HOUR_MS;
+    expect(isKept(handle, 'ann', 'ann/a')).toBe(true);
+    spills.keepFor(HOUR_MS);
+    expect([isKept(handle, 'ann', 'ann/a'), files()]).toEqual([false, []]);
+  });
+});
+
+describe('many runs and spills', () => {
+  it('leave the steps of keeping, finding and forgetting as they are' + verifies('ST-41'), async () => {
+    const round = (name: string): Promise<number> => steps(() => {
+      const handle = put('ann', `ann/${name}`);
+      isKept(handle, 'ann', `ann/${name}`);
+      spills.forget({ principal: 'ann', run: `ann/${name}` });
+    });
+    await round('first');
+    const few = await round('few');
+    for (let run = 0; run < 1500; run += 1) put(run % 2 === 0 ? 'ann' : `p${run}`, `x/${run}`);
+    expect(files().length).toBeGreaterThan(1000);
+    // Of the principal that has the most, the oldest one goes with each that comes.
+    expect(await round('many')).toBeLessThanOrEqual(few + 5);
+  });
+
+  it('leave the steps of a call as they are' + verifies('ST-41'), async () => {
+    const keepFor = vi.spyOn(Spills.prototype, 'keepFor');
+    const facade = await startRaw({ web: { tools: [tool('page')], answers: { page: { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(2000) }] }) } } } }, {
+      principals: [{ id: 'ann', profiles: ['all'], stdio: true }], profiles: { all: { servers: ['web'], expose: { primitives: {}, tools: ['web.*'] } } },
+      rules: [allow('web')], caps: { bytes: 2048 }, runs: { keep: '2h' },
+    });
+    try {
+      expect(keepFor.mock.calls).toEqual([[2 * HOUR_MS]]);
+      const session = facade.open('ann');
+      const call = async (run: string): Promise<void> => {
+        const { text } = await facade.call(session, 'web_page', {}, { meta: { 'tollgate/run': run } });
+        expect(text).toContain('spill://');
+      };
+      const median = async (name: string): Promise<number> => {
+        const counts: number[] = [];
+        for (let n = 0; n < 9; n += 1) counts.push(await steps(() => call(`${name}-${n}`)));
+        return counts.sort((a, b) => a - b)[4] ?? 0;
+      };
+      for (let n = 0; n < 5; n += 1) await call(`warm-${n}`);
+      const few = await median('few');
+      for (let n = 0; n < 400; n += 1) await call(`run-${n}`);
+      expect(await median('many')).toBeLessThanOrEqual(few + 40);
+    } finally {
+      keepFor.mockRestore();
+      await facade.close();
+    }
+  }, 120_000);
+});
