@@ -13,13 +13,14 @@ import type { AuditLog } from './audit/log.ts';
 import type { Budgets, Gate, Lease } from './budget.ts';
 import type { CapsConfig } from './config/config.ts';
 import { decide, warningMeta, warningNotes } from './decide.ts';
-import type { Exposures, Table } from './exposure.ts';
+import type { Exposed, Exposures, Table } from './exposure.ts';
 import type { CallRequest, Reply } from './facade.ts';
 import type { Grants } from './grants/grants.ts';
 import type { RunLabels } from './labels.ts';
 import type { Identify } from './manage/identity.ts';
 import type { Metrics } from './metrics.ts';
 import type { Cap } from './output/cut.ts';
+import { hidePaths, type HidePaths } from './output/host-paths.ts';
 import { checkHeld, releaseNumbers } from './output/numbers.ts';
 import { ServerProgress } from './output/progress.ts';
 import type { Redactor } from './output/redact.ts';
@@ -74,7 +75,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     id: deps.newId(), principal: session.principal, session: session.id, asked: asked.name, argBytes: Buffer.byteLength(asked.args.text),
     startedAt: deps.now(), revision: policy.revision, executed: 'no',
   };
-  const request = guardProgress(asked, trace, deps.redactor);
+  const { request, hide } = guard(asked, trace, deps);
   let lease: Lease | undefined;
   let release: (() => void) | undefined;
   let reply: Reply;
@@ -107,7 +108,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
     const { faults, ...judged } = judgeOutput(raw, exposed.entry?.output, validateOutput);
     const shaping = shape(raw, {                                                                                     // 7 shape
-      cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: exposed.primitive !== undefined,
+      cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: exposed.primitive !== undefined, hidePaths: isForeign(exposed) ? hide : undefined,
       spill: { put: (text) => deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
       meta: {
         'tollgate/provenance': provenance(trace, exposed.server.adapter.info()?.version, deps.redactor), 'tollgate/labels': labels.length > 0 ? labels : undefined,
@@ -119,7 +120,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     reply = resultOf((trace.shaped = shaping instanceof Promise ? await shaping : shaping), table, session);
   } catch (thrown) {
     failure = failureOf(thrown, trace);
-    reply = refusal(thrown, { id: trace.id, redactor: deps.redactor });
+    reply = refusal(thrown, { id: trace.id, redactor: deps.redactor, hidePaths: hide });
     if (failure === undefined) trace.errorBytes = Buffer.byteLength(JSON.stringify(reply));
   } finally {
     lease?.settle({ outputBytes: trace.shaped?.sent ?? trace.errorBytes ?? 0, wallMs: trace.upstreamMs ?? 0 });                          // 8 settle
@@ -156,12 +157,18 @@ function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: Tollgate
   return reply;
 }
 
-/** What waits for a person is told as it is; what the server tells passes a guard. */
-function guardProgress(asked: CallRequest, trace: Trace, redactor: Redactor): CallRequest {
-  if (asked.onProgress === undefined) return asked;
+/** What waits for a person is told as it is; the progress that the server tells passes a guard, and its errors lose the paths of the host. */
+function guard(asked: CallRequest, trace: Trace, { redactor, files }: Deps): { readonly request: CallRequest; readonly hide: HidePaths } {
+  const hide = hidePaths(files.workspace, asked.args.text);
+  if (asked.onProgress === undefined) return { request: asked, hide };
   const { onWait, onProgress } = inTurn(asked.onProgress);
   trace.progress = new ServerProgress(onProgress, redactor);
-  return { ...asked, onWait, onProgress: trace.progress.take };
+  return { request: { ...asked, onWait, onProgress: trace.progress.take }, hide };
+}
+
+/** Primitives and servers of this process tell paths as the workspace knows them, and what a command printed is data. */
+function isForeign({ primitive, server }: Exposed): boolean {
+  return primitive === undefined && server.inProcess !== true;
 }
 
 /** A definition that changed behind a name since this client was shown it is not called (rug pull). */

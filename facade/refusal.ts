@@ -6,6 +6,7 @@ import { escapeHostile } from '../catalogs/text.ts';
 import type { Reply } from './facade.ts';
 import { mapStrings } from './output/clean.ts';
 import { holdNumbers, releaseNumbers } from './output/numbers.ts';
+import type { HidePaths } from './output/host-paths.ts';
 import type { Redactor } from './output/redact.ts';
 
 /** Bytes of a server's error that pass, and characters of its message when there are more: an error must not carry what the cap keeps out. */
@@ -15,11 +16,11 @@ const MESSAGE_CHARS = 2_000;
 /** The number of a refusal that has none of its own, where a result is no answer: a list. */
 const NO_LIST = -32011;
 
-/** The reply for anything thrown; `of` is what was asked for. A server's own JSON-RPC error passes as it came, cleaned as a result is. */
-export function refusal(thrown: unknown, call: { id: string; redactor: Redactor; of?: 'list' }): Reply {
+/** The reply for anything thrown; `of` is what was asked for. A server's own JSON-RPC error passes as it came, cleaned as a result is and without paths of the host. */
+export function refusal(thrown: unknown, call: { id: string; redactor: Redactor; hidePaths?: HidePaths; of?: 'list' }): Reply {
   // Our own words may quote a server: its version, its revision, a name.
   const clean = <T>(value: T): T => mapStrings(value, (text) => escapeHostile(call.redactor.redact(text).value).text) as T;
-  if (thrown instanceof UpstreamError) return { kind: 'error', error: cleanUpstream(thrown.rpc, call.redactor), upstream: call.id };
+  if (thrown instanceof UpstreamError) return { kind: 'error', error: cleanUpstream(thrown.rpc, call), upstream: call.id };
   const error = asTollgateError(thrown);
   const { row, code, data, retryable } = error;
   if (row.wire === 'result' && call.of !== 'list') {
@@ -32,10 +33,11 @@ export function refusal(thrown: unknown, call: { id: string; redactor: Redactor;
   return { kind: 'error', error: clean({ code: row.rpc ?? (row.wire === 'result' ? NO_LIST : -32603), message, data: { ...data, code, next: error.next, retryable, decision: call.id } }) };
 }
 
-function cleanUpstream(rpc: UpstreamError['rpc'], redactor: Redactor): UpstreamError['rpc'] {
+function cleanUpstream(rpc: UpstreamError['rpc'], { redactor, hidePaths }: { redactor: Redactor; hidePaths?: HidePaths }): UpstreamError['rpc'] {
   const { dataText, ...rest } = rpc;
+  const told = (text: string): string => hidePaths?.(text).value ?? text;
   const exact = dataText === undefined ? rest : { ...rest, data: JSON.parse(holdNumbers(dataText)) as unknown };
-  const clean = mapStrings(withoutOwnKeys(exact), (text) => escapeHostile(redactor.redact(text).value).text) as UpstreamError['rpc'];
+  const clean = mapStrings(withoutOwnKeys(exact), (text) => escapeHostile(told(redactor.redact(text).value)).text) as UpstreamError['rpc'];
   const text = releaseNumbers(JSON.stringify(clean));
   if (Buffer.byteLength(text) <= ERROR_BYTES) return dataText === undefined ? clean : { ...clean, dataText: clean.data === exact.data ? dataText : releaseNumbers(JSON.stringify(clean.data)) };
   return { code: clean.code, message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here, its data left out]` };

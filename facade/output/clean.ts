@@ -1,6 +1,7 @@
 /** Owns what is done to every string of a result before it is cut: secrets out, hostile characters made visible, local links removed. */
 import { escapeHostile, mayBeHostile, MOST_HOSTILE, tooHostile } from '../../catalogs/text.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
+import type { HidePaths } from './host-paths.ts';
 import type { Redactor } from './redact.ts';
 
 /** Counts of what was done, for `_meta` and the record. */
@@ -25,18 +26,21 @@ const ESCAPES = /\\[ubfr]/;
 
 /**
  * Cleans one result. Returns the very same object when nothing had to change, so that its bytes can pass as they came.
- * `raw` leaves characters as they are (asked for by the client, not by the model); secrets and links go in any case.
+ * `raw` leaves characters as they are (asked for by the client, not by the model); secrets and links go in any case. `hidePaths` is for
+ * results that are errors.
  */
-export function cleanResult(text: string, result: ToolResult, options: { redactor: Redactor; raw: boolean }): { result: ToolResult; done: Cleaning } {
+export function cleanResult(text: string, result: ToolResult, options: { redactor: Redactor; raw: boolean; hidePaths?: HidePaths | undefined }): { result: ToolResult; done: Cleaning } {
   const done: Cleaning = { redactions: 0, escaped: 0, links: 0 };
   const secret = options.redactor.touches(text);
   const hostile = !options.raw && maybeHostile(text);
   const linked = ADDRESSES.test(text);
-  if (!secret && !hostile && !linked) return { result, done };
+  const hide = result.isError === true ? options.hidePaths : undefined;
+  if (!secret && !hostile && !linked && hide === undefined) return { result, done };
   const cleanString = (string: string): string => {
     const redacted = secret ? options.redactor.redact(string) : { value: string, count: 0 };
-    const escaped = hostile ? escapeHostile(redacted.value) : { text: redacted.value, count: 0 };
-    done.redactions += redacted.count;
+    const hidden = hide?.(redacted.value) ?? { value: redacted.value, count: 0 };
+    const escaped = hostile ? escapeHostile(hidden.value) : { text: hidden.value, count: 0 };
+    done.redactions += redacted.count + hidden.count;
     done.escaped += escaped.count;
     if (done.escaped > MOST_HOSTILE) throw tooHostile();
     return escaped.text;

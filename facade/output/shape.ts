@@ -8,6 +8,7 @@ import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/own-keys.ts';
 import { cleanResult, type Cleaning } from './clean.ts';
 import { cutContent, nextCall, type Notice } from './content.ts';
 import type { Cap } from './cut.ts';
+import type { HidePaths } from './host-paths.ts';
 import { serialise, withMeta } from './meta.ts';
 import { releaseNumbers } from './numbers.ts';
 import type { Redactor } from './redact.ts';
@@ -26,6 +27,8 @@ export interface ShapeRequest {
   /** Part of the cap for the head: 1, or 0.3 for command output. */
   readonly headShare: number;
   readonly redactor: Redactor;
+  /** For the errors of servers; absent where Tollgate itself made the result. */
+  readonly hidePaths?: HidePaths | undefined;
   readonly raw: boolean;
   readonly spill: SpillSink;
   /** The exposed tool that reads spills for this principal. Absent: the notice names no call, because it would fail. */

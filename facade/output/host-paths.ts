@@ -1,0 +1,93 @@
+/** Owns what a server's own error may tell of the machine: paths outside of the workspace are replaced; refuses none that the caller wrote itself. */
+import { posix } from 'node:path';
+import { isBeneath } from '../../catalogs/paths.ts';
+import type { Redaction } from './redact.ts';
+
+/** An absolute path in a folder that Unix systems have at the root. `/repos/x` is none: it may be a route of an HTTP API, as `https://example.org/home/x` is. */
+const START = /(?<![\w.~%/-])(?:file:\/\/)?(?=\/(?:home|Users|root|tmp|private|var|opt|srv|usr|etc|mnt|media|run|nix|snap|Applications|Library|Volumes)(?:\/|$|[\s'"`)\],;:]))/g;
+/** What ends a path that stands without quotes. */
+const END = /[\s'"`<>|()[\]{},;:*?]|$/g;
+const QUOTES = ['\'', '"', '`'];
+/** More paths than this of one call's arguments are not compared. */
+const MOST_SAID = 200;
+/** In the place of a path; its last name follows. */
+const HIDDEN = '[host path]';
+
+/** Replaces paths of the host in a text of a server. */
+export type HidePaths = (text: string) => Redaction<string>;
+
+/**
+ * A function that writes each path of the host as `[host path]/NAME`. Paths in `workspace` stay, and those that stand in `args`, the text of
+ * the call's arguments, with the folders above them: the caller knows them.
+ */
+export function hidePaths(workspace: string, args: string): HidePaths {
+  let said: readonly string[] | undefined;
+  const isKnown = (path: string): boolean => {
+    if (isBeneath(workspace, path)) return true;
+    said ??= findPaths(args, MOST_SAID).map(({ path: own }) => own);
+    return said.some((own) => isBeneath(path, own));
+  };
+  return (text) => {
+    const parts: string[] = [];
+    let from = 0;
+    for (const { path, start, end } of findPaths(text).filter((found) => !isKnown(found.path))) {
+      parts.push(text.slice(from, start), path.split('/').length > 3 ? `${HIDDEN}/${posix.basename(path)}` : HIDDEN);
+      from = end;
+    }
+    return parts.length === 0 ? { value: text, count: 0 } : { value: parts.join('') + text.slice(from), count: parts.length / 2 };
+  };
+}
+
+interface Found {
+  /** Without `.`, `..` and a slash at the end. */
+  readonly path: string;
+  readonly start: number;
+  readonly end: number;
+}
+
+function findPaths(text: string, most = Infinity): readonly Found[] {
+  const found: Found[] = [];
+  const ends = new QuoteEnds(text);
+  START.lastIndex = 0;
+  for (let match = START.exec(text); match !== null && found.length < most; match = START.exec(text)) {
+    const start = match.index + match[0].length;
+    const end = ends.after(text.charAt(match.index - 1), start) ?? plainEnd(text, start);
+    found.push({ path: posix.normalize(text.slice(start, end)).replace(/(?<=.)\/$/, ''), start, end });
+    // The start is found without taking a character.
+    START.lastIndex = end;
+  }
+  return found;
+}
+
+function plainEnd(text: string, start: number): number {
+  END.lastIndex = start;
+  const end = END.exec(text)?.index ?? text.length;
+  // A dot ends the sentence.
+  return text.charAt(end - 1) === '.' ? end - 1 : end;
+}
+
+/** Where quoted paths end, which may hold blanks. Each quote is looked for once: a text may open as many as it likes. */
+class QuoteEnds {
+  readonly #text: string;
+  readonly #next = new Map<string, number>();
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  /** Undefined if there is no such quote on the line. */
+  after(quote: string, start: number): number | undefined {
+    if (!QUOTES.includes(quote)) return undefined;
+    const end = this.#nextOf(quote, start);
+    return end > this.#nextOf('\n', start) ? undefined : end;
+  }
+
+  #nextOf(what: string, start: number): number {
+    const known = this.#next.get(what);
+    if (known !== undefined && known >= start) return known;
+    const at = this.#text.indexOf(what, start);
+    const next = at === -1 ? (what === '\n' ? this.#text.length : Infinity) : at;
+    this.#next.set(what, next);
+    return next;
+  }
+}
