@@ -30,7 +30,7 @@ export interface IndexRow extends Readonly<Record<Column, string>> {
   readonly ms: number | null;
 }
 
-/** The index. `folder` is the one of the chain files. */
+/** The index: as large as the log, whose places it holds. `folder` is the one of the chain files. */
 export interface AuditIndex {
   /** Takes up what was appended since. */
   update(): void;
@@ -46,13 +46,32 @@ export interface Found {
   readonly intact: boolean;
 }
 
-/** Opens the index file, makes it anew when it cannot be used, and does without a file where none can be written. */
+/** Name of the index in a state folder: that of every command that asks the log. */
+export const AUDIT_INDEX = 'audit-index.db';
+
+/**
+ * Opens the index file, and does without a file where none can be written, or where another process holds it for long. An index that is
+ * damaged is made again, whenever that shows.
+ */
 export function openIndex(folder: string, path: string): AuditIndex {
-  const database = openOrRebuild(path);
-  const update = createUpdate(database, folder);
+  let database = openOrRebuild(path);
+  let update = createUpdate(database, folder);
+  const guarded = <T>(work: () => T): T => {
+    try {
+      return work();
+    } catch (thrown) {
+      const isOurs = isHeld(thrown) || isDamaged(thrown);
+      if (!isOurs) throw thrown;
+      database.close();
+      database = isHeld(thrown) ? openDatabase(':memory:', SCHEMA) : rebuild(path);
+      update = createUpdate(database, folder);
+      update();
+      return work();
+    }
+  };
   return {
-    update,
-    rows: <Row>(sql: string, values: readonly Value[]) => database.all<Row>(sql)(...values),
+    update: () => guarded(() => update()),
+    rows: <Row>(sql: string, values: readonly Value[]) => guarded(() => database.all<Row>(sql)(...values)),
     close: () => database.close(),
   };
 }
@@ -60,15 +79,34 @@ export function openIndex(folder: string, path: string): AuditIndex {
 function openOrRebuild(path: string): Database {
   try {
     return openDatabase(path, SCHEMA);
-  } catch {
-    // Spoilt, or of another version: nothing is lost, since everything in it comes from the chain files.
+  } catch (thrown) {
+    // Another process works on it: what it has done so far must not be lost.
+    if (isHeld(thrown)) return openDatabase(':memory:', SCHEMA);
+    // Damaged, or of another version: nothing is lost, since everything in it comes from the chain files.
+    return rebuild(path);
   }
+}
+
+function rebuild(path: string): Database {
   try {
     for (const suffix of ['', '-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true });
     return openDatabase(path, SCHEMA);
   } catch {
     return openDatabase(':memory:', SCHEMA);
   }
+}
+
+function isHeld(thrown: unknown): boolean {
+  return /^SQLITE_(BUSY|LOCKED)/.test(sqliteCode(thrown));
+}
+
+function isDamaged(thrown: unknown): boolean {
+  return /^SQLITE_(CORRUPT|NOTADB|IOERR)/.test(sqliteCode(thrown));
+}
+
+function sqliteCode(thrown: unknown): string {
+  const { cause } = thrown as { readonly cause?: { readonly code?: unknown } };
+  return String(cause?.code ?? '');
 }
 
 /** Reads the line of a row from its chain file: what is shown is the log, not a copy of it. */
@@ -85,43 +123,74 @@ interface IndexedFile {
   readonly done: number;
 }
 
+/** Bytes of the log that are taken up in one transaction: other commands have their turn after it, and go on from there. */
+const BATCH_BYTES = 4 * 1024 * 1024;
+/** What a file costs beside its bytes. */
+const FILE_BYTES = 1024;
+
 function createUpdate(database: Database, folder: string): () => void {
   const known = database.all<IndexedFile>('SELECT name, inode, done FROM file');
-  const mark = database.run('INSERT OR REPLACE INTO file VALUES (?, ?, ?)');
   const unmark = database.run('DELETE FROM file WHERE name = ?');
   const forget = database.run('DELETE FROM record WHERE file = ?');
-  const names = ['file', 'offset', 'length', 'ts', 'seq', 'ms', ...COLUMNS];
-  const insert = database.run(`INSERT INTO record (${names.join(', ')}) VALUES (${names.map(() => '?').join(', ')})`);
-
-  const take = (part: ChainPart, from: number): number => {
-    let done = from;
-    for (const { offset, bytes, whole } of readLines(part.path, from)) {
-      if (!whole) break;
-      done = offset + bytes.length + 1;
-      const record = parseRecord(bytes);
-      if (record !== undefined) insert(part.name, offset, bytes.length, ...valuesOf(record));
+  const take = createTake(database, forget);
+  return () => {
+    const gone = new Map(known().map((file) => [file.name, file]));
+    const behind: ChainPart[] = [];
+    for (const part of listParts(folder)) {
+      if (isBehind(part, gone.get(part.name))) behind.push(part);
+      gone.delete(part.name);
     }
-    return done;
-  };
-  const updateFile = (part: ChainPart, before: IndexedFile | undefined): void => {
-    const { ino, size } = statSync(part.path);
-    const isSame = before !== undefined && before.inode === ino && before.done <= size;
-    if (isSame && before.done === size) return;
-    if (before !== undefined && !isSame) forget(part.name);
-    mark(part.name, ino, take(part, isSame ? before.done : 0));
-  };
-  return () =>
+    for (let at = 0; at < behind.length; ) {
+      database.transact(() => {
+        for (let room = BATCH_BYTES, part = behind[at]; room > 0 && part !== undefined; part = behind[at]) {
+          const { bytes, isWhole } = take(part, room);
+          room -= bytes + FILE_BYTES;
+          if (isWhole) at += 1;
+        }
+      });
+    }
+    if (gone.size === 0) return;
     database.transact(() => {
-      const gone = new Map(known().map((file) => [file.name, file]));
-      for (const part of listParts(folder)) {
-        updateFile(part, gone.get(part.name));
-        gone.delete(part.name);
-      }
       for (const name of gone.keys()) {
         forget(name);
         unmark(name);
       }
     });
+  };
+}
+
+function isBehind(part: ChainPart, known: IndexedFile | undefined): boolean {
+  const found = statSync(part.path, { throwIfNoEntry: false });
+  return found !== undefined && (known?.inode !== found.ino || known.done !== found.size);
+}
+
+/** Takes up about `room` bytes of a file, from where the last command left it; `isWhole` says that nothing is left. */
+function createTake(database: Database, forget: (name: string) => number): (part: ChainPart, room: number) => { readonly bytes: number; readonly isWhole: boolean } {
+  const find = database.first<IndexedFile>('SELECT inode, done FROM file WHERE name = ?');
+  const mark = database.run('INSERT OR REPLACE INTO file VALUES (?, ?, ?)');
+  const names = ['file', 'offset', 'length', 'ts', 'seq', 'ms', ...COLUMNS];
+  const insert = database.run(`INSERT INTO record (${names.join(', ')}) VALUES (${names.map(() => '?').join(', ')})`);
+  return (part, room) => {
+    const found = statSync(part.path, { throwIfNoEntry: false });
+    // Archived or removed a moment ago.
+    if (found === undefined) return { bytes: 0, isWhole: true };
+    const before = find(part.name);
+    const isSame = before?.inode === found.ino && before.done <= found.size;
+    if (before !== undefined && !isSame) forget(part.name);
+    const from = isSame ? before.done : 0;
+    let done = from;
+    let isWhole = true;
+    for (const { offset, bytes, whole } of readLines(part.path, from)) {
+      if (!whole) break;
+      isWhole = done - from < room;
+      if (!isWhole) break;
+      done = offset + bytes.length + 1;
+      const record = parseRecord(bytes);
+      if (record !== undefined) insert(part.name, offset, bytes.length, ...valuesOf(record));
+    }
+    mark(part.name, found.ino, done);
+    return { bytes: done - from, isWhole };
+  };
 }
 
 function valuesOf(record: AuditRecord): Value[] {

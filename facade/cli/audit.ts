@@ -3,6 +3,7 @@ import { statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { AUDIT_INDEX } from '../audit/merged.ts';
 import { openReader, type AuditFilter, type AuditReader, type Found } from '../audit/read.ts';
 import { verifyAudit } from '../audit/verify.ts';
 import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
@@ -72,7 +73,7 @@ function placesOf(values: Values, io: Io): Places {
   if (typeof values['folder'] === 'string') return { folder: existingFolder(resolve(io.cwd, values['folder'])), index: ':memory:' };
   const file = typeof values['config'] === 'string' ? values['config'] : 'tollgate.yaml';
   const config = readForOwner({ config: file }, io);
-  return { folder: config.audit.folder, index: join(config.state, 'audit-index.db') };
+  return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX) };
 }
 
 /** A mistyped folder must not look like a log without a record. */

@@ -1,7 +1,9 @@
 /** Owns `tollgate policy why`: finds the call that is meant, and has its decision explained; prints no secret and starts no call. */
+import { join } from 'node:path';
 import { TollgateError } from '../../../catalogs/errors.ts';
 import type { Explanation, PolicyParts } from '../../../policies/authoring.ts';
 import type { CallDecision, CallInput, Principal } from '../../../policies/port.ts';
+import { AUDIT_INDEX } from '../../audit/merged.ts';
 import { openReader, type Found } from '../../audit/read.ts';
 import { bindArgs } from '../../args.ts';
 import type { Assembled } from '../../assembled.ts';
@@ -125,7 +127,7 @@ async function whyAudited(asking: Asking): Promise<number> {
 }
 
 function findRecords(config: Config, id: string): readonly Found[] {
-  const reader = openReader(config.audit.folder, ':memory:');
+  const reader = openReader(config.audit.folder, join(config.state, AUDIT_INDEX));
   try {
     return [...reader.all({ id })];
   } finally {
