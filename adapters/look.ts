@@ -1,7 +1,7 @@
 /** Owns the one look at what a server says of itself, for a person who decides on it; refuses to call anything, and leaves nothing running. */
 import type { RawTool } from '../catalogs/tool.ts';
 import { connectionTo } from './pool.ts';
-import type { ServerInfo } from './port.ts';
+import type { ServerInfo, Unfit } from './port.ts';
 import { UpstreamSession } from './session.ts';
 import { startRefusal, type AdapterOptions, type ServerSettings } from './settings.ts';
 import type { RawPrompt } from './tool-list.ts';
@@ -12,6 +12,8 @@ export interface Looked {
   readonly tools: readonly RawTool[];
   readonly instructions?: string;
   readonly prompts: readonly RawPrompt[];
+  /** Tools that were left out, because their definitions do not fit the protocol. Absent: none. */
+  readonly unfit?: readonly Unfit[];
 }
 
 const LIST_MS = 30_000;
@@ -31,9 +33,9 @@ export async function lookAt(settings: ServerSettings, options: AdapterOptions &
   process.once('exit', kill);
   try {
     const info = await session.open(settings.connectTimeoutMs);
-    const tools = await session.listTools(LIST_MS);
+    const { entries: tools, unfit } = await session.listTools(LIST_MS);
     const prompts = await session.listPrompts(LIST_MS);
-    return { info, tools, prompts, ...(session.said.instructions !== undefined && { instructions: session.said.instructions }) };
+    return { info, tools, prompts, ...(unfit.length > 0 && { unfit }), ...(session.said.instructions !== undefined && { instructions: session.said.instructions }) };
   } finally {
     await session.close();
     options.signal.removeEventListener('abort', kill);

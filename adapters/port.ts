@@ -117,6 +117,12 @@ export function unstarted(error: TollgateError): TollgateError {
   return code === 'SERVER_UNAVAILABLE' || MENDABLE.has(code) ? error : new TollgateError('SERVER_UNAVAILABLE', { detail: message, next, cause: error });
 }
 
+/** A definition that does not fit the schema of the protocol: it is left out, and nobody can call it. `tool`: its name, or its place in the list. */
+export interface Unfit {
+  readonly tool: string;
+  readonly reason: string;
+}
+
 /** What `tollgate servers` and /healthz show. */
 export interface Health {
   readonly state: HealthState;
@@ -125,6 +131,8 @@ export interface Health {
   readonly restarts: number;
   /** Lines that broke the protocol and were skipped. */
   readonly badLines: number;
+  /** Definitions of the last list that were left out. Absent: none. */
+  readonly unfit?: readonly Unfit[];
 }
 
 /** Identity that the server gave at its handshake. */

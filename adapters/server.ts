@@ -9,11 +9,12 @@ import type { Happening } from './events.ts';
 import { healthOf } from './health.ts';
 import { offeredOf, refuseUnoffered } from './internal/pinned.ts';
 import { Keeper, type KeeperParts } from './keeper.ts';
-import type { Health, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from './port.ts';
+import type { Health, JsonDoc, ServerAdapter, ServerInfo, Unfit, UpstreamCall } from './port.ts';
 import type { CancelSignal } from './rpc/cancel.ts';
 import type { UpstreamSession } from './session.ts';
 import type { AdapterOptions, Lifetime, ServerSettings } from './settings.ts';
 import { ToolCache } from './tool-cache.ts';
+import type { Listed } from './tool-list.ts';
 import { Usage } from './usage.ts';
 
 /** What a server is made of: its settings, the shared slots, and how its connections are made. */
@@ -33,6 +34,7 @@ export class UpstreamServer implements ServerAdapter {
   private listener: (renewed?: 'renewed') => void = () => {};
   private halted: TollgateError | undefined;
   private ahead = false;
+  private unfit: readonly Unfit[] = [];
 
   constructor(parts: ServerParts) {
     const { settings, options } = parts;
@@ -72,7 +74,7 @@ export class UpstreamServer implements ServerAdapter {
     if (this.tools.list !== undefined) return abortable(this.tools.list, signal);
     const session = this.keeper.connector.current ?? (await this.blame.within(NOBODY, () => this.keeper.connected(signal)));
     // Several callers may have waited for one start: the first lists for all.
-    return abortable(this.tools.list ?? this.tools.keep(session.listTools(LIST_PAGE_MS).then((tools) => offeredOf(this.settings, tools)).finally(() => this.noteIdle())), signal);
+    return abortable(this.tools.list ?? this.tools.keep(session.listTools(LIST_PAGE_MS).then((listed) => this.take(listed)).finally(() => this.noteIdle())), signal);
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
@@ -94,7 +96,8 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   health(): Health {
-    return healthOf(this.keeper, { settings: this.settings, halted: this.halted, lifetime: this.usage.lifetime });
+    const health = healthOf(this.keeper, { settings: this.settings, halted: this.halted, lifetime: this.usage.lifetime });
+    return this.unfit.length === 0 ? health : { ...health, unfit: this.unfit };
   }
 
   info(): ServerInfo | undefined {
@@ -157,6 +160,11 @@ export class UpstreamServer implements ServerAdapter {
   warmUp(): void {
     this.ahead = true;
     if (!this.keeper.isComing && this.keeper.restarts.refusal(performance.now()) === undefined) void this.keeper.bring().then((why) => why !== undefined && this.options.onUnstarted?.(this.name, why));
+  }
+
+  private take({ entries, unfit }: Listed<RawTool>): readonly RawTool[] {
+    this.unfit = unfit;
+    return offeredOf(this.settings, entries);
   }
 
   /** What people decide holds from the next call on, whoever decided it. */

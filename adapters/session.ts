@@ -8,7 +8,7 @@ import type { JsonDoc, ServerInfo, UpstreamCall } from './port.ts';
 import { isObject } from './rpc/json.ts';
 import { Peer } from './rpc/peer.ts';
 import { INPUT_REQUIRED, type Refused } from './rpc/refused.ts';
-import { readPromptList, readToolList, type RawPrompt } from './tool-list.ts';
+import { readPromptList, readToolList, type Listed, type RawPrompt } from './tool-list.ts';
 
 /** What the owner of a session is told. */
 export interface SessionEvents {
@@ -67,13 +67,13 @@ export class UpstreamSession {
   }
 
   /** All pages of tools/list; see readToolList. `timeoutMs` counts for each page. */
-  listTools(timeoutMs: number): Promise<readonly RawTool[]> {
-    return readToolList((params) => this.page('tools/list', params, timeoutMs), () => this.events.onBad());
+  listTools(timeoutMs: number): Promise<Listed<RawTool>> {
+    return readToolList((params) => this.page('tools/list', params, timeoutMs));
   }
 
   /** All pages of prompts/list; none where the server does not offer them. */
   async listPrompts(timeoutMs: number): Promise<readonly RawPrompt[]> {
-    return this.said.offersPrompts ? readPromptList((params) => this.page('prompts/list', params, timeoutMs), () => this.events.onBad()) : [];
+    return this.said.offersPrompts ? (await readPromptList((params) => this.page('prompts/list', params, timeoutMs))).entries : [];
   }
 
   private page(method: string, params: string, timeoutMs: number): ReturnType<Peer['request']> {

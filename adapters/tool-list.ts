@@ -1,24 +1,33 @@
-/** Owns the reading of a server's tools and prompts over all pages; refuses lists that do not end or do not fit. */
+/** Owns the reading of a server's tools and prompts over all pages; refuses lists that do not end or do not fit, and a definition that does not fit alone. */
+import { promptFault, toolFault } from '../catalogs/definition.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import { UpstreamError } from './port.ts';
-import type { JsonDoc } from './port.ts';
+import type { JsonDoc, Unfit } from './port.ts';
 import { isObject } from './rpc/json.ts';
 import type { JsonObject } from './rpc/json.ts';
 
 const MAX_PAGES = 64;
 const MAX_LIST_BYTES = 8 * 1024 * 1024;
+/** Definitions that were left out are named up to so many, and then counted. */
+const MAX_UNFIT = 20;
+const MAX_NAME = 64;
 
 /** Sends one tools/list or prompts/list with this text as params. */
 export type RequestPage = (params: string) => Promise<JsonDoc<JsonObject>>;
 
+/** What a server listed, in its order: the definitions that fit the protocol, and what was left out. */
+export interface Listed<Entry> {
+  readonly entries: readonly Entry[];
+  readonly unfit: readonly Unfit[];
+}
+
 /**
- * All tools, in the server's order (MCP 2025-11-25, pagination; `""` is a cursor like any other). `onBad` is called for
- * each entry that has no name or no input schema and is left out. Throws UPSTREAM_INVALID for what is no list or does
- * not end, UPSTREAM_TOO_LARGE over 8 MiB, and what the request throws.
+ * All tools (MCP 2025-11-25, pagination; `""` is a cursor like any other). Throws UPSTREAM_INVALID for what is no list or does not end,
+ * UPSTREAM_TOO_LARGE over 8 MiB, and what the request throws.
  */
-export function readToolList(request: RequestPage, onBad: () => void): Promise<readonly RawTool[]> {
-  return readPages<RawTool>(request, { key: 'tools', isUsable: (tool) => isObject(tool['inputSchema']), onBad });
+export function readToolList(request: RequestPage): Promise<Listed<RawTool>> {
+  return readPages<RawTool>(request, { key: 'tools', faultOf: toolFault });
 }
 
 /** A prompt as a server listed it; unknown keys are kept. */
@@ -28,34 +37,35 @@ export interface RawPrompt {
 }
 
 /** All prompts; as `readToolList` (MCP 2025-11-25, server/prompts). */
-export function readPromptList(request: RequestPage, onBad: () => void): Promise<readonly RawPrompt[]> {
-  return readPages<RawPrompt>(request, { key: 'prompts', isUsable: () => true, onBad });
+export function readPromptList(request: RequestPage): Promise<Listed<RawPrompt>> {
+  return readPages<RawPrompt>(request, { key: 'prompts', faultOf: promptFault });
 }
 
 interface Wanted {
   readonly key: 'tools' | 'prompts';
-  readonly isUsable: (entry: JsonObject) => boolean;
-  readonly onBad: () => void;
+  readonly faultOf: (entry: unknown) => string | undefined;
 }
 
-async function readPages<Entry>(request: RequestPage, wanted: Wanted): Promise<readonly Entry[]> {
-  const found: JsonObject[] = [];
+async function readPages<Entry>(request: RequestPage, { key, faultOf }: Wanted): Promise<Listed<Entry>> {
+  const found: unknown[] = [];
   const cursors = new Set<string>();
   let size = 0;
   let params = '{}';
   for (let pages = 0; pages < MAX_PAGES; pages++) {
     const page = await requestPage(request, params);
-    if (page === undefined) return found as Entry[];
+    if (page === undefined) return sort(found, faultOf);
     size += page.text.length;
-    if (size > MAX_LIST_BYTES) throw new TollgateError('UPSTREAM_TOO_LARGE', { detail: `The server's list of ${wanted.key} is larger than ${MAX_LIST_BYTES} bytes.` });
-    keepUsable(page.value[wanted.key], found, wanted);
+    if (size > MAX_LIST_BYTES) throw new TollgateError('UPSTREAM_TOO_LARGE', { detail: `The server's list of ${key} is larger than ${MAX_LIST_BYTES} bytes.` });
+    const listed = page.value[key];
+    if (!Array.isArray(listed)) throw new TollgateError('UPSTREAM_INVALID', { detail: `The server's list of ${key} is no list.` });
+    found.push(...(listed as readonly unknown[]));
     const cursor = page.value['nextCursor'];
-    if (typeof cursor !== 'string') return found as Entry[];
+    if (typeof cursor !== 'string') return sort(found, faultOf);
     if (cursors.has(cursor)) break;
     cursors.add(cursor);
     params = JSON.stringify({ cursor });
   }
-  throw new TollgateError('UPSTREAM_INVALID', { detail: `The server's list of ${wanted.key} does not end.` });
+  throw new TollgateError('UPSTREAM_INVALID', { detail: `The server's list of ${key} does not end.` });
 }
 
 /** Undefined from a server without tools, which may not know the method. */
@@ -68,11 +78,21 @@ async function requestPage(request: RequestPage, params: string): Promise<JsonDo
   }
 }
 
-/** One bad entry costs itself, not the list: real catalogs hold some. */
-function keepUsable(listed: unknown, found: JsonObject[], { key, isUsable, onBad }: Wanted): void {
-  if (!Array.isArray(listed)) throw new TollgateError('UPSTREAM_INVALID', { detail: `The server's list of ${key} is no list.` });
-  for (const entry of listed as unknown[]) {
-    if (isObject(entry) && typeof entry['name'] === 'string' && isUsable(entry)) found.push(entry);
-    else onBad();
+/** One bad definition costs itself, not the list. */
+function sort<Entry>(found: readonly unknown[], faultOf: Wanted['faultOf']): Listed<Entry> {
+  const entries: Entry[] = [];
+  const unfit: Unfit[] = [];
+  let left = 0;
+  for (const [index, entry] of found.entries()) {
+    const reason = faultOf(entry);
+    if (reason === undefined) entries.push(entry as Entry);
+    else if (unfit.length < MAX_UNFIT) unfit.push({ tool: labelOf(entry, index), reason });
+    else left += 1;
   }
+  return { entries, unfit: left === 0 ? unfit : [...unfit, { tool: '(more)', reason: `DEFINITION_INVALID: ${left} more definitions do not fit` }] };
+}
+
+function labelOf(entry: unknown, index: number): string {
+  const name = isObject(entry) ? entry['name'] : undefined;
+  return typeof name === 'string' && name !== '' ? name.slice(0, MAX_NAME).replace(/[^ -~]/gu, '?') : `#${index + 1}`;
 }

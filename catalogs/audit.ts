@@ -1,4 +1,5 @@
 /** Owns the check of a tool's definition before it is listed: hostile bytes and structure quarantine that tool alone; prose never does. */
+import { toolFault } from './definition.ts';
 import { excerpt, lintTool, lintValue, type LintNote } from './lint.ts';
 import { liesOfReading, type KnownNames } from './lint-names.ts';
 import { canonicalize } from './projection/canonical.ts';
@@ -66,7 +67,10 @@ function judge(tool: RawTool): Judged {
   const rest = { isReadable, shown, notes };
   if (name !== undefined) return { quarantine: `TOOL_NAME_INVALID: ${name}`, ...rest };
   if (!isReadable) return { quarantine: copy.quarantined.replace('SCHEMA_LIMIT', 'TOOL_OVERSIZE'), ...rest };
-  const quarantine = bytesFault(copy.value, '') ?? schemaFault(shown) ?? (liesOfReading(shown) ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, its name and description that it destroys' : undefined);
+  const shape = bytesFault(copy.value, '') ?? toolFault(shown);
+  // What is no tool of the protocol has no members that could be read as they are declared.
+  if (shape !== undefined) return { ...rest, quarantine: shape, isReadable: toolFault(shown) === undefined };
+  const quarantine = schemaFault(shown) ?? (liesOfReading(shown) ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, its name and description that it destroys' : undefined);
   return { ...(quarantine !== undefined && { quarantine }), ...rest };
 }
 

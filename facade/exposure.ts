@@ -7,7 +7,7 @@ import { normalise } from '../catalogs/primitives/arguments.ts';
 import { tighten } from '../catalogs/projection/bounds.ts';
 import { withoutPinned } from '../catalogs/projection/project.ts';
 import type { RawTool } from '../catalogs/tool.ts';
-import { createValidator, type Validator } from '../catalogs/validate.ts';
+import { clientSchema, createValidator, type Validator } from '../catalogs/validate.ts';
 import type { ListDecision, Policy, Principal, Reason } from '../policies/port.ts';
 import { absenceOf } from './absence.ts';
 import type { ArgsShape } from './args.ts';
@@ -193,7 +193,8 @@ export class Exposures {
     if (entry === undefined || projection === undefined) return [];
     const schema = withoutPinned(projection.schema, Object.keys(exposure.pins));
     const args: ArgsShape = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins: exposure.pins, maxBytes };
-    const text = JSON.stringify({ ...withoutOurs(entry.tool), name, description: describe(one, entry.tool, projection.hints), inputSchema: schema });
+    const { outputSchema: output } = entry.tool;
+    const text = JSON.stringify({ ...withoutOurs(entry.tool), name, description: describe(one, entry.tool, projection.hints), inputSchema: schema, ...(output !== undefined && { outputSchema: clientSchema(output) }) });
     return [{ name, server: candidate.served, entry, args, pin: entry.pin, text }];
   }
 

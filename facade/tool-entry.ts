@@ -29,9 +29,9 @@ export class ToolEntry {
     const { quarantine, shown } = judgeTool(tool);
     this.tool = shown;
     this.pending = pending;
-    this.semantics = server.semanticsOf(tool.name, hints ? tool.annotations : undefined);
-    this.pin = pinOf([tool]);
     this.quarantine = quarantine;
+    this.semantics = server.semanticsOf(tool.name, hints && quarantine === undefined ? tool.annotations : undefined);
+    this.pin = pinOf([tool]);
   }
 
   get input(): Validator {

@@ -79,7 +79,7 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
       const state = told?.state ?? (problem?.data['consent'] === undefined ? adapter.health().state : refusedState(problem));
       const reason = reasonOf(problem).join('') || (told?.reason ?? '');
       const log = reason !== '' && problem?.data['consent'] === undefined && (readServerLog(config.state, name) ?? '') !== '';
-      return { name, consent: word, state, tools: entries.length, pending, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: told?.version ?? adapter.info()?.version ?? '', reason, log, processes: processes.map(({ server: _, ...process }) => process), quarantined: hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })) };
+      return { name, consent: word, state, tools: entries.length, pending, bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0), version: told?.version ?? adapter.info()?.version ?? '', reason, log, processes: processes.map(({ server: _, ...process }) => process), quarantined: [...hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })), ...(told?.unfit ?? adapter.health().unfit ?? [])] };
     });
     const code = rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
     if (options.json === true) return { data: `${JSON.stringify({ servers: rows, requests })}\n`, remarks: [], code };

@@ -1,5 +1,5 @@
 /** Owns what a person is shown before agreeing to a server: what would run, what its tools are, and what has changed; refuses to leave a difference out. */
-import type { Looked } from '../../adapters/port.ts';
+import type { Looked, Unfit } from '../../adapters/port.ts';
 import { auditTool, auditValue, type AuditFinding } from '../../catalogs/audit.ts';
 import type { TollgateError } from '../../catalogs/errors.ts';
 import { canonicalJson } from '../../catalogs/pin.ts';
@@ -55,6 +55,8 @@ export interface ToolReview {
   readonly removed: readonly string[];
   /** What instructions and prompts look like to the audit, and how they differ from before. */
   readonly texts: readonly { readonly name: string; readonly text: string; readonly audit: AuditFinding; readonly change?: FieldChange }[];
+  /** Tools that were left out, because their definitions do not fit the protocol. */
+  readonly unfit: readonly Unfit[];
 }
 
 /** Looks at what the server would run now, beside what was agreed to. Throws STATE_FAILED. */
@@ -90,7 +92,7 @@ function unboundIn({ unbound, gone, exposed, data = [], scripts = [], secretProg
 
 /** What a look has found, beside the set that was approved before. `others`: tools of other servers, each with its server. */
 export function reviewTools(server: ServerConfig, looked: Looked, { before, others }: { readonly before: ToolSet | undefined; readonly others: ReadonlyMap<string, string> }): ToolReview {
-  const { tools, prompts, instructions, info } = looked;
+  const { tools, prompts, instructions, info, unfit = [] } = looked;
   const set: ToolSet = { tools, prompts, ...(instructions !== undefined && { instructions }), hints: server.trustHints };
   const semanticsOf = createSemantics(server, server.mapping === undefined ? new Map() : loadMapping(server.mapping).tools);
   const names = { own: new Set(tools.map(({ name }) => name)), others };
@@ -107,7 +109,7 @@ export function reviewTools(server: ServerConfig, looked: Looked, { before, othe
     const change = before === undefined || previous === text ? undefined : { field: name, ...lineChange(previous ?? '', text) };
     return { name, text, audit: auditValue(value, name, names), ...(change !== undefined && { change }) };
   });
-  return { set, hash: setHash(server.name, set), version: info.version, tools: reviewed, removed: [...old.keys()].filter((name) => !names.own.has(name)), texts };
+  return { set, hash: setHash(server.name, set), version: info.version, tools: reviewed, removed: [...old.keys()].filter((name) => !names.own.has(name)), texts, unfit };
 }
 
 /** Fields of a definition that differ, with the lines that do. */

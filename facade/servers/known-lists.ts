@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { toolFault } from '../../catalogs/definition.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import type { KnownLists } from '../catalog.ts';
 import type { Config, ServerConfig } from '../config/config.ts';
@@ -57,7 +58,7 @@ function short(digest: string): string {
 function readList(file: string): readonly RawTool[] | undefined {
   try {
     const tools: unknown = JSON.parse(readFileSync(file, 'utf8'));
-    return Array.isArray(tools) ? (tools as RawTool[]) : undefined;
+    return Array.isArray(tools) && tools.every((tool) => toolFault(tool) === undefined) ? (tools as RawTool[]) : undefined;
   } catch {
     // None was kept, or half of one: the server is asked.
     return undefined;

@@ -9,7 +9,7 @@ const SPACE = 'health';
 export type Told = Health & { readonly version?: string };
 
 /** What a living process says of a server. */
-export interface Report extends Pick<Told, 'state' | 'reason' | 'version'> {
+export interface Report extends Pick<Told, 'state' | 'reason' | 'version' | 'unfit'> {
   readonly server: string;
   readonly pid: number;
 }
@@ -31,7 +31,7 @@ export class OwnReports {
   /** Writes what has changed since the last time. Throws STATE_FAILED, and then waits for the next change. */
   async say(healths: ReadonlyMap<string, Told>): Promise<void> {
     const before = this.#said;
-    this.#said = new Map([...healths].filter(([, { state }]) => WORTH.has(state)).map(([server, { state, reason, version }]) => [server, JSON.stringify({ state, reason, version })]));
+    this.#said = new Map([...healths].filter(([, { state }]) => WORTH.has(state)).map(([server, { state, reason, version, unfit }]) => [server, JSON.stringify({ state, reason, version, unfit })]));
     for (const server of before.keys()) if (!this.#said.has(server)) await this.#state.remove(SPACE, keyOf(server));
     for (const [server, text] of this.#said) if (before.get(server) !== text) await this.#state.put(SPACE, keyOf(server), text);
   }

@@ -72,7 +72,7 @@ describe('quarantine of one tool (security A)', () => {
     expect(quarantine({ inputSchema: nested(3000) })).toMatch(/^TOOL_OVERSIZE/);
     expect(quarantine({ inputSchema: { $ref: '#' } })).toMatch(/^SCHEMA_REF/);
     expect(quarantine({ inputSchema: { $ref: 'file:///etc/passwd' } })).toMatch(/^SCHEMA_REF/);
-    expect(quarantine({ outputSchema: { $ref: 'https://example.org/x' } })).toMatch(/^SCHEMA_REF.*outputSchema/);
+    expect(quarantine({ outputSchema: { type: 'object', $ref: 'https://example.org/x' } })).toMatch(/^SCHEMA_REF.*outputSchema/);
     expect(quarantine({ inputSchema: JSON.parse('{"type":"object","properties":{"__proto__":{"type":"string"}}}') as Record<string, unknown> })).toMatch(/^SCHEMA_LIMIT/);
     const chain = Object.fromEntries(Array.from({ length: 9000 }, (_, index) => [`d${index}`, { $ref: `#/$defs/d${index + 1}` }]));
     expect(quarantine({ inputSchema: { type: 'object', properties: { a: { $ref: '#/$defs/d0' } }, $defs: chain } })).toMatch(/^(SCHEMA_LIMIT|TOOL_OVERSIZE)/);

@@ -126,7 +126,6 @@ function pageOf(text: string): JsonDoc<JsonObject> {
 
 /** The same list in 64 pages. */
 async function listed(pages: readonly JsonDoc<JsonObject>[]): Promise<unknown> {
-  let bad = 0;
   const next = (): (() => Promise<JsonDoc<JsonObject>>) => {
     let at = 0;
     return () => {
@@ -135,7 +134,7 @@ async function listed(pages: readonly JsonDoc<JsonObject>[]): Promise<unknown> {
       return Promise.resolve({ ...page, value: { ...page.value, nextCursor: at < pages.length ? String(at) : undefined } });
     };
   };
-  return [await readToolList(next(), () => (bad += 1)), await readPromptList(next(), () => (bad += 1)), bad];
+  return [await readToolList(next()), await readPromptList(next())];
 }
 
 function chunksOf(text: string, size: number): readonly Buffer[] {

@@ -36,11 +36,12 @@ export function startScreen(server: ServerConfig, { facts, hash, approved, chang
 }
 
 /** What the server says of itself. Without a change only the changed tools would be needed; all are shown, for they work together. */
-export function toolsScreen(server: ServerConfig, { tools, removed, texts, hash, version, set }: ToolReview): string {
+export function toolsScreen(server: ServerConfig, { tools, removed, texts, unfit, hash, version, set }: ToolReview): string {
   return lines([
     `Server ${server.name} offers ${tools.length} tool${tools.length === 1 ? '' : 's'}${version === '' ? '' : ` (version ${printable(version)})`}${set.hints ? '; what it says that they do counts (trustHints)' : ''}`,
     ...tools.flatMap((one) => toolLines(one, set.hints)),
     ...removed.map((name) => `  - ${quoted(name)} is gone`),
+    ...unfit.map(({ tool, reason }) => `  ! ${quoted(tool)} is in quarantine, whatever you answer: ${printable(reason)}`),
     ...texts.flatMap(({ name, text, audit, change }) => [`  ${printable(name)}${change === undefined ? '' : ' (changed)'}`, ...body(text), ...findings(audit), ...(change === undefined ? [] : diff(change))]),
     ...legend([...tools, ...texts].map(({ audit }) => audit)),
     `  tools hash  ${hash}`,
