@@ -1,4 +1,4 @@
-/** Owns the words for what happens to servers, told as one stream; has no place for payloads, secrets or text of servers. */
+/** Owns the words for what happens to servers, told as one stream; has no place for payloads and secrets, nor for text of servers but the names of their tools. */
 import type { ErrorCode } from '../catalogs/errors.ts';
 
 /** How a list of tools differs from the one before, by name. */
@@ -12,7 +12,7 @@ export interface ToolChanges {
 
 /** What a reading of the list of tools came to. */
 export type ListNews =
-  | { readonly event: 'tools.discovered'; readonly tools: number }
+  | { readonly event: 'tools.discovered'; readonly tools: readonly string[] }
   | ({ readonly event: 'tools.refreshed' } & ToolChanges)
   | { readonly event: 'tools.failed'; readonly code: ErrorCode };
 
@@ -35,11 +35,9 @@ export type Happening =
   | { readonly event: 'reconnect.exhausted'; readonly tries: number }
   | ListNews
   /** Requests of the server to the client were refused; `call` and `session` where a single call ran meanwhile. */
-  | { readonly event: 'request.refused'; readonly method: string; readonly count: number; readonly call?: string; readonly session?: string }
-  | { readonly event: 'tool.completed'; readonly tool: string; readonly ms: number }
-  | { readonly event: 'tool.failed'; readonly tool: string; readonly ms: number; readonly code: ErrorCode };
+  | { readonly event: 'request.refused'; readonly method: string; readonly count: number; readonly call?: string; readonly session?: string };
 
-/** Something that happened to a server. `id` joins the events of one connection; those of a call carry the id of its decision. */
+/** Something that happened to a server. `id` joins the events of one connection. Calls are told of where they end, in the facade. */
 export type ServerEvent = Happening & { readonly server: string; readonly id: string };
 
 /** Told of everything at once, in order. Must not throw. */

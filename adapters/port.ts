@@ -7,6 +7,7 @@ import { MENDABLE, TollgateError, type ErrorCode } from '../catalogs/errors.ts';
 import type { HeldPaths } from '../catalogs/held.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
+export { abortable } from './abortable.ts';
 export type { OnEvent, ServerEvent } from './events.ts';
 export type { DigestStore, FileFact } from './digests.ts';
 export type { Inspect, StartFiles } from './inspect.ts';
@@ -71,7 +72,7 @@ export interface UpstreamCall {
   readonly args: JsonDoc<Readonly<Record<string, unknown>>>;
   /** The caller's `_meta` without its progressToken (traceparent and the like pass). */
   readonly meta?: Readonly<Record<string, unknown>>;
-  /** The id of its decision: goes with the events of this call. */
+  /** The id of its decision: goes with what is told of requests of the server meanwhile. */
   readonly id?: string;
   /** Who calls, for backends that keep state per session (bash sessions, read versions). Opaque. */
   readonly scope: string;

@@ -3,7 +3,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
 import { abortable } from './abortable.ts';
-import { attempt } from './attempt.ts';
 import { Blame, NOBODY } from './blame.ts';
 import type { Happening } from './events.ts';
 import { healthOf } from './health.ts';
@@ -92,7 +91,10 @@ export class UpstreamServer implements ServerAdapter {
     const refusal = await this.options.admits?.(this.name, call.tool, () => this.tools.known ?? this.listTools(call.signal));
     if (refusal !== undefined) throw refusal;
     this.usage.noteCall(call.scope);
-    return attempt(call, { server: this.name, session, onEvent: this.options.onEvent, onTimeout: () => void this.probe(session) });
+    return session.call(call).catch((thrown: unknown) => {
+      if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') void this.probe(session);
+      throw thrown;
+    });
   }
 
   health(): Health {

@@ -43,7 +43,7 @@ export class ToolCache {
   private compare(tools: readonly RawTool[]): void {
     const before = this.last;
     this.last = tools;
-    this.tell(before === undefined ? { event: 'tools.discovered', tools: tools.length } : { event: 'tools.refreshed', ...compareTools(before, tools) });
+    this.tell(before === undefined ? { event: 'tools.discovered', tools: tools.map(({ name }) => name) } : { event: 'tools.refreshed', ...compareTools(before, tools) });
   }
 }
 

@@ -1,5 +1,5 @@
 /** Owns one tools/call: nine stages, one try; refuses by throwing one error type, and answers nothing that is not recorded. */
-import { UpstreamError, type JsonDoc } from '../adapters/port.ts';
+import { abortable, UpstreamError, type JsonDoc } from '../adapters/port.ts';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import { escapeHostile } from '../catalogs/text.ts';
 import type { ToolResult } from '../catalogs/tool.ts';
@@ -32,7 +32,7 @@ import { endRecord, factsOf, intentRecord, type Trace } from './record.ts';
 import type { Recorder } from './recording/writer.ts';
 import { refusal } from './refusal.ts';
 import type { Runs } from './runs.ts';
-import { identify, type OpenSession } from './session.ts';
+import { CORRELATION_KEY, identify, type OpenSession } from './session.ts';
 import { sightOf } from './sight.ts';
 import { grantedBy, keysOf, limitsOf, send } from './send.ts';
 import type { Standings } from './standing.ts';
@@ -82,7 +82,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
   let failure: TollgateError | undefined;
   try {
     const caller = (trace.caller = identify(session, request, { decision: trace.id, now: trace.startedAt }));       // 1 identify
-    const { table, exposed } = await deps.exposures.resolve(caller.principal, request.name, session);                         // 2 resolve
+    const { table, exposed } = await abortable(deps.exposures.resolve(caller.principal, request.name, session), request.signal);                         // 2 resolve
     trace.exposed = exposed;
     checkPin(session, exposed.name, exposed.pin);
     const given = bindArgs(request.args, exposed.args);                                                             // 3 validate
@@ -112,7 +112,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
       spill: { put: (text) => deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
       meta: {
         'tollgate/provenance': provenance(trace, exposed.server.adapter.info()?.version, deps.redactor), 'tollgate/labels': labels.length > 0 ? labels : undefined,
-        'tollgate/outputInvalid': faults > 0 ? faults : undefined, 'tollgate/warnings': warningMeta(decision),
+        'tollgate/outputInvalid': faults > 0 ? faults : undefined, 'tollgate/warnings': warningMeta(decision), [CORRELATION_KEY]: caller.correlation,
       },
       notes: [...bound.notes, ...warningNotes(decision)],
       ...judged,
@@ -120,7 +120,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     reply = resultOf((trace.shaped = shaping instanceof Promise ? await shaping : shaping), table, session);
   } catch (thrown) {
     failure = failureOf(thrown, trace);
-    reply = refusal(thrown, { id: trace.id, redactor: deps.redactor, hidePaths: hide });
+    reply = refusal(thrown, { id: trace.id, redactor: deps.redactor, hidePaths: hide, correlation: trace.caller?.correlation });
     if (failure === undefined) trace.errorBytes = Buffer.byteLength(JSON.stringify(reply));
   } finally {
     lease?.settle({ outputBytes: trace.shaped?.sent ?? trace.errorBytes ?? 0, wallMs: trace.upstreamMs ?? 0 });                          // 8 settle
@@ -150,7 +150,7 @@ function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: Tollgate
     deps.audit.appendCall(endRecord(trace, { failure, now: deps.now() }), factsOf(trace, deps.digest));
   } catch (cause) {
     failure = new TollgateError(trace.executed === 'no' ? 'AUDIT_FAILED' : 'OUTCOME_UNRECORDED', { cause, data: { executed: trace.executed !== 'no' } });
-    reply = refusal(failure, { id: trace.id, redactor: deps.redactor });
+    reply = refusal(failure, { id: trace.id, redactor: deps.redactor, correlation: trace.caller?.correlation });
   }
   deps.recorder?.note(trace, failure);
   deps.onEnd(trace, failure);

@@ -18,6 +18,7 @@ import { createPlans, listPlans } from './plan.ts';
 import { openRecorder, type Recorder } from './recording/writer.ts';
 import { Grants } from './grants/grants.ts';
 import { grantStanding } from './grants/standing.ts';
+import { callEvent } from './servers/call-event.ts';
 import { KillSwitch } from './servers/kill-switch.ts';
 import { openKnownLists } from './servers/known-lists.ts';
 import { RunExpiry } from './run-expiry.ts';
@@ -106,8 +107,11 @@ export class Generation {
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {
+        const event = callEvent(trace, error, Date.now());
         metrics.onEnd(trace, error);
-        if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, err: error.cause ?? error }, error.code);
+        shared.feed.note(event);
+        log.debug(event, 'call');
+        if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, correlation: event.correlation, err: error.cause ?? error }, error.code);
       },
     };
   }

@@ -41,9 +41,7 @@ export class Metrics {
   /** By principal and tool. */
   readonly #durations = new Map<string, Map<string, Durations>>();
 
-  /** Events of calls are counted as calls. */
   onServerEvent({ server, event }: ServerEvent): void {
-    if (event.startsWith('tool.')) return;
     const key = `server="${escape(server)}",event="${event}"`;
     this.#events.set(key, (this.#events.get(key) ?? 0) + 1);
   }

@@ -8,6 +8,7 @@ import { mapStrings } from './output/clean.ts';
 import { holdNumbers, releaseNumbers } from './output/numbers.ts';
 import type { HidePaths } from './output/host-paths.ts';
 import type { Redactor } from './output/redact.ts';
+import { CORRELATION_KEY } from './session.ts';
 
 /** Bytes of a server's error that pass, and characters of its message when there are more: an error must not carry what the cap keeps out. */
 const ERROR_BYTES = 30_000;
@@ -17,20 +18,20 @@ const MESSAGE_CHARS = 2_000;
 const NO_LIST = -32011;
 
 /** The reply for anything thrown; `of` is what was asked for. A server's own JSON-RPC error passes as it came, cleaned as a result is and without paths of the host. */
-export function refusal(thrown: unknown, call: { id: string; redactor: Redactor; hidePaths?: HidePaths; of?: 'list' }): Reply {
+export function refusal(thrown: unknown, call: { id: string; redactor: Redactor; hidePaths?: HidePaths; of?: 'list'; correlation?: string | undefined }): Reply {
   // Our own words may quote a server: its version, its revision, a name.
   const clean = <T>(value: T): T => mapStrings(value, (text) => escapeHostile(call.redactor.redact(text).value).text) as T;
   if (thrown instanceof UpstreamError) return { kind: 'error', error: cleanUpstream(thrown.rpc, call), upstream: call.id };
   const error = asTollgateError(thrown);
   const { row, code, data, retryable } = error;
   if (row.wire === 'result' && call.of !== 'list') {
-    const meta = { ...prefixed(data), 'tollgate/code': code, 'tollgate/decision': call.id, 'tollgate/retryable': retryable };
+    const meta = { ...prefixed(data), 'tollgate/code': code, 'tollgate/decision': call.id, 'tollgate/retryable': retryable, [CORRELATION_KEY]: call.correlation };
     const text = `${error.message}\n${error.next}`;
     return { kind: 'result', text: JSON.stringify(clean({ content: [{ type: 'text', text }], isError: true, _meta: meta })) };
   }
   // Many clients show the message alone, so what to do next stands in it.
   const message = `${code === 'INTERNAL' ? row.what : error.message} ${error.next}`;
-  return { kind: 'error', error: clean({ code: row.rpc ?? (row.wire === 'result' ? NO_LIST : -32603), message, data: { ...data, code, next: error.next, retryable, decision: call.id } }) };
+  return { kind: 'error', error: clean({ code: row.rpc ?? (row.wire === 'result' ? NO_LIST : -32603), message, data: { ...data, code, next: error.next, retryable, decision: call.id, correlation: call.correlation } }) };
 }
 
 function cleanUpstream(rpc: UpstreamError['rpc'], { redactor, hidePaths }: { redactor: Redactor; hidePaths?: HidePaths }): UpstreamError['rpc'] {

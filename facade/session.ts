@@ -1,12 +1,15 @@
 /** Owns who calls: sessions and stage 1; refuses to take a role, a profile or an origin from anything that a client says. */
 import { randomBytes } from 'node:crypto';
+import { setMaxListeners } from 'node:events';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Principal } from '../policies/port.ts';
 import type { CallRequest, HostSide, Session } from './facade.ts';
 
 /** The key of `_meta` by which a host groups calls into a run (design §1). */
 const RUN_KEY = 'tollgate/run';
-const RUN_FORM = /^[A-Za-z0-9_.:-]{1,128}$/;
+/** The key of `_meta` by which a caller joins calls with what it knows of them itself. */
+export const CORRELATION_KEY = 'tollgate/correlation';
+const NAME_FORM = /^[A-Za-z0-9_.:-]{1,128}$/;
 
 /** A list as a client was given it; without a text it was refused. */
 export interface Shown {
@@ -36,12 +39,16 @@ export interface Caller {
   readonly session: OpenSession;
   readonly principal: Principal;
   readonly run: string;
+  /** The caller's own id of what the call is part of. It decides nothing. */
+  readonly correlation?: string;
   readonly startedAt: number;
 }
 
 /** Opens a session; its id is 128 random bits. */
 export function openSession(principal: Principal, transport: 'stdio' | 'http', host: HostSide = {}): OpenSession {
   const end = new AbortController();
+  // Many calls of one session wait for its end: that is no leak.
+  setMaxListeners(0, end.signal);
   return { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal, end, listed: new Map(), labels: new Set(), ...host };
 }
 
@@ -52,14 +59,19 @@ export function requireOpen({ closed }: Session): void {
 
 /**
  * Stage 1. The run is the session, or the name that the host gave under `_meta["tollgate/run"]`, bound to the principal so
- * that nobody joins another's run. Throws IDENTITY when the session has ended or the run's name is malformed.
+ * that nobody joins another's run. Throws IDENTITY when the session has ended or the run's name is malformed, WIRE_PARAMS for a
+ * correlation id that is.
  */
 export function identify(session: OpenSession, request: CallRequest, at: { decision: string; now: number }): Caller {
   requireOpen(session);
   const named = request.meta?.[RUN_KEY];
-  if (named !== undefined && (typeof named !== 'string' || !RUN_FORM.test(named))) {
+  if (named !== undefined && (typeof named !== 'string' || !NAME_FORM.test(named))) {
     throw new TollgateError('IDENTITY', { detail: `_meta["${RUN_KEY}"] is not a name of 1 to 128 letters, digits, _ . : -` });
   }
+  const correlation = request.meta?.[CORRELATION_KEY];
+  if (correlation !== undefined && (typeof correlation !== 'string' || !NAME_FORM.test(correlation))) {
+    throw new TollgateError('WIRE_PARAMS', { detail: `_meta["${CORRELATION_KEY}"] is not a name of 1 to 128 letters, digits, _ . : -` });
+  }
   const run = named === undefined ? session.id : `${session.principal.id}/${named}`;
-  return { decision: at.decision, session, principal: session.principal, run, startedAt: at.now };
+  return { decision: at.decision, session, principal: session.principal, run, startedAt: at.now, ...(correlation !== undefined && { correlation }) };
 }

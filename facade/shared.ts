@@ -49,7 +49,7 @@ export function openShared(config: Config, { onLog, inspect }: { readonly onLog:
     audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
     const digest = createDigest(readAuditKey(config.state));
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
-    return { log, tell: (line) => onLog(`${redactor.redact(line).value}\n`), redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(), feed: new EventFeed(Date.now), aside: new Aside(), gateOf: createGates() };
+    return { log, tell: (line) => onLog(`${redactor.redact(line).value}\n`), redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(), feed: new EventFeed(Date.now, (text) => redactor.redact(text).value), aside: new Aside(), gateOf: createGates() };
   } catch (thrown) {
     void audit?.close();
     void state.close();

@@ -67,8 +67,7 @@ export function openLook(config: Config, parts: Pick<Shared, 'redactor' | 'audit
   const refuse = (): Promise<never> => Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A look is given no secrets.' }));
   const killSwitch = new KillSwitch(parts.state);
   const onEvent = (event: ServerEvent): void => {
-    const record = recordOf(event);
-    if (record !== undefined) appendQuietly(parts.audit, record);
+    appendQuietly(parts.audit, recordOf(event));
   };
   return async (settings, { signal, withSecrets, consent }) => {
     const refusal = killSwitch.refusalOf(settings.name);

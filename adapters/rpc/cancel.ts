@@ -1,4 +1,5 @@
 /** Owns the giving up of one call: an AbortSignal's few words in plain code, for making a real one costs as much as deciding a call; refuses to be given up twice. */
+import { TollgateError } from '../../catalogs/errors.ts';
 
 /** What a call is told by that its caller gives it up; every AbortSignal is one. */
 export interface CancelSignal {
@@ -30,6 +31,11 @@ export class Cancel implements CancelSignal {
     // One at a time: a listener may take the next one off.
     for (let listener = this.listeners.shift(); listener !== undefined; listener = this.listeners.shift()) listener();
   }
+}
+
+/** Why a call was given up: what its caller says (its time is over, its session has ended), else that the caller cancelled it. */
+export function reasonOf({ reason }: CancelSignal): TollgateError {
+  return reason instanceof TollgateError ? reason : new TollgateError('CANCELLED');
 }
 
 /** The same as a real one, for what takes no other: programs, streams, `AbortSignal.any`. */

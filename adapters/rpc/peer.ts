@@ -2,6 +2,7 @@
 import { ERRORS, TollgateError } from '../../catalogs/errors.ts';
 import { UpstreamError } from '../port.ts';
 import type { JsonDoc } from '../port.ts';
+import { reasonOf } from './cancel.ts';
 import type { JsonObject, RpcError, WireMessage } from './json.ts';
 import { carriedByDouble } from './decimal.ts';
 import { PendingCall } from './pending.ts';
@@ -68,7 +69,7 @@ export class Peer {
    */
   request(request: PeerRequest): Promise<JsonDoc<JsonObject>> {
     if (this.ended !== undefined) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { cause: this.ended }));
-    if (request.signal?.aborted === true) return Promise.reject(new TollgateError('CANCELLED'));
+    if (request.signal?.aborted === true) return Promise.reject(reasonOf(request.signal));
     if (this.link.backlog() > MAX_BACKLOG) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not read what it is sent.' }));
     const id = ++this.lastId;
     const call = new PendingCall(request, (error) => this.giveUp(id, error));

@@ -1,7 +1,7 @@
 /** Owns one request that waits for its answer: its deadlines, its progress and its caller's signal; refuses progress that goes backwards. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { JsonDoc } from '../port.ts';
-import type { CancelSignal } from './cancel.ts';
+import { reasonOf, type CancelSignal } from './cancel.ts';
 import type { JsonObject } from './json.ts';
 
 /** One request to a server. */
@@ -48,8 +48,9 @@ export class PendingCall {
     this.expiresAt = Math.min(now + request.timeoutMs, this.hardAt);
     this.timer = this.arm(now);
     if (request.signal !== undefined) {
-      this.onAbort = () => this.giveUp(new TollgateError('CANCELLED'));
-      request.signal.addEventListener('abort', this.onAbort, { once: true });
+      const { signal } = request;
+      this.onAbort = () => this.giveUp(reasonOf(signal));
+      signal.addEventListener('abort', this.onAbort, { once: true });
     }
   }
 

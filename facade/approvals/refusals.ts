@@ -1,4 +1,5 @@
 /** Owns what a caller reads whose call waits for a person: which request, what to do, and what differs from a call that was approved; refuses to name values. */
+import { reasonOf } from '../../adapters/rpc/cancel.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { explain, publicReasons, type AskedCall } from '../approvals.ts';
 import { differences } from './binding.ts';
@@ -55,6 +56,6 @@ export function deniedBy({ id, decided }: Approval): TollgateError {
 /** Throws: who gave up has no use for the refusal of a call, and a session that has ended has its own. */
 export function refuseGone({ signal, caller }: AskedCall): void {
   for (const gone of [signal, caller.session.closed]) {
-    if (gone.aborted) throw gone.reason instanceof TollgateError ? gone.reason : new TollgateError('CANCELLED');
+    if (gone.aborted) throw reasonOf(gone);
   }
 }

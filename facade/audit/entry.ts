@@ -28,6 +28,8 @@ export interface CallFacts {
   readonly principal: AuditPrincipal;
   readonly session: string;
   readonly run: string;
+  /** The caller's own id of what the call is part of. */
+  readonly correlation?: string;
   /** The name that was called. */
   readonly exposed: string;
   readonly server?: string;

@@ -1,6 +1,6 @@
 /** Owns one place in a queue: given, refused at its deadline or left when its caller goes; refuses to end twice. */
-import type { CancelSignal } from '../../adapters/rpc/cancel.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
+import { reasonOf, type CancelSignal } from '../../adapters/rpc/cancel.ts';
+import type { TollgateError } from '../../catalogs/errors.ts';
 
 /** What waits and for how long. `deadline` in ms since 1970. */
 export interface Patience {
@@ -19,7 +19,7 @@ export interface Turn<T> {
 
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** Opens a turn that ends by itself: RATE_LIMITED with `late()` at the deadline, CANCELLED when the signal aborts. */
+/** Opens a turn that ends by itself: RATE_LIMITED with `late()` at the deadline, the signal's reason when that aborts. */
 export function openTurn<T>(patience: Patience, now: number, late: () => TollgateError): Turn<T> {
   const { promise, resolve, reject } = splitPromise<T>();
   let over = false;
@@ -30,7 +30,7 @@ export function openTurn<T>(patience: Patience, now: number, late: () => Tollgat
     patience.signal.removeEventListener('abort', leave);
     return true;
   };
-  const leave = (): void => refuse(new TollgateError('CANCELLED'));
+  const leave = (): void => refuse(reasonOf(patience.signal));
   const refuse = (error: unknown): void => {
     if (end()) reject(error);
   };

@@ -8,6 +8,7 @@ import { LARGE_BYTES } from '../../catalogs/sizes.ts';
 import type { ListenConfig } from '../config/config.ts';
 import { answerWith, letGo, STATUS } from '../wire/answer.ts';
 import { readBody } from '../wire/body.ts';
+import { EventStream } from '../wire/events.ts';
 import type { Visit } from '../wire/mcp.ts';
 import { createOperations, Refused, requireOwner, type HostParts } from './host.ts';
 import { findOperation, judge, type Asked, type Operation } from './operations.ts';
@@ -51,19 +52,27 @@ export function openHostDoor(parts: HostParts, { listen, now, onFault }: { reado
   };
   return {
     serve: async ({ request, response }, admit) => {
+      const gone = new AbortController();
+      response.once('close', () => (response.writableFinished ? undefined : gone.abort()));
+      const reads = /\btext\/event-stream\b/i.test(request.headers.accept ?? '');
+      const stream = new EventStream(response);
+      const onProgress = (params: Readonly<Record<string, unknown>>): void => void stream.send(JSON.stringify({ progress: params }));
       try {
         const principal = admit();
         const { operation, asked, argsText } = await read(request, listen.maxBodyBytes);
         judge(operation, asked);
         if (operation.id === 'events') return await events({ request, response }, principal);
-        const text = await operations[operation.id]?.({ principal, asked, ...(argsText !== undefined && { argsText }) });
+        const text = await operations[operation.id]?.({ principal, asked, gone: gone.signal, ...(reads && { onProgress }), ...(argsText !== undefined && { argsText }) });
         if (text === undefined) throw new TollgateError('INTERNAL', { cause: new Error(`operation ${operation.id} is described, not made`) });
-        answerWith(response, { status: operation.status, body: text, headers: HEADERS });
+        if (response.headersSent) stream.end(text);
+        else answerWith(response, { status: operation.status, body: text, headers: HEADERS });
       } catch (thrown) {
         const refused = thrown instanceof Refused ? thrown : inform(thrown, onFault);
-        const { code = 'INTERNAL', next = ERRORS.INTERNAL.next, retryable = false, decision, status, allow } = refused.refusal;
+        const { code = 'INTERNAL', next = ERRORS.INTERNAL.next, retryable = false, decision, correlation, status, allow } = refused.refusal;
         const known = code as ErrorCode;
-        answerWith(response, { status: status ?? STATUSES[known] ?? STATUS[known] ?? 400, body: JSON.stringify({ error: { code, message: refused.message, next, retryable, decision } }), headers: { ...HEADERS, ...(allow !== undefined && { allow }) } });
+        const body = JSON.stringify({ error: { code, message: refused.message, next, retryable, decision, correlation } });
+        if (response.headersSent) return stream.end(body);
+        answerWith(response, { status: status ?? STATUSES[known] ?? STATUS[known] ?? 400, body, headers: { ...HEADERS, ...(allow !== undefined && { allow }) } });
         letGo(request);
       }
     },

@@ -8,7 +8,9 @@ import type { Reply, Session } from '../facade.ts';
 import { requireOrigin, requireScope, type WantedGrant } from '../grants/grant.ts';
 import { checkGrants } from '../grants/standing.ts';
 import { runKey, type HostRun } from '../runs.ts';
+import { CORRELATION_KEY } from '../session.ts';
 import { asPrincipal } from '../wire/auth.ts';
+import { HostCalls } from './calls.ts';
 import { describeHost, type Asked } from './operations.ts';
 import type { HostCaller, HostSessions } from './sessions.ts';
 
@@ -17,6 +19,10 @@ export interface HostRequest {
   readonly principal: Principal;
   readonly asked: Asked;
   readonly argsText?: string;
+  /** Aborted when the host hangs up. */
+  readonly gone: AbortSignal;
+  /** Given when the host reads the answer as a stream: told what a call says of its progress. */
+  readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 
 /** What a host stands on: the facade that answers now. */
@@ -41,7 +47,7 @@ export function createOperations(parts: HostParts, sessions: HostSessions): Host
       const text = resultOf(await sessions.within(callerOf(parts, principal, asked), (session) => parts.gateway.listToolsWithIds(session)));
       return asked['id'] === undefined ? text : toolsOf(text, String(asked['id']));
     },
-    callTool: async (request) => callTool(parts, sessions, request),
+    ...callOperations(parts, sessions),
     statistics: async ({ principal }) => {
       requireOwner(principal);
       return JSON.stringify({ ...parts.deps.metrics.statistics(), servers: parts.gateway.health(principal) });
@@ -117,30 +123,36 @@ function runOperations(parts: HostParts): HostOperations {
   };
 }
 
-async function callTool(parts: HostParts, sessions: HostSessions, { principal, asked, argsText }: HostRequest): Promise<string> {
-  const { name, run } = asked as { name: string; run?: string };
-  const caller = callerOf(parts, principal, asked);
-  const args: JsonDoc<unknown> = parseDoc(argsText ?? '{}');
-  const call = (session: Session): Promise<Reply> =>
-    parts.gateway.callTool(session, { name, args, signal: session.closed, ...(run !== undefined && { meta: { 'tollgate/run': run } }) });
-  return `{"result":${resultOf(await sessions.within(caller, call))}}`;
+function callOperations(parts: HostParts, sessions: HostSessions): HostOperations {
+  const calls = new HostCalls();
+  return {
+    callTool: async ({ principal, asked, argsText, gone, onProgress }) => {
+      const { name, run, correlation, timeoutMs } = asked as { name: string; run?: string; correlation?: string; timeoutMs?: number };
+      const args: JsonDoc<unknown> = parseDoc(argsText ?? '{}');
+      const meta = { ...(run !== undefined && { 'tollgate/run': run }), ...(correlation !== undefined && { [CORRELATION_KEY]: correlation }) };
+      const mine = { by: principal, gone, ...(correlation !== undefined && { correlation }), ...(timeoutMs !== undefined && { timeoutMs }) };
+      const call = (session: Session): Promise<Reply> => calls.within(mine, session.closed, (signal) => parts.gateway.callTool(session, { name, args, signal, ...(Object.keys(meta).length > 0 && { meta }), ...(onProgress !== undefined && { onProgress }) }));
+      return `{"result":${resultOf(await sessions.within(callerOf(parts, principal, asked), call))}}`;
+    },
+    cancelCalls: async ({ principal, asked }) => JSON.stringify({ cancelled: calls.cancel(principal, String(asked['correlation'])) }),
+  };
 }
 
 /** The text of a result; refusals become errors, however they would travel over MCP. A server cannot forge them: its keys under `tollgate/` are dropped. */
 function resultOf(reply: Reply): string {
   if (reply.kind === 'error') throw refusedOf(reply);
   const meta = reply.text.includes('"tollgate/code"') ? (JSON.parse(reply.text) as { _meta?: Readonly<Record<string, unknown>>; content?: readonly { text?: string }[] }) : undefined;
-  const { 'tollgate/code': code, 'tollgate/retryable': retryable, 'tollgate/decision': decision } = meta?._meta ?? {};
+  const { 'tollgate/code': code, 'tollgate/retryable': retryable, 'tollgate/decision': decision, [CORRELATION_KEY]: correlation } = meta?._meta ?? {};
   if (typeof code !== 'string') return reply.text;
   const [message = '', ...next] = (meta?.content?.[0]?.text ?? '').split('\n');
-  throw new Refused(message, { code, next: next.join('\n'), retryable: retryable === true, decision: String(decision) });
+  throw new Refused(message, { code, next: next.join('\n'), retryable: retryable === true, decision: String(decision), ...(typeof correlation === 'string' && { correlation }) });
 }
 
 /** Over MCP the message says what to do next too; here that has a place of its own. The data of a server's own error is the server's: it names no code of ours. */
 function refusedOf({ error: { message, data = {} }, upstream }: Extract<Reply, { kind: 'error' }>): Refused {
   if (upstream !== undefined) return new Refused(message, { code: 'TOOL_FAILED', next: ERRORS.TOOL_FAILED.next, decision: upstream });
-  const { code, next, retryable, decision } = data as Refusal;
-  return new Refused(next !== undefined && message.endsWith(` ${next}`) ? message.slice(0, -next.length - 1) : message, { ...(code !== undefined && { code }), ...(next !== undefined && { next }), retryable: retryable === true, ...(decision !== undefined && { decision }) });
+  const { code, next, retryable, decision, correlation } = data as Refusal;
+  return new Refused(next !== undefined && message.endsWith(` ${next}`) ? message.slice(0, -next.length - 1) : message, { ...(code !== undefined && { code }), ...(next !== undefined && { next }), retryable: retryable === true, ...(decision !== undefined && { decision }), ...(correlation !== undefined && { correlation }) });
 }
 
 /** A refusal in words. `retryable`: the same may succeed later by itself. `decision`: of a call, as its records have it. `allow`: the methods that the path has. */
@@ -149,6 +161,7 @@ interface Refusal {
   readonly next?: string;
   readonly retryable?: boolean;
   readonly decision?: string;
+  readonly correlation?: string;
   readonly status?: number;
   readonly allow?: string;
 }

@@ -4,9 +4,8 @@ import type { AuditOutcome, ServerEntry } from '../audit/entry.ts';
 
 const FAULTS: ReadonlySet<ServerEvent['event']> = new Set(['start.failed', 'crashed', 'failed', 'disconnected', 'reconnect.exhausted', 'tools.failed']);
 
-/** The record of an event; undefined for what an intent and an outcome say already. */
-export function recordOf(event: ServerEvent): ServerEntry | undefined {
-  if (event.event === 'tool.completed' || event.event === 'tool.failed') return undefined;
+/** The record of an event. */
+export function recordOf(event: ServerEvent): ServerEntry {
   const { event: word, server, id, ...facts } = event;
   const outcome: AuditOutcome = word === 'killed' || word === 'request.refused' ? 'deny' : FAULTS.has(word) ? 'error' : 'allow';
   return { type: 'server', server, event: word, ...(id === '' ? {} : { id }), outcome, ...(word === 'request.refused' && { code: 'UPSTREAM_REQUEST_DENIED' as const }), ...counted(facts) };

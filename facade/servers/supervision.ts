@@ -144,7 +144,6 @@ export class Supervision {
     this.#shared.feed.note(event);
     // The owner is told where the log is read; the default level shows it.
     if (event.event === 'failed' || event.event === 'reconnect.exhausted') this.#shared.log.error({ server: event.server, tries: event.tries }, `server ${event.server} is given up; look at it: tollgate servers`);
-    const record = recordOf(event);
-    if (record !== undefined) appendQuietly(this.#shared.audit, record);
+    appendQuietly(this.#shared.audit, recordOf(event));
   };
 }

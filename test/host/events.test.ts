@@ -8,59 +8,11 @@ import { OPENAPI_FILE } from '../../facade/host/operations.ts';
 import { EventFeed } from '../../facade/servers/feed.ts';
 import { verifies } from '../verifies.ts';
 import { hostConfig, startHost, TOKENS, type HostBench } from './bench.ts';
+import { Listener, type Heard } from './listener.ts';
 
 const { Ajv2020 } = createRequire(import.meta.url)('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
 const { components } = JSON.parse(readFileSync(OPENAPI_FILE, 'utf8')) as { components: { schemas: { Event: object } } };
 const fits = new Ajv2020({ strict: false, validateFormats: false }).compile(components.schemas.Event);
-
-interface Heard {
-  readonly key: string;
-  readonly event: string;
-  readonly server: string;
-  readonly id: string;
-  readonly [fact: string]: unknown;
-}
-
-/** One host that listens. */
-class Listener {
-  readonly heard: Heard[] = [];
-  readonly ended: Promise<void>;
-  readonly #abort = new AbortController();
-  #text = '';
-
-  private constructor(body: ReadableStream<Uint8Array>) {
-    this.ended = this.#read(body).catch(() => undefined);
-  }
-
-  static async open(bench: HostBench, after?: string): Promise<Listener> {
-    const response = await fetch(`${bench.url}/host/v1/events`, { headers: { authorization: `Bearer ${TOKENS.host}`, ...(after !== undefined && { 'last-event-id': after }) } });
-    expect([response.status, response.headers.get('content-type')]).toEqual([200, 'text/event-stream']);
-    return new Listener(response.body as ReadableStream<Uint8Array>);
-  }
-
-  get words(): readonly string[] {
-    return this.heard.map(({ event }) => event);
-  }
-
-  stop(): void {
-    this.#abort.abort();
-  }
-
-  async #read(body: ReadableStream<Uint8Array>): Promise<void> {
-    const decoder = new TextDecoder();
-    const reader = body.getReader();
-    this.#abort.signal.addEventListener('abort', () => void reader.cancel());
-    for (let chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
-      this.#text += decoder.decode(chunk.value, { stream: true });
-      for (let end = this.#text.indexOf('\n\n'); end >= 0; end = this.#text.indexOf('\n\n')) {
-        const block = this.#text.slice(0, end);
-        this.#text = this.#text.slice(end + 2);
-        const [, key, data] = /^id: (\S+)\nevent: message\ndata: (.*)$/.exec(block) ?? [];
-        if (data !== undefined) this.heard.push({ key, ...JSON.parse(data) } as Heard);
-      }
-    }
-  }
-}
 
 describe('the events of servers', () => {
   let bench: HostBench;
@@ -77,7 +29,7 @@ describe('the events of servers', () => {
     for (const { key: _, ...event } of listener.heard) expect([event, fits(event)]).toEqual([event, true]);
     const one = (word: string): Heard | undefined => listener.heard.find(({ event }) => event === word);
     expect(one('started')?.id).toBe(one('crashed')?.id);
-    expect(one('tools.discovered')).toMatchObject({ server: 'chaos', tools: 29 });
+    expect(one('tools.discovered')).toMatchObject({ server: 'chaos', tools: 29, names: { added: expect.arrayContaining(['echo', 'crash']) } });
     const calls = bench.facade.records().filter(({ type }) => type === 'outcome');
     expect(calls.map(({ id }) => id)).toEqual(expect.arrayContaining([one('tool.completed')?.id, one('tool.failed')?.id]));
     expect(JSON.stringify(listener.heard)).not.toContain('a-word-of-the-call');
@@ -138,13 +90,21 @@ describe('what is kept of events', () => {
     expect([feed.placeAfter(last?.id), feed.placeAfter(undefined), feed.placeAfter('other-7'), feed.placeAfter('nonsense'), feed.placeAfter(`${last?.id}0`)]).toEqual([1500, 1500, 0, 0, 1500]);
   });
 
-  it('has lengths where events have lists, and tells each listener until it stops', () => {
+  it('has at most a hundred names of tools in an event, short, without secrets and control characters' + verifies('ST-75'), () => {
+    const feed = new EventFeed(() => 0, (text) => text.replaceAll('secret-value', '[redacted]'));
+    feed.note({ event: 'tools.discovered', server: 'one', id: 'x', tools: ['x\u001b[2Jsecret-value', 'y'.repeat(1000), ...Array.from({ length: 200 }, (_, at) => `tool-${at}`)] });
+    const { tools, names } = JSON.parse(feed.next(0)?.text ?? '') as { tools: number; names: { added: string[] } };
+    expect([tools, names.added.length, names.added[1]?.length]).toEqual([202, 100, 128]);
+    expect(names.added[0]).toMatch(/^x[^\u001b]*\[redacted\]$/);
+  });
+
+  it('has lengths where events have lists, and tells each listener until it stops' + verifies('ST-75', 'HE-14'), () => {
     const feed = new EventFeed(() => 0);
     let told = 0;
     const stop = feed.listen(() => (told += 1));
     feed.note({ event: 'tools.refreshed', server: 'one', id: 'x', added: ['of-the-server'], removed: [], changed: ['a', 'b'], unchanged: 4 });
     stop();
     feed.note({ event: 'stopped', server: 'one', id: 'x' });
-    expect([told, JSON.parse(feed.next(0)?.text ?? '')]).toEqual([1, { at: '1970-01-01T00:00:00.000Z', event: 'tools.refreshed', server: 'one', id: 'x', added: 1, removed: 0, changed: 2, unchanged: 4 }]);
+    expect([told, JSON.parse(feed.next(0)?.text ?? '')]).toEqual([1, { at: '1970-01-01T00:00:00.000Z', event: 'tools.refreshed', server: 'one', id: 'x', added: 1, removed: 0, changed: 2, unchanged: 4, names: { added: ['of-the-server'], changed: ['a', 'b'] } }]);
   });
 });
