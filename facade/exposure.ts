@@ -33,6 +33,8 @@ export interface Exposed {
   readonly pin: string;
   /** Its JSON in a tools/list result. */
   readonly text: string;
+  /** What policy said of it; absent for the tool that reads spills. */
+  readonly decision?: ListDecision;
 }
 
 /** What one principal sees under one policy and one state of the catalog. */
@@ -195,7 +197,7 @@ export class Exposures {
     const args: ArgsShape = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins: exposure.pins, maxBytes };
     const { outputSchema: output } = entry.tool;
     const text = JSON.stringify({ ...withoutOurs(entry.tool), name, description: describe(one, entry.tool, projection.hints), inputSchema: schema, ...(output !== undefined && { outputSchema: clientSchema(output) }) });
-    return [{ name, server: candidate.served, entry, args, pin: entry.pin, text }];
+    return [{ name, server: candidate.served, entry, args, pin: entry.pin, text, decision: one.decision }];
   }
 
   #exposePrimitive(one: Shown, primitive: Primitive, maxBytes: number): readonly Exposed[] {
@@ -211,7 +213,7 @@ export class Exposures {
     const bounds = one.candidate.asked.tool === primitive ? (one.decision.bounds ?? []) : [];
     const description = describe({ ...one, decision: { ...one.decision, bounds } }, known.tool, []);
     const text = JSON.stringify({ ...known.tool, description, inputSchema: withoutPinned(tighten(known.tool.inputSchema, bounds), Object.keys(pins)) });
-    return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text }];
+    return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text, decision: one.decision }];
   }
 }
 

@@ -99,8 +99,8 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   addReload(add, { io, check, done });
   add('check', 'read configuration and policy; start nothing')
     .action(async (options: CommonOptions) => done(await (await import('./check.ts')).runCheck(options, io, check)));
-  add('tools', 'show what an agent sees').option('--as <principal>', 'whose view')
-    .action(async (options: As) => done(await (await import('./tools.ts')).runTools(options, io, assemble)));
+  add('tools [name]', 'show what an agent sees, or one tool of it whole').option('--as <principal>', 'whose view')
+    .action(async (name: string | undefined, options: As) => done(await (await import('./tools.ts')).runTools({ ...options, name }, io, assemble)));
   add('try <tool> [args]', 'show the decision on a call without calling').option('--as <principal>', 'who calls').option('--explain', 'show the effect and the obligations too')
     .addHelpText('after', `\nArguments are one JSON object:\n  $ tollgate try read '{"path": "README.md"}' --explain`)
     .action(async (tool: string, args: string | undefined, options: As & { explain?: true }) =>

@@ -17,13 +17,19 @@ import { consentSummaries } from './consent/servers.ts';
 import { EXIT, type Io } from './io.ts';
 import { askFacade, readForOwner, readPrincipal, type CommonOptions } from './open.ts';
 import { plural, table } from './print.ts';
+import { toolText } from './tool.ts';
 
-/** What the principal's tools/list answers, with the bytes it costs. Exit code 5 when a server of the principal cannot be reached. */
-export async function runTools(options: CommonOptions & { as?: string }, io: Io, assemble: Assemble): Promise<number> {
+/**
+ * What the principal's tools/list answers, with the bytes it costs; or one tool of it. Exit code 5 when a server of the principal cannot be
+ * reached. Throws UNKNOWN_TOOL.
+ */
+export async function runTools(options: CommonOptions & { as?: string; name?: string | undefined }, io: Io, assemble: Assemble): Promise<number> {
   const config = readForOwner(options, io);
   const principal = readPrincipal(config, options, io);
-  return askFacade({ config, options, io, assemble }, async ({ deps, catalog, serversOf }) => {
+  return askFacade({ config, options, io, assemble }, async (assembled) => {
+    const { deps, catalog, serversOf } = assembled;
     const view = await deps.exposures.tableFor(principal);
+    if (options.name !== undefined) return { data: toolText(options.name, { principal, table: view, assembled, asJson: options.json === true }), remarks: [], code: EXIT.ok };
     const rows = view.listed.map((one) => ({ name: one.name, server: one.server.name, tool: one.entry?.tool.name ?? one.primitive ?? '', bytes: Buffer.byteLength(one.text) }));
     const missing = serversOf(principal).flatMap((name) => reasonOf(catalog.problems.get(name)).map((reason) => ({ name, reason })));
     const data = options.json === true

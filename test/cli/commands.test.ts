@@ -4,6 +4,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/io.ts';
 import { Project } from '../config/project.ts';
+import { Child } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf, server, start } from './terminal.ts';
 
@@ -183,10 +184,36 @@ describe('tools', () => {
   });
 
   it('says which two tools claim one name', async () => {
-    project.write('clash.yaml', CONFIG.replace('tools: ["story.*"]', 'tools: ["story.*", {tool: story.echo, name: story_fail}]'));
+    project.write('clash.yaml', CONFIG.replace('tools: ["story.*"]', 'tools: ["story.*", {tool: story.echo, name: do-it}, {tool: story.fail, name: do_it}]'));
     const { out, err } = await cli(project, ['tools', '-c', 'clash.yaml']);
-    expect(err).toMatch(/^Two tools claim the name story_fail; neither is shown\. /);
-    expect(out).not.toContain('story_fail');
+    expect(err).toBe('story.echo and story.fail would both be called do-it; neither is shown. Give each a name of its own under expose.\n');
+    expect(out).not.toMatch(/do.it/);
+  });
+
+  it('NAME shows one tool as the agent sees it: description, projected schema, verdict and limits' + verifies('HE-04', 'HA-18', 'ST-93'), async () => {
+    const { code, out, err } = await cli(project, ['tools', 'story_echo', '--json']);
+    expect([code, err]).toEqual([EXIT.ok, '']);
+    const found = dataOf<{ definition: { inputSchema: unknown } }>(out);
+    expect(found).toMatchObject({
+      principal: 'agent', name: 'story_echo', server: 'story', tool: 'echo', verdict: 'always', reasons: [expect.objectContaining({ id: 'stories' }) as unknown],
+      limits: { argumentBytes: 1_048_576, resultBytes: 4000, resultLines: 2000, timeoutMs: 30_000, concurrent: 16, budgets: [expect.objectContaining({ id: 'ten', calls: 10 }) as unknown] },
+      definition: { name: 'story_echo', description: expect.stringMatching(/./) as unknown },
+    });
+    const child = new Child(project, ['run']);
+    await child.hello();
+    const { tools } = (await child.ask('tools/list')).result as { tools: readonly { name: string }[] };
+    child.process.stdin.end();
+    await child.ended;
+    expect(tools.find(({ name }) => name === 'story_echo')).toEqual(found.definition);
+    expect(dataOf((await cli(project, ['tools', 'story.open', '--json'])).out)).toMatchObject({ name: 'story_open', verdict: 'maybe' });
+    const text = (await cli(project, ['tools', 'read'])).out;
+    expect(text).toMatch(/^verdict +decided at each call$/m);
+    expect(text).toContain('"path"');
+  });
+
+  it('NAME refuses what the agent does not see' + verifies('ST-93'), async () => {
+    for (const name of ['story_wipe', 'story.hidden', 'nothing']) expect(await cli(project, ['tools', name])).toMatchObject({ code: EXIT.refused, out: '', err: expect.stringContaining(`UNKNOWN_TOOL: This agent sees no tool "${name}"`) as unknown });
+    expect((await cli(project, ['tools', 'story_ehco'])).err).toContain('did you mean "story_echo"');
   });
 
   it('ends with 4 for nobody', async () => {
