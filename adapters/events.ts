@@ -10,6 +10,12 @@ export interface ToolChanges {
   readonly unchanged: number;
 }
 
+/** The start that follows a loss: the how manyth of how many. Above `maxAttempts` none follows for now; without it there is no end. */
+export interface Attempts {
+  readonly attempt: number;
+  readonly maxAttempts?: number;
+}
+
 /** What a reading of the list of tools came to. */
 export type ListNews =
   | { readonly event: 'tools.discovered'; readonly tools: readonly string[] }
@@ -21,17 +27,17 @@ export type ListNews =
  * a remote server `disconnected` and `reconnected`, or its tries are `reconnect.exhausted`.
  */
 export type Happening =
-  | { readonly event: 'started' | 'restarted'; readonly ms: number }
-  | { readonly event: 'start.failed'; readonly code: ErrorCode }
+  | { readonly event: 'started'; readonly ms: number }
+  | { readonly event: 'restarted' | 'reconnected'; readonly ms: number; readonly attempt: number }
+  | ({ readonly event: 'start.failed'; readonly code: ErrorCode; readonly inMs?: number } & Partial<Attempts>)
   /** Ended by us: in order, because nobody uses it, or because Tollgate ends. */
   | { readonly event: 'stopped' }
   /** Ended by the kill switch. */
   | { readonly event: 'killed' }
   /** `inMs`: when it is started again without being called. */
-  | { readonly event: 'crashed'; readonly exit?: number | string; readonly inMs?: number }
+  | ({ readonly event: 'crashed'; readonly exit?: number | string; readonly inMs?: number } & Attempts)
   | { readonly event: 'failed'; readonly tries: number }
-  | { readonly event: 'disconnected'; readonly inMs?: number }
-  | { readonly event: 'reconnected'; readonly ms: number }
+  | ({ readonly event: 'disconnected'; readonly inMs?: number } & Attempts)
   | { readonly event: 'reconnect.exhausted'; readonly tries: number }
   | ListNews
   /** Requests of the server to the client were refused; `call` and `session` where a single call ran meanwhile. */

@@ -65,7 +65,7 @@ export class Keeper {
         const loss = { why, regime: this.regime(), now: performance.now() };
         if (this.isProcess && loss.regime === 'on-call') parts.blame.noteLoss(loss.now);
         const outlook = this.restarts.noteLoss(loss);
-        const tidings = tidingsOf(outlook, { isProcess: this.isProcess, wasReady, tries: this.restarts.failedTries, ...how });
+        const tidings = tidingsOf(outlook, { isProcess: this.isProcess, wasReady, tries: this.restarts.failedTries, attempts: this.restarts.attempts, ...how });
         for (const happening of tidings) parts.tell(happening, id);
         if (typeof outlook === 'number') this.schedule(outlook);
         if (wasReady && outlook !== 'on-call') parts.onDown();
@@ -169,7 +169,8 @@ export class Keeper {
     const session = await this.connector.open(() => this.forbidden, async () => (this.denied = await options.consent?.(settings)));
     const now = performance.now();
     const again = this.restarts.noteStart(now);
-    tell({ event: !again ? 'started' : this.isProcess ? 'restarted' : 'reconnected', ms: Math.round(now - began) }, session.id);
+    const ms = Math.round(now - began);
+    tell(again ? { event: this.isProcess ? 'restarted' : 'reconnected', ms, attempt: this.restarts.attempts.attempt } : { event: 'started', ms }, session.id);
     if (this.wasUp) onRenewed();
     this.wasUp = true;
     return session;

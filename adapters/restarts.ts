@@ -1,5 +1,6 @@
 /** Owns the question whether and when a server that was lost is started again; refuses endless restarts and hasty reconnects. */
 import { TollgateError } from '../catalogs/errors.ts';
+import type { Attempts } from './events.ts';
 import type { ServerSettings } from './settings.ts';
 
 /** Pauses before a kept process is started again by itself (PF-14). */
@@ -41,6 +42,8 @@ export class Restarts {
   private over: TollgateError | undefined;
   private restarts = 0;
   private lastReason: string | undefined;
+  /** Of the last loss. */
+  attempts: Attempts = { attempt: 0 };
 
   constructor(settings: ServerSettings) {
     this.settings = settings;
@@ -106,7 +109,9 @@ export class Restarts {
   private judgeOnCall(now: number): Outlook {
     this.losses = [...this.losses.filter((at) => now - at < CRASH_WINDOW_MS), now];
     const count = this.losses.length;
-    const spent = this.losses[count - 1 - this.settings.maxRetries * SESSIONS];
+    const maxAttempts = this.settings.maxRetries * SESSIONS;
+    const spent = this.losses[count - 1 - maxAttempts];
+    this.attempts = { attempt: count, maxAttempts };
     if (spent === undefined) return 'on-call';
     this.retryAt = spent + CRASH_WINDOW_MS;
     this.lastReason = `${this.lastReason ?? ''} It was lost ${count === 1 ? 'once' : `${count} times`} within ten minutes.`.trimStart();
@@ -116,6 +121,7 @@ export class Restarts {
   private judgeKept(now: number): Outlook {
     this.crashes = [...this.crashes.filter((at) => this.healthyMs - at < CRASH_WINDOW_MS), this.healthyMs];
     const pause = PAUSES_MS[this.crashes.length - 1];
+    this.attempts = { attempt: this.crashes.length, maxAttempts: PAUSES_MS.length };
     if (pause === undefined) return this.giveUp(`crashed ${this.crashes.length} times within ten minutes of work and is disabled.`);
     this.retryAt = now + pause;
     return pause;
@@ -126,6 +132,7 @@ export class Restarts {
     const isExhausted = this.tries > maxRetries;
     const pause = isExhausted ? MAX_BACKOFF_MS : Math.min(this.settings.reconnectBackoffMs * 2 ** (this.tries - 1), MAX_BACKOFF_MS);
     this.retryAt = now + pause;
+    this.attempts = { attempt: this.tries, ...(background && { maxAttempts: maxRetries }) };
     if (!background) return 'on-call';
     if (!isExhausted) return pause;
     return this.tries === maxRetries + 1 ? 'exhausted' : 'on-call';

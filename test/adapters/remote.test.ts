@@ -15,6 +15,7 @@ import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { afterEach, describe, expect, it } from 'vitest';
 import { judgeFailure } from '../../adapters/remote-failure.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
+import type { Attempts } from '../../adapters/events.ts';
 import { verifies } from '../verifies.ts';
 import { callOf, chaos, codeOf, refusalOf, serve, textOf } from './servers.ts';
 import type { Bench } from './servers.ts';
@@ -182,7 +183,7 @@ describe('a remote server that goes away', () => {
     expect(told).toBeGreaterThan(1);
   });
 
-  it.each([10, 2])('is given up after %i tries, as maxRetries says, and from then on left to the calls' + verifies('HE-08', 'HE-05', 'HE-02', 'TR-77'), async (maxRetries) => {
+  it.each([10, 2])('is given up after %i tries, as maxRetries says, and from then on left to the calls' + verifies('HE-08', 'HE-05', 'HE-02', 'TR-77', 'ST-80'), async (maxRetries) => {
     const { url, server: listener } = await listen(async (request, response) => {
       if (request.method === 'GET') return void response.writeHead(405).end();
       const message = JSON.parse((await readText(request)) || '{}') as { id?: number; method?: string };
@@ -197,6 +198,9 @@ describe('a remote server that goes away', () => {
     await codeOf(bench.server.call(callOf('echo')));
     await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('reconnect.exhausted');
     const tries = wordsOf(bench).filter((event) => event === 'start.failed');
+    // Each says which start follows; above the most there is none.
+    const lost = bench.events.filter(({ event }) => event === 'disconnected' || event === 'start.failed') as readonly Attempts[];
+    expect(lost.map(({ attempt, maxAttempts }) => [attempt, maxAttempts])).toEqual(Array.from({ length: maxRetries + 1 }, (_, at) => [at + 1, maxRetries]));
     expect([tries.length, bench.events.at(-1)]).toEqual([maxRetries, expect.objectContaining({ event: 'reconnect.exhausted', tries: maxRetries })]);
     expect(bench.server.health().state).toBe('unavailable');
     expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: .* It is tried again in 30 s/);

@@ -92,7 +92,7 @@ describe('a list of tools', () => {
 });
 
 describe('a tool whose server is down', () => {
-  it('answers SERVER_UNAVAILABLE at once to who knows it, is not listed, and is back by itself' + verifies('HE-09', 'PF-14'), async () => {
+  it('answers SERVER_UNAVAILABLE at once to who knows it, is not listed, and is back by itself' + verifies('HE-09', 'PF-14', 'ST-80'), async () => {
     const one = await facade({ settings: 'lifetime: keep-alive' });
     const session = one.open('alice');
     await one.list(session);
@@ -104,7 +104,8 @@ describe('a tool whose server is down', () => {
     expect((await one.call(session, 'chaos_echo', { back: 1 })).text).toBe('{"back":1}');
     expect(eventsOf(one)).toEqual(['started', 'tools.discovered', 'crashed', 'restarted', 'tools.refreshed']);
     expect(one.records().find(({ event }) => event === 'tools.refreshed')).toMatchObject({ outcome: 'allow', added: 0, removed: 0, changed: 0, unchanged: 29 });
-    expect(one.records().find(({ event }) => event === 'crashed')).toMatchObject({ outcome: 'error', exit: 3, inMs: 1000 });
+    expect(one.records().find(({ event }) => event === 'crashed')).toMatchObject({ outcome: 'error', exit: 3, inMs: 1000, attempt: 1, maxAttempts: 3 });
+    expect(one.records().find(({ event }) => event === 'restarted')).toMatchObject({ attempt: 1 });
   });
 
   it('answers so too when it cannot be started again, and as unknown to a principal that was never allowed it' + verifies('HE-09'), async () => {

@@ -32,7 +32,7 @@ const wordsOf = ({ events }: Bench): readonly string[] => events.map(({ event })
 const eventOf = <T extends ServerEvent['event']>({ events }: Bench, word: T): (ServerEvent & { event: T }) | undefined => events.find((one): one is ServerEvent & { event: T } => one.event === word);
 
 describe('a kept server', () => {
-  it('comes back by itself after a crash, is listed anew, and refuses calls at once meanwhile' + verifies('PF-14', 'HE-09', 'HB-09'), async () => {
+  it('comes back by itself after a crash, is listed anew, and refuses calls at once meanwhile' + verifies('PF-14', 'HE-09', 'HB-09', 'ST-80'), async () => {
     const bench = start('ok', { lifetime: 'keep-alive' });
     let told = 0;
     await bench.server.listTools();
@@ -46,7 +46,8 @@ describe('a kept server', () => {
     await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('tools.refreshed');
     expect(await textOf(bench.server, callOf('echo', { again: 1 }))).toBe('{"again":1}');
     expect(wordsOf(bench)).toEqual(['started', 'tools.discovered', 'crashed', 'restarted', 'tools.refreshed']);
-    expect(eventOf(bench, 'crashed')).toMatchObject({ exit: 3, inMs: 1000 });
+    expect(eventOf(bench, 'crashed')).toMatchObject({ exit: 3, inMs: 1000, attempt: 1, maxAttempts: 3 });
+    expect(eventOf(bench, 'restarted')).toMatchObject({ attempt: 1 });
     expect(eventOf(bench, 'restarted')?.ms).toBeGreaterThan(0);
     expect(bench.server.health()).toMatchObject({ state: 'healthy', restarts: 1 });
   });
@@ -201,7 +202,7 @@ describe('events' + verifies('HE-05'), () => {
   it('say that a server is given up', async () => {
     const bench = start('ok', { maxRetries: 0 });
     expect(await codeOf(bench.server.call(callOf('crash')))).toBe('TOOL_CRASHED');
-    expect(bench.events.slice(-2)).toMatchObject([{ event: 'crashed', exit: 3 }, { event: 'failed', tries: 1 }]);
+    expect(bench.events.slice(-2)).toMatchObject([{ event: 'crashed', exit: 3, attempt: 1, maxAttempts: 0 }, { event: 'failed', tries: 1 }]);
     expect(await refusalOf(bench.server.call(callOf('echo', {}, { scope: 'another' })))).toMatch(/It was lost once within ten minutes\. It is tried again in \d+ s\./);
   });
 });
