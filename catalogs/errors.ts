@@ -41,6 +41,7 @@ export const ERRORS = {
   NOT_SUPPORTED: result('The backend cannot do this honestly.', 'Use another action; the message says what is missing.'),
   TOOL_FAILED: result('The tool reports a failure.', 'Read the message and correct the call.'),
   CANCELLED: rpc(-32010, 'The caller cancelled the request.', 'Nothing: the caller gave up.'),
+  INTERRUPTED: result('Tollgate stopped, or the session ended, while the tool worked on this call.', 'The call may have run: check before you repeat it.'),
   INTERNAL: rpc(-32603, 'Something went wrong inside Tollgate.', 'Quote the decision id to the admin.'),
   WIRE_PARSE: rpc(-32700, 'The message is not JSON.', 'Send one JSON-RPC message a line, UTF-8, without a byte order mark.'),
   WIRE_UTF8: rpc(-32700, 'The message is not valid UTF-8.', 'Encode the message as UTF-8.'),

@@ -12,6 +12,7 @@ import { isoTime } from './audit/chain.ts';
 import type { AuditLog } from './audit/log.ts';
 import type { Budgets, Gate, Lease } from './budget.ts';
 import type { CapsConfig } from './config/config.ts';
+import { failureAfterCut } from './cut.ts';
 import { decide, warningMeta, warningNotes } from './decide.ts';
 import type { Exposed, Exposures, Table } from './exposure.ts';
 import type { CallRequest, Reply } from './facade.ts';
@@ -83,8 +84,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
   try {
     const caller = (trace.caller = identify(session, request, { decision: trace.id, now: trace.startedAt }));       // 1 identify
     const { table, exposed } = await abortable(deps.exposures.resolve(caller.principal, request.name, session), request.signal);                         // 2 resolve
-    trace.exposed = exposed;
-    checkPin(session, exposed.name, exposed.pin);
+    checkPin(session, (trace.exposed = exposed));
     const given = bindArgs(request.args, exposed.args);                                                             // 3 validate
     const owner = { principal: caller.principal.id, run: caller.run };
     const place = { files: deps.files, spills: deps.spills, owner };
@@ -118,7 +118,8 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
       ...judged,
     });
     reply = resultOf((trace.shaped = shaping instanceof Promise ? await shaping : shaping), table, session);
-  } catch (thrown) {
+  } catch (fault) {
+    const thrown = failureAfterCut(fault, request.signal, trace.executed);
     failure = failureOf(thrown, trace);
     reply = refusal(thrown, { id: trace.id, redactor: deps.redactor, hidePaths: hide, correlation: trace.caller?.correlation });
     if (failure === undefined) trace.errorBytes = Buffer.byteLength(JSON.stringify(reply));
@@ -172,7 +173,7 @@ function isForeign({ primitive, server }: Exposed): boolean {
 }
 
 /** A definition that changed behind a name since this client was shown it is not called (rug pull). */
-function checkPin(session: OpenSession, name: string, pin: string): void {
+function checkPin(session: OpenSession, { name, pin }: Exposed): void {
   const listed = session.listed.get(name);
   if (listed !== undefined && listed !== pin) throw new TollgateError('PIN_MISMATCH');
 }

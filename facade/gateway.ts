@@ -1,15 +1,17 @@
 /** Owns the running facade behind its face: sessions, and the generation that answers; everything else is a stage's. */
 import { isDeepStrictEqual } from 'node:util';
+import type { CancelSignal } from '../adapters/rpc/cancel.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Principal } from '../policies/port.ts';
 import { Announcer } from './announcer.ts';
 import type { Backends } from './backends.ts';
 import type { Served } from './catalog.ts';
 import { callTool } from './call.ts';
+import { interrupted } from './cut.ts';
 import { principalAfter } from './config/identity.ts';
 import type { CallRequest, Facade, HostSide, Reply, Session } from './facade.ts';
 import type { Generation } from './generation.ts';
-import { listTools } from './list.ts';
+import { listTools, type ListParts } from './list.ts';
 import { appendQuietly, closeShared, type Shared } from './shared.ts';
 import { openSession, type OpenSession } from './session.ts';
 
@@ -56,7 +58,7 @@ export class Gateway implements Facade {
   async closeSession(session: Session): Promise<void> {
     const open = session as OpenSession;
     if (!this.#sessions.delete(open)) return;
-    open.end.abort();
+    open.end.abort(interrupted('The session ended while the call ran.'));
     const { budgets, spills, audit } = this.#shared;
     const { catalog, deps } = this.#generation;
     spills.forget({ principal: open.principal.id, run: open.id });
@@ -76,17 +78,17 @@ export class Gateway implements Facade {
       + (this.#generation.deps.plans.applies(session.principal) ? ' Only reading runs at first: present a plan to the user; when an owner has approved it, the rest runs too.' : '');
   }
 
-  listTools(session: Session): Promise<Reply> {
-    return this.#list(session);
+  listTools(session: Session, signal: CancelSignal): Promise<Reply> {
+    return this.#list(session, { signal });
   }
 
   /** As `listTools`; each tool has `server` and `ids` (`server.tool`), by which grants name it. */
-  listToolsWithIds(session: Session): Promise<Reply> {
-    return this.#list(session, true);
+  listToolsWithIds(session: Session, signal: CancelSignal): Promise<Reply> {
+    return this.#list(session, { signal, ids: true });
   }
 
-  #list(session: Session, ids?: true): Promise<Reply> {
-    return this.#generation.within(({ exposures, redactor, newId }) => listTools(exposures, session as OpenSession, { redactor, newId, basis: () => this.#announcer.basisOf(session as OpenSession), ...(ids === true && { ids }) }));
+  #list(session: Session, asked: Pick<ListParts, 'signal' | 'ids'>): Promise<Reply> {
+    return this.#generation.within(({ exposures, redactor, newId }) => listTools(exposures, session as OpenSession, { redactor, newId, basis: () => this.#announcer.basisOf(session as OpenSession), ...asked }));
   }
 
   callTool(session: Session, request: CallRequest): Promise<Reply> {

@@ -1,4 +1,7 @@
 /** Owns tools/list: the same table that a call resolves against, already serialised. */
+import { abortable } from '../adapters/port.ts';
+import type { CancelSignal } from '../adapters/rpc/cancel.ts';
+import { failureAfterCut } from './cut.ts';
 import type { Reply } from './facade.ts';
 import { idsOf, type Exposed, type Exposures, type Table } from './exposure.ts';
 import { mapStrings } from './output/clean.ts';
@@ -18,6 +21,8 @@ export interface ListParts {
   readonly redactor: Redactor;
   readonly newId: () => string;
   readonly basis: () => string;
+  /** Ends the wait for servers. */
+  readonly signal: CancelSignal;
 }
 
 /** Lists what the session's principal may see, and remembers what it was shown. Never throws. */
@@ -26,13 +31,14 @@ export async function listTools(exposures: Exposures, session: OpenSession, how:
   try {
     requireOpen(session);
     basis = how.basis();
-    const table = await exposures.tableFor(session.principal, session, LIST_WAIT_MS);
+    const table = await abortable(exposures.tableFor(session.principal, session, LIST_WAIT_MS), how.signal);
     session.listed.clear();
     for (const exposed of table.listed) session.listed.set(exposed.name, exposed.pin);
     const text = listText(table, session);
     session.shown = { text, basis };
     return { kind: 'result', text: withoutSecrets(how.ids === true ? listWithIds(table, session) : text, how.redactor) };
-  } catch (thrown) {
+  } catch (fault) {
+    const thrown = failureAfterCut(fault, how.signal, 'no');
     if (basis !== undefined) session.shown = { text: undefined, basis };
     return refusal(thrown, { id: how.newId(), redactor: how.redactor, of: 'list' });
   }

@@ -54,7 +54,7 @@ export function openSession(principal: Principal, transport: 'stdio' | 'http', h
 
 /** Throws IDENTITY when the session has ended, with the reason where there is one. */
 export function requireOpen({ closed }: Session): void {
-  if (closed.aborted) throw closed.reason instanceof TollgateError ? closed.reason : new TollgateError('IDENTITY', { detail: 'The session has ended.' });
+  if (closed.aborted) throw closed.reason instanceof TollgateError && closed.reason.code === 'IDENTITY' ? closed.reason : new TollgateError('IDENTITY', { detail: 'The session has ended.' });
 }
 
 /**

@@ -58,9 +58,9 @@ function placesInForce(disk: Config, world: World): Pick<Config, 'programs' | 's
   }
 }
 
-/** Reads what counts for agents: the accepted copy where an agent could change the files. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
-export function readInForce(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>): InForce {
-  const inForce = loadInForce(path.resolve(io.cwd, options.config), { env: io.env, home: io.home });
+/** Reads what counts for agents: the accepted copy where an agent could change the files. `isShared`: to serve many. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
+export function readInForce(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>, isShared = false): InForce {
+  const inForce = loadInForce(path.resolve(io.cwd, options.config), { env: io.env, home: io.home, isShared });
   useProgramsOf(inForce.config);
   return inForce;
 }
@@ -98,7 +98,7 @@ export async function withFacade(opening: Opening, work: (assembled: Assembled) 
 export async function withReloading(opening: Omit<Opening, 'config'> & { readonly inForce: InForce; readonly options: CommonOptions; readonly listening: boolean }, work: (assembled: Assembled, reloader: Reloader) => Promise<number>): Promise<number> {
   const { inForce, options, io, listening } = opening;
   const tell = (line: string): void => io.stderr(`${printable(line)}\n`);
-  const read = (): InForce => readInForce(options, io);
+  const read = (): InForce => readInForce(options, io, listening);
   const file = path.resolve(io.cwd, options.config);
   const reloader = await (await import('../reload.ts')).Reloader.open({ file, home: io.home, inForce, read, listening, tell, report: (thrown) => void reportError(thrown, { json: false, io }) });
   try {

@@ -7,13 +7,12 @@ import { EXIT, type Io } from './io.ts';
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** What is used of node:process. */
-export type Host = Pick<NodeJS.Process, 'stdin' | 'stdout' | 'stderr' | 'env' | 'cwd' | 'argv' | 'execPath' | 'on' | 'off' | 'exit' | 'exitCode'>;
+export type Host = Pick<NodeJS.Process, 'stdin' | 'stdout' | 'stderr' | 'env' | 'cwd' | 'argv' | 'execPath' | 'on' | 'exit' | 'exitCode'>;
 
 /** The Io of a process. Faults of its output end up in its exit code. */
 export function processIo(host: Host): Io {
   const { stdin, stdout, stderr, env } = host;
-  let stopped: Promise<void> | undefined;
-  let hangup: (() => void) | undefined;
+  const signals = new Signals(host);
   watchOutput(host);
   return {
     stdout: (text) => void stdout.write(text), stderr: (text) => void stderr.write(text), isTTY: stdout.isTTY === true,
@@ -21,11 +20,14 @@ export function processIo(host: Host): Io {
     home: readOr(homedir, '/nonexistent'), cwd: readOr(() => host.cwd(), '/'), user: readOr(() => userInfo().username, `uid-${process.getuid?.()}`),
     self: selfOf(host),
     get stopped() {
-      return (stopped ??= untilStopped(host, () => hangup));
+      return signals.stopped;
+    },
+    get urged() {
+      return signals.urged;
     },
     watch: async (watched) => (await import('../watchdog/watchdog.ts')).startWatchdog(watched, (line) => void stderr.write(line)),
     onHangup: (listener) => {
-      if (stdin.isTTY !== true) hangup = listener;
+      if (stdin.isTTY !== true) signals.onHangup = listener;
     },
   };
 }
@@ -46,19 +48,44 @@ function readOr(read: () => string, otherwise: string): string {
   }
 }
 
-/** A command with something to end asks for this; under others a signal ends the process at once, as a second one does here. */
-function untilStopped(host: Host, hangup: () => (() => void) | undefined): Promise<void> {
-  return new Promise((resolve) => {
-    const stop = (signal: NodeJS.Signals): void => {
-      const other = signal === 'SIGHUP' ? hangup() : undefined;
-      if (other !== undefined) return other();
-      for (const each of SIGNALS) host.off(each, stop).on(each, () => host.exit(EXIT.unexpected));
-      resolve();
-    };
-    for (const signal of SIGNALS) host.on(signal, stop);
-    // Nobody reads any more, so there is nothing left to say.
-    host.stdout.once('error', () => resolve());
-  });
+/** A command with something to end asks for them; under others a signal ends the process at once, as one too many does here. */
+class Signals {
+  onHangup: (() => void) | undefined;
+  readonly #host: Host;
+  #stopped: Promise<void> | undefined;
+  #urged: Promise<void> | undefined;
+  #urge: (() => void) | undefined;
+
+  constructor(host: Host) {
+    this.#host = host;
+  }
+
+  get stopped(): Promise<void> {
+    return (this.#stopped ??= this.#listen());
+  }
+
+  get urged(): Promise<void> {
+    return (this.#urged ??= new Promise((resolve) => (this.#urge = resolve)));
+  }
+
+  #listen(): Promise<void> {
+    const host = this.#host;
+    return new Promise((resolve) => {
+      let isStopping = false;
+      const receive = (signal: NodeJS.Signals): void => {
+        const other = signal === 'SIGHUP' && !isStopping ? this.onHangup : undefined;
+        if (other !== undefined) return other();
+        if (isStopping && this.#urge === undefined) return host.exit(EXIT.unexpected);
+        if (isStopping) this.#urge?.();
+        if (isStopping) this.#urge = undefined;
+        isStopping = true;
+        resolve();
+      };
+      for (const signal of SIGNALS) host.on(signal, receive);
+      // Nobody reads any more, so there is nothing left to say.
+      host.stdout.once('error', () => resolve());
+    });
+  }
 }
 
 /** A reader such as `head` may go away first, which is no fault; output that a full disk did not take is one. */

@@ -204,7 +204,13 @@ export interface Config {
   /** Labels that survive sessions until an owner clears them. */
   readonly labels: { readonly sticky: readonly string[] };
   readonly listen: ListenConfig;
-  readonly limits: { readonly servers: number; readonly connections: number };
+  readonly limits: {
+    readonly servers: number;
+    /** Connected servers at once, over all processes of the state folder. */
+    readonly connections: number;
+    /** How long running calls may go on after a signal or the end of the input, ms. */
+    readonly drainMs: number;
+  };
   readonly schemaProfile: string;
   /** By name; a secret that is not here is in the vault. */
   readonly secretSources: ReadonlyMap<string, SecretSource>;

@@ -39,7 +39,9 @@ const MAX_BYTES = 1024 * 1024;
 /** Defaults of the sections; the schema names the same ones. */
 const CAPS: CapsConfig = { bytes: 30_000, lines: 2000, argBytes: 1_048_576, spillBytes: 67_108_864, validateOutput: 'warn', concurrent: 16 };
 const LISTEN: ListenConfig = { host: '127.0.0.1', port: 7310, hosts: [], origins: [], auth: 'token', maxBodyBytes: 4_194_304, maxSessions: 64, maxSessionsPerPrincipal: 16, idleMs: 1_800_000 };
-const LIMITS = { servers: 20, connections: 5 };
+const LIMITS: Config['limits'] = { servers: 20, connections: 5, drainMs: 10_000 };
+/** What `serve` has instead: its servers work for many, and 20 s with the 8 s in which servers end fit into the 30 s that Kubernetes grants. */
+const SHARED_LIMITS: Config['limits'] = { ...LIMITS, connections: 20, drainMs: 20_000 };
 const ROTATE_BYTES = 67_108_864;
 
 /** Texts that count instead of what stands on the disk: of tollgate.yaml, and of servers' own files by name. */
@@ -56,12 +58,12 @@ export interface Draft {
 export function loadConfig(file: string, world: World, draft: Draft = {}): Config {
   const shown = path.basename(file);
   const absolute = path.join(realPath(path.dirname(path.resolve(file))), shown);
-  const { at = (name) => name } = world;
+  const { at = (name) => name, isShared = false } = world;
   const read = draft.text === undefined ? readText(at(absolute), MAX_BYTES) : { ok: true as const, text: draft.text };
   if (!read.ok) throw refusal(shown, [{ file: shown, line: 1, column: 1, message: `the configuration cannot be read: ${read.reason}; write one with: tollgate init` }]);
   const yaml = joinServerFiles(readYaml(shown, read.text), at(path.join(path.dirname(absolute), SERVER_FOLDER)), draft.servers);
   if (yaml.problems.length > 0) throw refusal(shown, yaml.problems);
-  return new Loader(yaml, absolute, { ...world, at }).run();
+  return new Loader(yaml, absolute, { ...world, at, isShared }).run();
 }
 
 function refusal(file: string, problems: readonly Problem[]): TollgateError {
@@ -76,6 +78,8 @@ class Loader {
   readonly #file: string;
   readonly #folder: string;
   readonly #world: Required<World>;
+  /** Limits where none are written. */
+  readonly #limits: Config['limits'];
   readonly #report: Report;
   readonly #resolve: (written: string) => string;
   readonly #secrets = new Set<string>();
@@ -87,6 +91,7 @@ class Loader {
     this.#file = file;
     this.#folder = path.dirname(file);
     this.#world = world;
+    this.#limits = world.isShared ? SHARED_LIMITS : LIMITS;
     this.#report = new Report(yaml);
     this.#resolve = resolver(this.#folder, world.home);
   }
@@ -144,7 +149,7 @@ class Loader {
       knowledge: { ...KNOWLEDGE_DEFAULTS, ...written.knowledge },
       labels: { sticky: written.labels?.sticky ?? [] },
       listen,
-      limits: { ...LIMITS, ...written.limits },
+      limits: { ...this.#limits, ...written.limits },
       schemaProfile: written.schemaProfile ?? 'portable',
       mentions: collectMentions(written, this.#yaml),
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
@@ -179,7 +184,7 @@ class Loader {
   #servers(written: Written, { variables, base }: { readonly variables: Variables; readonly base: SandboxBase }): { readonly servers: Map<string, ServerConfig>; readonly warnings: readonly Problem[] } {
     const entries = written.servers ?? {};
     const servers = buildServers(entries, { report: this.#report, raw: this.#raw, file: this.#yaml.file, resolve: this.#resolve, secrets: this.#secrets, base });
-    const limit = written.limits?.servers ?? LIMITS.servers;
+    const limit = written.limits?.servers ?? this.#limits.servers;
     if (servers.size > limit) this.#report.refuse(['servers'], `${servers.size} servers where ${limit} are allowed: each costs memory and the model's attention; remove some, or raise limits.servers`);
     const files = (written.include ?? []).map((file, index) => ({ file: this.#resolve(file), shown: String(this.#rawList('include')[index]) }));
     const warnings = includeServers(files, { servers, written: entries, variables, resolve: this.#resolve, project: this.#folder, secrets: this.#secrets, envFiles: this.#envFiles, at: this.#world.at, base, limit });
@@ -187,7 +192,7 @@ class Loader {
       if (written.include !== undefined) this.#report.warn(['servers', name], `server ${quote(name)} is in none of the included files, so it cannot be used; add command or url, or correct include`);
       else this.#report.refuse(['servers', name], `server ${quote(name)} has neither command nor url, so nothing could be started; add one of them`);
     }
-    this.#checkKept(servers, written.limits?.connections ?? LIMITS.connections);
+    this.#checkKept(servers, written.limits?.connections ?? this.#limits.connections);
     return { servers, warnings };
   }
 

@@ -15,6 +15,8 @@ export interface World {
   readonly home: string;
   /** Where a load reads a file: the copy that an owner accepted; default: the file itself. */
   readonly at?: (file: string) => string;
+  /** Whether it is loaded to serve many (`serve`): some limits that are not written are larger then. */
+  readonly isShared?: boolean;
 }
 
 const HERE = path.join(import.meta.dirname, '..', '..');

@@ -3,7 +3,7 @@ import type { HelperSettings } from '../../catalogs/programs.ts';
 import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
-import type { BudgetConfig, CapsConfig, ListenConfig, Start } from './config.ts';
+import type { BudgetConfig, CapsConfig, Config, ListenConfig, Start } from './config.ts';
 import type { SandboxConfig } from './isolation.ts';
 import type { KnowledgeConfig } from './knowledge.ts';
 
@@ -30,7 +30,7 @@ export interface Written {
   readonly knowledge?: Partial<KnowledgeConfig>;
   readonly labels?: { readonly sticky: readonly string[] };
   readonly listen?: Partial<ListenConfig>;
-  readonly limits?: { readonly servers?: number; readonly connections?: number };
+  readonly limits?: Partial<Config['limits']>;
   readonly schemaProfile?: string;
 }
 

@@ -27,21 +27,19 @@ export interface HostDoor {
   serve(request: Pick<Visit, 'request' | 'response'>, admit: () => Visit['principal']): Promise<void>;
   /** To be called every few seconds: ends idle sessions. */
   tick(): void;
+  /** From now on requests are refused with SHUTTING_DOWN. Resolves when all but the streams of events have ended. */
+  drain(): Promise<void>;
+  /** Cuts what runs, and waits until each request has its answer. */
   close(): Promise<void>;
 }
-
-/** Statuses of refusals that are none of HTTP. */
-const STATUSES: Readonly<Partial<Record<ErrorCode, number>>> = {
-  IDENTITY: 403, DENIED: 403, APPROVAL_REQUIRED: 403, UNKNOWN_TOOL: 404, PIN_MISMATCH: 409, BUDGET_EXCEEDED: 429, TOOL_TIMEOUT: 504, TOOL_CRASHED: 502, UPSTREAM_INVALID: 502,
-  UPSTREAM_TOO_LARGE: 502, OUTPUT_INVALID: 502, SERVER_UNAVAILABLE: 503, SANDBOX_UNAVAILABLE: 503, SECRET_MISSING: 503, AUDIT_FAILED: 503, OUTCOME_UNRECORDED: 500, POLICY_FAILED: 500, TOOL_FAILED: 422, NOT_SUPPORTED: 422,
-  UPSTREAM_REQUEST_DENIED: 422, URL_ELICITATION_DENIED: 422, SWITCHED_OFF: 503, VAULT_FAILED: 503, CANCELLED: 409,
-};
 
 /** The host API of a running facade. */
 export function openHostDoor(parts: HostParts, { listen, now, onFault }: { readonly listen: ListenConfig; readonly now: () => number; readonly onFault: (thrown: unknown) => void }): HostDoor {
   const sessions = new HostSessions({ gateway: parts.gateway, listen, now });
   const operations = createOperations(parts, sessions);
   let listening = 0;
+  let isDraining = false;
+  const running = new Set<Promise<string | undefined>>();
   /** The one answer that does not end: in a session of its host, so that it ends with what made the host an owner. */
   const events = async ({ request, response }: Pick<Visit, 'request' | 'response'>, principal: Visit['principal']): Promise<void> => {
     requireOwner(principal);
@@ -61,23 +59,33 @@ export function openHostDoor(parts: HostParts, { listen, now, onFault }: { reado
         const principal = admit();
         const { operation, asked, argsText } = await read(request, listen.maxBodyBytes);
         judge(operation, asked);
+        if (isDraining) throw new TollgateError('SHUTTING_DOWN');
         if (operation.id === 'events') return await events({ request, response }, principal);
-        const text = await operations[operation.id]?.({ principal, asked, gone: gone.signal, ...(reads && { onProgress }), ...(argsText !== undefined && { argsText }) });
+        const work = Promise.resolve(operations[operation.id]?.({ principal, asked, gone: gone.signal, ...(reads && { onProgress }), ...(argsText !== undefined && { argsText }) }));
+        running.add(work);
+        const text = await work.finally(() => running.delete(work));
         if (text === undefined) throw new TollgateError('INTERNAL', { cause: new Error(`operation ${operation.id} is described, not made`) });
         if (response.headersSent) stream.end(text);
         else answerWith(response, { status: operation.status, body: text, headers: HEADERS });
       } catch (thrown) {
         const refused = thrown instanceof Refused ? thrown : inform(thrown, onFault);
         const { code = 'INTERNAL', next = ERRORS.INTERNAL.next, retryable = false, decision, correlation, status, allow } = refused.refusal;
-        const known = code as ErrorCode;
         const body = JSON.stringify({ error: { code, message: refused.message, next, retryable, decision, correlation } });
         if (response.headersSent) return stream.end(body);
-        answerWith(response, { status: status ?? STATUSES[known] ?? STATUS[known] ?? 400, body, headers: { ...HEADERS, ...(allow !== undefined && { allow }) } });
+        answerWith(response, { status: status ?? STATUS[code as ErrorCode] ?? 400, body, headers: { ...HEADERS, ...(allow !== undefined && { allow }) } });
         letGo(request);
       }
     },
     tick: () => void sessions.tick().catch(onFault),
-    close: () => sessions.close(),
+    drain: async () => {
+      isDraining = true;
+      await Promise.allSettled(running);
+    },
+    close: async () => {
+      const answers = Promise.allSettled(running);
+      await sessions.close();
+      await answers;
+    },
   };
 }
 

@@ -44,7 +44,7 @@ export function createOperations(parts: HostParts, sessions: HostSessions): Host
     ...grantOperations(parts, sessions),
     ...runOperations(parts),
     listTools: async ({ principal, asked }) => {
-      const text = resultOf(await sessions.within(callerOf(parts, principal, asked), (session) => parts.gateway.listToolsWithIds(session)));
+      const text = resultOf(await sessions.within(callerOf(parts, principal, asked), (session) => parts.gateway.listToolsWithIds(session, session.closed)));
       return asked['id'] === undefined ? text : toolsOf(text, String(asked['id']));
     },
     ...callOperations(parts, sessions),

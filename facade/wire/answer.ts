@@ -6,27 +6,31 @@ import { refusalText, type ReplyId } from './reply.ts';
 /** A refused client may go on sending this long, so that it gets to read the answer; what it sends is not kept. */
 const LINGER_MS = 1000;
 
-/** The status of each refusal; those that are not named here are the client's fault in the message itself. */
+/** The status of each refusal; those that are not named here are the client's fault in the message itself. Inside an MCP session refusals of calls are 200. */
 export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   HTTP_AUTH: 401,
-  HTTP_HOST: 403,
-  HTTP_ORIGIN: 403,
-  HTTP_SESSION: 404,
-  HTTP_PATH: 404,
+  ...each(403, 'HTTP_HOST', 'HTTP_ORIGIN', 'IDENTITY', 'DENIED', 'APPROVAL_REQUIRED'),
+  ...each(404, 'HTTP_SESSION', 'HTTP_PATH', 'UNKNOWN_TOOL'),
   HTTP_METHOD: 405,
+  ...each(409, 'PIN_MISMATCH', 'CANCELLED'),
   HTTP_BODY_TOO_LARGE: 413,
-  HTTP_SESSIONS_QUOTA: 429,
-  RATE_LIMITED: 429,
-  INTERNAL: 500,
-  HTTP_SESSIONS_FULL: 503,
-  SHUTTING_DOWN: 503,
-  STATE_FAILED: 503,
+  ...each(422, 'TOOL_FAILED', 'NOT_SUPPORTED', 'UPSTREAM_REQUEST_DENIED', 'URL_ELICITATION_DENIED'),
+  ...each(429, 'HTTP_SESSIONS_QUOTA', 'RATE_LIMITED', 'BUDGET_EXCEEDED'),
+  ...each(500, 'INTERNAL', 'POLICY_FAILED', 'OUTCOME_UNRECORDED'),
+  ...each(502, 'TOOL_CRASHED', 'INTERRUPTED', 'UPSTREAM_INVALID', 'UPSTREAM_TOO_LARGE', 'OUTPUT_INVALID'),
+  ...each(503, 'HTTP_SESSIONS_FULL', 'SHUTTING_DOWN', 'STATE_FAILED', 'AUDIT_FAILED', 'SERVER_UNAVAILABLE', 'SANDBOX_UNAVAILABLE', 'SECRET_MISSING', 'VAULT_FAILED', 'SWITCHED_OFF'),
+  TOOL_TIMEOUT: 504,
 };
+
+function each(status: number, ...codes: readonly ErrorCode[]): Readonly<Partial<Record<ErrorCode, number>>> {
+  return Object.fromEntries(codes.map((code) => [code, status]));
+}
 
 const HEADERS: Readonly<Partial<Record<ErrorCode, OutgoingHttpHeaders>>> = {
   HTTP_AUTH: { 'www-authenticate': 'Bearer realm="tollgate"' },
   HTTP_SESSIONS_FULL: { 'retry-after': '10' },
   HTTP_SESSIONS_QUOTA: { 'retry-after': '10' },
+  SHUTTING_DOWN: { 'retry-after': '1' },
 };
 
 /** How a refusal leaves when not by its code alone. */

@@ -32,8 +32,10 @@ export interface Dispatch {
   handle(message: WireMessage, send: Send): Awaitable<string | undefined>;
   /** Tells the client, once per turn of the event loop, that its list of tools may have changed. */
   toolsChanged(): void;
-  /** Waits up to `graceMs` for running requests, aborts the rest, and ends the session. */
-  close(graceMs: number): Promise<void>;
+  /** From now on requests are refused with SHUTTING_DOWN, and no call waits for a person. Resolves when nothing runs. */
+  drain(): Promise<void>;
+  /** Cuts what runs, waits until each request has its answer, and ends the session. `why`: one sentence for the answers. Never rejects. */
+  close(why: string): Promise<void>;
 }
 
 /** Opens the protocol of an era for one session. */

@@ -8,13 +8,14 @@ import type { ListenConfig } from '../config/config.ts';
 import type { Facade } from '../facade.ts';
 import { answer, answerEmpty, refuse } from './answer.ts';
 import { bearerToken, type Authenticate } from './auth.ts';
+import { drained, type Drain } from './drain.ts';
 import { createGate, urlHost, type Gate } from './gate.ts';
 import { HOST_PATH, type HostDoor } from '../host/door.ts';
 import { serveMcp, type Visit } from './mcp.ts';
 import { SessionTable } from './sessions.ts';
 
 /** What a listener needs. */
-export interface HttpOptions {
+export interface HttpOptions extends Drain {
   readonly facade: Facade;
   readonly listen: ListenConfig;
   readonly authenticate: Authenticate;
@@ -22,8 +23,6 @@ export interface HttpOptions {
   readonly host?: HostDoor;
   /** Told of what should not happen: a throw that is not ours. */
   readonly onFault: (thrown: unknown) => void;
-  /** How long running calls may go on after `close`. Default 2,000 ms. */
-  readonly graceMs?: number;
   /** How long a client may take for its headers, and for its whole request. Default 10,000 and 60,000 ms. */
   readonly patience?: { readonly headersMs: number; readonly requestMs: number };
   /** Milliseconds, of any beginning. Default the process clock. */
@@ -34,7 +33,7 @@ export interface HttpOptions {
 export interface HttpServer {
   /** Address of the MCP endpoint. */
   readonly url: string;
-  /** Refuses new requests, lets running calls end, closes every session and connection; idempotent. */
+  /** Refuses new requests, lets running calls end, answers those that do not, closes every session and connection; idempotent. */
   close(): Promise<void>;
 }
 
@@ -102,9 +101,11 @@ class HttpFront {
   }
 
   async #close(): Promise<void> {
+    const { host } = this.#options;
+    await drained(Promise.all([this.#sessions.drain(), host?.drain()]), this.#options);
     clearInterval(this.#timer);
     const gone = new Promise<void>((resolve) => this.#server.close(() => resolve()));
-    await Promise.all([this.#sessions.endAll(this.#options.graceMs ?? 2000), this.#options.host?.close()]);
+    await Promise.all([this.#sessions.endAll('Tollgate stopped while the call ran.'), host?.close()]);
     await turn();
     this.#server.closeIdleConnections();
     await Promise.race([gone, delay(FLUSH_MS, undefined, { ref: false })]);
@@ -132,7 +133,8 @@ class HttpFront {
     if (this.#gate?.allowsHost(onlyHost(request)) !== true) throw new TollgateError('HTTP_HOST');
     if (!this.#gate.allowsOrigin(origin)) throw new TollgateError('HTTP_ORIGIN');
     if (origin !== undefined) allowPage(response, origin);
-    if (this.#closed !== undefined) throw new TollgateError('SHUTTING_DOWN');
+    // A client that keeps its connection would find it closed at its next request.
+    if (this.#closed !== undefined) response.setHeader('connection', 'close');
     if (request.method === 'OPTIONS' && origin !== undefined) return answerEmpty(response, 204, PREFLIGHT);
     return this.#route(request, response);
   }
@@ -140,7 +142,7 @@ class HttpFront {
   #route(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
     const { facade, listen } = this.#options;
     const path = (request.url ?? '').split('?', 1)[0];
-    if (path === '/mcp') return serveMcp(this.#visit(request, response), { sessions: this.#sessions, maxBodyBytes: listen.maxBodyBytes, now: this.#now });
+    if (path === '/mcp') return serveMcp(this.#visit(request, response), { sessions: this.#sessions, maxBodyBytes: listen.maxBodyBytes, now: this.#now, isDraining: this.#closed !== undefined });
     if (this.#options.host !== undefined && path?.startsWith(HOST_PATH) === true) return this.#options.host.serve({ request, response }, () => this.#visit(request, response).principal);
     if (path !== '/healthz' && path !== '/metrics') return refuse(response, new TollgateError('HTTP_PATH'));
     if (request.method !== 'GET') return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), { headers: { allow: 'GET' } });

@@ -3,6 +3,7 @@ import type { JsonDoc } from '../../adapters/port.ts';
 import { Cancel, type CancelSignal } from '../../adapters/rpc/cancel.ts';
 import type { WireMessage } from '../../adapters/rpc/json.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
+import { interrupted, isCut } from '../cut.ts';
 import type { CallRequest, Facade, Reply, Session } from '../facade.ts';
 import type { Awaitable } from '../state/state.ts';
 import type { Dispatch, DispatchOptions, Send } from './dispatch.ts';
@@ -23,6 +24,8 @@ const FIXED: ReadonlyMap<string, string> = new Map([
 ]);
 
 const NO_ARGUMENTS: JsonDoc<unknown> = { text: '{}', value: {}, exact: true };
+/** How long a cut call may take to end and to be recorded before it is answered without that. */
+const SETTLE_MS = 2000;
 const TOOLS_CHANGED = notificationText('notifications/tools/list_changed');
 
 /** Sessions that begin with `initialize`: revisions 2024-11-05 to 2025-11-25. */
@@ -35,8 +38,10 @@ export class LegacyDispatch implements Dispatch {
   readonly #drained = new AbortController();
   #initialized = false;
   #changeTold = false;
-  #closed = false;
-  #onIdle: (() => void) | undefined;
+  #draining = false;
+  #closed: Promise<void> | undefined;
+  /** Told when nothing runs any more. */
+  #onIdle: (() => void)[] = [];
 
   constructor(options: DispatchOptions) {
     this.#facade = options.facade;
@@ -61,16 +66,24 @@ export class LegacyDispatch implements Dispatch {
     this.#changeTold = true;
     setImmediate(() => {
       this.#changeTold = false;
-      if (!this.#closed) this.#options.notify(TOOLS_CHANGED);
+      if (this.#closed === undefined) this.#options.notify(TOOLS_CHANGED);
     });
   }
 
-  async close(graceMs: number): Promise<void> {
-    if (this.#closed) return;
-    this.#closed = true;
+  drain(): Promise<void> {
+    this.#draining = true;
     this.#drained.abort();
-    if (this.#running.size > 0 && graceMs > 0) await this.#idle(graceMs);
-    for (const cancel of this.#running.values()) cancel.abort(new TollgateError('CANCELLED', { detail: 'The session ended.' }));
+    return this.#idle();
+  }
+
+  close(why: string): Promise<void> {
+    return (this.#closed ??= this.#close(why));
+  }
+
+  async #close(why: string): Promise<void> {
+    const idle = this.drain();
+    for (const cancel of this.#running.values()) cancel.abort(interrupted(why));
+    await idle;
     await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
   }
 
@@ -84,6 +97,7 @@ export class LegacyDispatch implements Dispatch {
       // Two running requests of one id could not be told apart: neither their answers nor which of them is cancelled.
       if (this.#running.has(id)) throw new TollgateError('WIRE_ID', { detail: 'A request of this id is still running.', next: 'Use each id once.' });
       if (fixed !== undefined) return resultText(id, fixed);
+      if (this.#draining) throw new TollgateError('SHUTTING_DOWN');
       return this.#run(request, send);
     } catch (thrown) {
       return this.#refuse(id, thrown);
@@ -110,14 +124,14 @@ export class LegacyDispatch implements Dispatch {
     const cancel = new Cancel();
     this.#running.set(request.id, cancel);
     try {
-      const reply = request.method === 'tools/call' ? await this.#call(request, cancel, send) : await this.#list(request, cancel);
-      return cancel.aborted ? undefined : replyText(request.id, reply);
+      const reply = await answered(request.method === 'tools/call' ? this.#call(request, cancel, send) : this.#list(request, cancel), cancel);
+      return isGivenUp(cancel) ? undefined : replyText(request.id, reply);
     } catch (thrown) {
       const refusal = this.#refuse(request.id, thrown);
-      return cancel.aborted ? undefined : refusal;
+      return isGivenUp(cancel) ? undefined : refusal;
     } finally {
       this.#running.delete(request.id);
-      if (this.#running.size === 0) this.#onIdle?.();
+      if (this.#running.size === 0) for (const tell of this.#onIdle.splice(0)) tell();
     }
   }
 
@@ -148,13 +162,24 @@ export class LegacyDispatch implements Dispatch {
     this.#running.get(id)?.abort(new TollgateError('CANCELLED'));
   }
 
-  #idle(graceMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      const timer = setTimeout(resolve, graceMs);
-      this.#onIdle = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
+  #idle(): Promise<void> {
+    return this.#running.size === 0 ? Promise.resolve() : new Promise((resolve) => void this.#onIdle.push(resolve));
   }
+}
+
+/** A client that cancelled its request gets no answer (MCP 2025-11-25, cancellation). */
+function isGivenUp(signal: CancelSignal): boolean {
+  return signal.aborted && !isCut(signal);
+}
+
+/** The work's own answer, or, when it is cut and does not end for that, one in its place: a call may have run then. */
+function answered(work: Promise<Reply>, signal: CancelSignal): Promise<Reply> {
+  return new Promise((resolve, reject) => {
+    let timer: NodeJS.Timeout | undefined;
+    const onAbort = (): void => {
+      timer = setTimeout(() => reject(signal.reason), SETTLE_MS);
+    };
+    signal.addEventListener('abort', onAbort, { once: true });
+    work.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
 }

@@ -24,6 +24,8 @@ export interface EndpointOptions {
   readonly sessions: SessionTable;
   readonly maxBodyBytes: number;
   readonly now: () => number;
+  /** Whether Tollgate stops: what runs may end, and nothing begins. */
+  readonly isDraining: boolean;
 }
 
 const JSON_RANGES = ['application/json', 'application/*', '*/*'];
@@ -58,6 +60,7 @@ async function post(visit: Visit, options: EndpointOptions): Promise<void> {
   if (message.kind === 'invalid') return refuse(response, message.error, { id: message.id });
   const id = message.kind === 'request' ? message.id : null;
   try {
+    if (options.isDraining && message.kind === 'request') throw new TollgateError('SHUTTING_DOWN');
     const session = sessionFor(visit, message, options.sessions);
     if (message.kind === 'request' && session.dispatch.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
     await exchange(visit, message, session);
@@ -107,8 +110,9 @@ function spokenEra(request: IncomingMessage): Era {
   return era;
 }
 
-function openStream(visit: Visit, { sessions, now }: EndpointOptions): void {
+function openStream(visit: Visit, { sessions, now, isDraining }: EndpointOptions): void {
   const { request, response } = visit;
+  if (isDraining) throw new TollgateError('SHUTTING_DOWN');
   if (!accepts(request, STREAM_RANGES)) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The client does not accept text/event-stream.' }), { status: 406 });
   const session = namedSession(visit, sessions);
   if (session.streaming) return refuse(response, new TollgateError('HTTP_SESSION', { detail: 'This session has an open stream already.', next: 'Close it first.' }), { status: 409 });
@@ -116,7 +120,7 @@ function openStream(visit: Visit, { sessions, now }: EndpointOptions): void {
 }
 
 async function endSession(visit: Visit, { sessions }: EndpointOptions): Promise<void> {
-  await sessions.end(namedSession(visit, sessions), 0);
+  await sessions.end(namedSession(visit, sessions), 'The client ended the session while the call ran.');
   answerEmpty(visit.response, 204);
 }
 

@@ -64,8 +64,9 @@ export class HttpSession {
     this.#tellMissed();
   }
 
-  async close(graceMs: number): Promise<void> {
-    await this.dispatch.close(graceMs);
+  /** Each running call gets its answer; `why` stands in it. */
+  async close(why: string): Promise<void> {
+    await this.dispatch.close(why);
     this.#stream?.end();
   }
 
@@ -79,6 +80,8 @@ export class HttpSession {
     if (this.#missed !== undefined && this.#stream?.send(this.#missed) === true) this.#missed = undefined;
   }
 }
+
+const ENDED = 'The session ended while the call ran.';
 
 /** All sessions of one listener. */
 export class SessionTable {
@@ -125,13 +128,18 @@ export class SessionTable {
     return count;
   }
 
-  async end(session: HttpSession, graceMs: number): Promise<void> {
+  async end(session: HttpSession, why: string): Promise<void> {
     this.#sessions.delete(session.session.id);
-    await session.close(graceMs);
+    await session.close(why);
   }
 
-  async endAll(graceMs: number): Promise<void> {
-    await Promise.all([...this.#sessions.values()].map((session) => this.end(session, graceMs)));
+  /** No session takes a new request from now on. Resolves when nothing runs in any. */
+  async drain(): Promise<void> {
+    await Promise.all([...this.#sessions.values()].map(({ dispatch }) => dispatch.drain()));
+  }
+
+  async endAll(why: string): Promise<void> {
+    await Promise.all([...this.#sessions.values()].map((session) => this.end(session, why)));
   }
 
   /** Tells one session, or all. */
@@ -155,7 +163,7 @@ export class SessionTable {
   }
 
   #drop(session: HttpSession): void {
-    this.end(session, 0).catch(this.#options.onFault);
+    this.end(session, ENDED).catch(this.#options.onFault);
   }
 }
 

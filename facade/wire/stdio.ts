@@ -6,28 +6,30 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Facade } from '../facade.ts';
 import { MAX_RUNNING, openDispatch, type Dispatch } from './dispatch.ts';
+import { drained, type Drain } from './drain.ts';
 import { LineWriter } from './lines.ts';
 import { refusalText, type ReplyId } from './reply.ts';
 
 /** What one client on pipes needs. */
-export interface StdioOptions {
+export interface StdioOptions extends Drain {
   readonly facade: Facade;
   readonly principal: Principal;
   readonly input: Readable;
   readonly output: Writable;
   /** Bytes of one message (catalogs/sizes.ts). */
   readonly maxBytes: number;
-  /** How long running calls may go on after the input has ended. Default 2,000 ms. */
-  readonly graceMs?: number;
-  /** Aborted to stop as if the input had ended. */
+  /** Aborted to stop: requests that come later are refused. After the end of the input it leaves no more time to what runs. */
   readonly stop?: AbortSignal;
   /** Told of what should not happen: a throw that is not ours. */
   readonly onFault: (thrown: unknown) => void;
 }
 
-/** Serves until the input ends, the output breaks or `stop` is aborted, then ends the session. Never rejects. */
+/** How long the client may take to read the last answers. */
+const FLUSH_MS = 2000;
+
+/** Serves until the input ends, the output breaks or `stop` is aborted; then answers what still runs, and ends the session. Never rejects. */
 export async function serveStdio(options: StdioOptions): Promise<void> {
-  const { facade, input, output, graceMs = 2000 } = options;
+  const { facade, input, output } = options;
   const writer = new LineWriter(output, () => regulate(input, writer, dispatch));
   const session = facade.openSession(options.principal, 'stdio');
   const dispatch = openDispatch('legacy', { facade, session, notify: (text) => writer.write(text), onFault: options.onFault });
@@ -51,11 +53,13 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
     regulate(input, writer, dispatch);
   };
   input.on('data', onData);
-  const broken = await ended(options);
+  const end = await ended(options);
+  if (end === 'input') reader.end();
+  // A client that only stopped writing may wait for answers; the next one to ask for an end is a signal.
+  if (end !== 'output') await drained(Promise.race([dispatch.drain(), broken(output)]), { ...options, ...(end === 'input' && { hurry: anyOf(options.stop, options.hurry) }) });
+  await dispatch.close(end === 'output' ? 'The client went away while the call ran.' : 'Tollgate stopped while the call ran.');
   input.off('data', onData);
-  if (!broken) reader.end();
-  await dispatch.close(broken ? 0 : graceMs);
-  await writer.finish(broken ? 0 : graceMs);
+  await writer.finish(end === 'output' ? 0 : FLUSH_MS);
   input.destroy();
 }
 
@@ -67,20 +71,31 @@ function regulate(input: Readable, writer: LineWriter, dispatch: Dispatch): void
   else input.resume();
 }
 
-/** Resolves when the client is gone: true when it no longer reads, false when it only stopped writing. */
-function ended({ input, output, stop, onFault }: StdioOptions): Promise<boolean> {
+/** Resolves with what has ended: the client no longer writes, it no longer reads, or Tollgate is to stop. */
+function ended({ input, output, stop, onFault }: StdioOptions): Promise<'input' | 'output' | 'stop'> {
   return new Promise((resolve) => {
-    const done = (): void => resolve(false);
-    const broke = (): void => resolve(true);
+    const done = (): void => resolve('input');
     input.once('end', done).once('close', done);
     input.once('error', (thrown) => {
       onFault(thrown);
       done();
     });
-    output.on('error', broke).once('close', broke);
-    stop?.addEventListener('abort', done, { once: true });
-    if (stop?.aborted === true) done();
+    void broken(output).then(() => resolve('output'));
+    stop?.addEventListener('abort', () => resolve('stop'), { once: true });
+    if (stop?.aborted === true) resolve('stop');
   });
+}
+
+/** Resolves when the client no longer reads. */
+function broken(output: Writable): Promise<void> {
+  return new Promise((resolve) => {
+    const broke = (): void => resolve();
+    output.on('error', broke).once('close', broke);
+  });
+}
+
+function anyOf(...signals: readonly (AbortSignal | undefined)[]): AbortSignal {
+  return AbortSignal.any(signals.filter((signal) => signal !== undefined));
 }
 
 /** The id of a message too large to be read, where it stands first or last in the outermost object; else the client would wait for its timeout. */

@@ -158,7 +158,10 @@ describe('the client of a call that waits', () => {
     const heard: string[] = [];
     const wire = openDispatch('legacy', { facade: facade.assembled.gateway, session: facade.open('me'), notify: () => undefined, onFault: (thrown) => { throw thrown; } });
     const send = async (id: number, method: string, params: object): Promise<string | undefined> => wire.handle(readMessage(Buffer.from(JSON.stringify({ jsonrpc: '2.0', id, method, params })), 'client'), (text) => void heard.push(text));
-    return { send, heard, close: () => wire.close(60_000) };
+    return { send, heard, close: async () => {
+      await wire.drain();
+      await wire.close('The test ended.');
+    } };
   };
 
   it('hears that it waits, counted up from nought', async () => {

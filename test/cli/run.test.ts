@@ -122,7 +122,7 @@ describe('run', () => {
     running.wire.destroy();
     expect((await running.ended).code).toBe(EXIT.ok);
     const [record] = dataOf<{ type: string; code: string; executed: string }[]>((await cli(project, ['audit', 'list', '--json'])).out);
-    expect(record).toMatchObject({ type: 'outcome', code: 'CANCELLED' });
+    expect(record).toMatchObject({ type: 'outcome', code: 'INTERRUPTED' });
   });
 });
 

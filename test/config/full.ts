@@ -98,7 +98,7 @@ runs: {keep: 3h}
 labels: {sticky: [untrusted]}
 knowledge: {requests: 3, bytes: 4096, candidates: 9}
 listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none, maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000}
-limits: {servers: 7, connections: 2}
+limits: {servers: 7, connections: 2, drainMs: 5000}
 schemaProfile: openai
 `;
 

@@ -87,7 +87,7 @@ describe('what is filled in', () => {
         budgets: [],
         caps: { bytes: 30_000, lines: 2000, argBytes: 1_048_576, spillBytes: 67_108_864, validateOutput: 'warn', concurrent: 16 },
         listen: { host: '127.0.0.1', port: 7310, auth: 'token' },
-        limits: { servers: 20, connections: 5 },
+        limits: { servers: 20, connections: 5, drainMs: 10_000 },
         schemaProfile: 'portable',
         secrets: [],
         warnings: [],
@@ -127,7 +127,7 @@ servers:
       const kept = (count: number): string => `servers:\n${Array.from({ length: count }, (_, n) => `  kept-${n}: {command: run-it, lifetime: keep-alive}\n`).join('')}`;
       expect(project.load(`${kept(3)}limits: {connections: 2}`).problems[0]).toMatchObject({ line: 4, message: expect.stringContaining('3 servers are kept alive where limits.connections allows 2') as string });
       expect(project.load(`${kept(2)}limits: {connections: 2}`).problems).toEqual([]);
-      expect(project.config(`limits: {servers: 21, connections: 7}\n${servers(21)}`).limits).toEqual({ servers: 21, connections: 7 });
+      expect(project.config(`limits: {servers: 21, connections: 7, drainMs: 0}\n${servers(21)}`).limits).toEqual({ servers: 21, connections: 7, drainMs: 0 });
     });
   });
 

@@ -36,7 +36,7 @@ async function overPipes(body: Buffer): Promise<{ readonly reply: Reply | undefi
   const [input, output] = [new PassThrough(), new PassThrough()];
   let seen = '';
   output.on('data', (chunk: Buffer) => (seen += chunk.toString()));
-  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: MAX_BYTES, onFault: noFault });
+  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: MAX_BYTES, drainMs: 2000, onFault: noFault });
   input.write(`${JSON.stringify(initialize('hello'))}\n`);
   input.end(Buffer.concat([body, Buffer.from('\n')]));
   await done;

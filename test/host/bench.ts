@@ -64,6 +64,8 @@ export interface HostBench {
   readonly startsFile: string;
   /** `METHOD /path-under-/host/v1`, as the owner. The answer fits its schema, or this throws. */
   ask(what: string, body?: object, asking?: Asking): Promise<Answered>;
+  /** Ends the listener alone. */
+  stop(): Promise<void>;
   /** Ends as a restart would; `folder` lives on when it was given. */
   close(): Promise<void>;
 }
@@ -76,7 +78,7 @@ export async function startHost(config = hostConfig(), options: StartOptions & {
   const faults: unknown[] = [];
   const onFault = (thrown: unknown): void => void faults.push(thrown);
   const host = openHostDoor(assembled, { listen, now: () => performance.now(), onFault });
-  const server = await serveHttp({ facade: assembled.gateway, listen, authenticate: createAccess(() => assembled.config, listen), host, onFault, graceMs: 100 });
+  const server = await serveHttp({ facade: assembled.gateway, listen, authenticate: createAccess(() => assembled.config, listen), host, onFault, drainMs: 100 });
   const url = new URL(server.url).origin;
   const check = createCheck();
   return {
@@ -89,6 +91,7 @@ export async function startHost(config = hostConfig(), options: StartOptions & {
       check({ method, path: `/host/v1${target.split('?')[0]}`, body: response.status < 400 ? body : undefined, status: response.status, value });
       return { status: response.status, value };
     },
+    stop: () => server.close(),
     close: async () => {
       await server.close();
       await facade.close();

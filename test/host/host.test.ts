@@ -334,3 +334,15 @@ describe('lists, calls and counts', () => {
     expect(codeOf(await call(bench))).toBe('UNKNOWN_TOOL');
   });
 });
+
+describe('the end of the listener', () => {
+  it('answers a running call of a host, which may have run, and records it' + verifies('ST-21'), async () => {
+    const bench = await start();
+    await allow(bench);
+    const running = call(bench, { name: 'chaos_hang' });
+    await expect.poll(() => bench.facade.records().filter(({ type }) => type === 'intent').length, { timeout: 20_000 }).toBe(1);
+    await bench.stop();
+    expect([(await running).status, codeOf(await running)]).toEqual([502, 'INTERRUPTED']);
+    expect(bench.facade.records().filter(({ type }) => type === 'outcome')).toEqual([expect.objectContaining({ code: 'INTERRUPTED', executed: 'unknown' })]);
+  });
+});

@@ -1,12 +1,11 @@
 /** Tests what a signal does to a call that runs: it is cancelled at its server, recorded, and nothing new begins. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
-import { Child } from './child.ts';
+import { Child, type Reply } from './child.ts';
 
 let project: Project;
 let child: Child;
@@ -20,43 +19,79 @@ afterEach(async () => {
   project.remove();
 });
 
-/** A process in which a call hangs on a server of this mode. */
-async function hang(mode: string): Promise<void> {
+/** A process in which a call hangs on a server of this mode; the answer that the call gets. */
+async function hang(mode: string, drainMs = 300): Promise<{ readonly answer: Promise<Reply> }> {
   project.write('tollgate.yaml', `version: 1
 workspace: ./workspace
 servers: {chaos: ${server(['chaos.mjs', mode], `env: {CHAOS_LOG: ${path.join(project.folder, 'ran')}}`)}}
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
+limits: {drainMs: ${drainMs}}
 `);
   await project.approve();
   child = new Child(project, ['run']);
   await child.hello();
   await child.ask('tools/list');
-  void child.call('chaos_hang', { token: 'running' });
+  const answer = child.call('chaos_hang', { token: 'running' });
   await expect.poll(ran, { timeout: 20_000 }).toBe('running\n');
+  return { answer };
 }
 
 const records = async (type: string): Promise<readonly Record<string, unknown>[]> => dataOf((await cli(project, ['audit', 'list', '--all', '--type', type, '--json'])).out);
 const ran = (): string => (existsSync(path.join(project.folder, 'ran')) ? readFileSync(path.join(project.folder, 'ran'), 'utf8') : '');
-const END = { exposed: 'chaos_hang', code: 'CANCELLED', executed: 'unknown' };
+const END = { exposed: 'chaos_hang', code: 'INTERRUPTED', executed: 'unknown' };
+const CUT = { result: { isError: true, content: [{ type: 'text', text: expect.stringMatching(/^Tollgate stopped while the call ran\.\nThe call may have run/) as string }], _meta: { 'tollgate/code': 'INTERRUPTED', 'tollgate/executed': 'unknown', 'tollgate/retryable': false } } };
 
 describe('a signal in the middle of a call' + verifies('HA-07', 'PF-09'), () => {
-  it.each(['SIGTERM', 'SIGINT'] as const)('%s: the call is cancelled and has its end on record, the chain is closed', async (signal) => {
-    await hang('ok');
+  it.each(['SIGTERM', 'SIGINT'] as const)('%s: the call is cut after the drain, answered and recorded, the chain is closed' + verifies('ST-21'), async (signal) => {
+    const { answer } = await hang('ok');
     expect(await child.kill(signal)).toEqual({ code: 0, signal: null });
+    expect(await answer).toMatchObject(CUT);
     expect(await records('intent')).toHaveLength(1);
     expect(await records('outcome')).toEqual([expect.objectContaining(END)]);
     expect(dataOf((await cli(project, ['audit', 'verify', '--json'])).out)).toMatchObject({ ok: true, chains: [{ state: 'closed' }] });
   });
 
-  it('what comes while it drains does not run; a second signal ends it now', async () => {
-    await hang('stubborn');
+  it('what comes while it drains is refused and does not run; a second signal cuts, a third ends the process' + verifies('ST-20', 'ST-21'), async () => {
+    const { answer } = await hang('stubborn', 3_600_000);
     child.process.kill('SIGTERM');
-    await expect.poll(() => records('outcome'), { timeout: 20_000 }).toEqual([expect.objectContaining(END)]);
-    child.process.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id: 99, method: 'tools/call', params: { name: 'chaos_echo', arguments: { token: 'late' } } })}\n`);
-    await sleep(300);
+    // Refused from the moment that the signal is heard; before it a list is answered.
+    await expect.poll(async () => (await child.ask('tools/list')).error?.data?.code, { timeout: 20_000 }).toBe('SHUTTING_DOWN');
+    expect((await child.call('chaos_echo', { token: 'late' })).error?.data?.code).toBe('SHUTTING_DOWN');
+    expect(await records('outcome')).toEqual([]);
+    child.process.kill('SIGTERM');
+    expect(await answer).toMatchObject(CUT);
+    expect(await records('outcome')).toEqual([expect.objectContaining(END)]);
     expect(await child.kill('SIGTERM')).toEqual({ code: 1, signal: null });
     expect(ran()).toBe('running\n');
     expect(await records('intent')).toHaveLength(1);
+  });
+});
+
+describe('the end of the input' + verifies('ST-22'), () => {
+  it('in the middle of a call: it is cut after the drain, answered and recorded', async () => {
+    const { answer } = await hang('ok');
+    child.process.stdin.end();
+    expect(await child.ended).toEqual({ code: 0, signal: null });
+    expect(await answer).toMatchObject(CUT);
+    expect(await records('outcome')).toEqual([expect.objectContaining(END)]);
+  });
+
+  it('right behind a call and a list that are still worked on: both are answered before the process ends', async () => {
+    project.write('tollgate.yaml', `version: 1
+workspace: ./workspace
+servers: {chaos: ${server(['chaos.mjs'])}}
+profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
+rules: [{id: all, outcome: allow, when: {}}]
+limits: {drainMs: 60000}
+`);
+    await project.approve();
+    child = new Child(project, ['run']);
+    void child.hello();
+    const [list, call] = [child.ask('tools/list'), child.call('chaos_slow', { ms: 1000 })];
+    child.process.stdin.end();
+    expect(await child.ended).toEqual({ code: 0, signal: null });
+    expect((await list).result?.tools?.map(({ name }) => name)).toContain('chaos_slow');
+    expect((await call).result?.content).toEqual([{ type: 'text', text: 'slow' }]);
   });
 });

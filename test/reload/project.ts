@@ -74,7 +74,7 @@ export class Reloadable {
   }
 
   async list(session: Session): Promise<readonly string[]> {
-    const reply = await this.assembled.gateway.listTools(session);
+    const reply = await this.assembled.gateway.listTools(session, session.closed);
     if (reply.kind === 'error') throw new Error(reply.error.message);
     return (JSON.parse(reply.text) as { tools: { name: string }[] }).tools.map(({ name }) => name);
   }

@@ -179,7 +179,7 @@ describe('token passthrough', () => {
     closers.push(() => facade.close());
     const { config, gateway } = facade.assembled;
     const access = openAccess(config, config.listen);
-    const front = await serveHttp({ facade: gateway, listen: config.listen, authenticate: access.authenticate, onFault: () => undefined });
+    const front = await serveHttp({ facade: gateway, listen: config.listen, authenticate: access.authenticate, drainMs: 2000, onFault: () => undefined });
     closers.push(() => front.close());
     const post = (body: unknown, headers: Record<string, string>) => fetch(front.url, { method: 'POST', body: JSON.stringify(body), headers: { 'content-type': 'application/json', accept: 'application/json, text/event-stream', authorization: `Bearer ${access.token ?? ''}`, cookie: 'c=client-cookie', 'x-client': 'client-header', traceparent: 'client-trace', ...headers } });
     const hello = await post({ jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'x', version: '1' } } }, {});

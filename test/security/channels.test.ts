@@ -37,7 +37,7 @@ async function heard(act: Act): Promise<{ readonly sent: readonly string[]; read
   await ask('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}');
   await ask('{"jsonrpc":"2.0","id":2,"method":"tools/list"}');
   const reply = await ask(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"one_act","arguments":${JSON.stringify(act)},"_meta":{"progressToken":"t"}}}`);
-  await dispatch.close(0);
+  await dispatch.close('The test ended.');
   return { sent, reply, params: sent.map((line) => (JSON.parse(line) as { params: Params }).params) };
 }
 

@@ -44,7 +44,7 @@ async function listen(facade: RawFacade): Promise<(method: string, path: string,
     throw thrown;
   };
   const host = openHostDoor(assembled, { listen: at, now: () => performance.now(), onFault });
-  const server = await serveHttp({ facade: assembled.gateway, listen: at, authenticate: createAccess(() => assembled.config, at), host, onFault, graceMs: 100 });
+  const server = await serveHttp({ facade: assembled.gateway, listen: at, authenticate: createAccess(() => assembled.config, at), host, onFault, drainMs: 100 });
   closers.push(() => server.close());
   return async (method, path, { token, body, session } = {}) => {
     const headers = { accept: 'application/json, text/event-stream', ...(token !== undefined && { authorization: `Bearer ${token}` }), ...(body !== undefined && { 'content-type': 'application/json' }), ...(session !== undefined && { 'mcp-session-id': session }) };

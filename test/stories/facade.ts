@@ -71,7 +71,7 @@ export async function startFacade(config: string, options: StartOptions = {}): P
       return read(await gateway.callTool(session, { name, args: doc, signal: more.signal ?? new AbortController().signal, ...(more.meta === undefined ? {} : { meta: more.meta }) }));
     },
     list: async (session) => {
-      const reply = await gateway.listTools(session);
+      const reply = await gateway.listTools(session, session.closed);
       if (reply.kind === 'error') throw new Error(reply.error.message);
       return (JSON.parse(reply.text) as { tools: { name: string }[] }).tools;
     },

@@ -56,7 +56,7 @@ async function overPipes(): Promise<Pair> {
   const facade = new FakeFacade();
   const faults: unknown[] = [];
   const [input, output] = [new PassThrough(), new PassThrough()];
-  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 64 << 20, graceMs: 100, onFault: (thrown) => faults.push(thrown) });
+  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 64 << 20, drainMs: 100, onFault: (thrown) => faults.push(thrown) });
   const client = new Client({ name: 'test', version: '1' });
   client.onerror = (error) => faults.push(error);
   await client.connect(new PipeTransport(input, output));

@@ -8,6 +8,7 @@ import type { Reply } from '../../facade/facade.ts';
 import { openDispatch, type Dispatch } from '../../facade/wire/dispatch.ts';
 import { eraOf, negotiate } from '../../facade/wire/era.ts';
 import { notificationText, oneLine, refusalText, resultText } from '../../facade/wire/reply.ts';
+import { verifies } from '../verifies.ts';
 import { ALICE, echo, FakeFacade, initialize, LIST_TEXT, message, noFault, request, untilAborted } from './fake.ts';
 
 interface Bench {
@@ -298,36 +299,50 @@ describe('list_changed', () => {
   it('is not told to a session that has ended', async () => {
     const { dispatch, notified } = await ready();
     dispatch.toolsChanged();
-    await dispatch.close(0);
+    await dispatch.close('It ended.');
     await turn();
     expect(notified).toEqual([]);
   });
 });
 
-describe('close', () => {
-  it('waits for running calls, then ends the session once', async () => {
+describe('the end', () => {
+  it('drain waits for running calls and refuses new ones; close ends the session once' + verifies('ST-20'), async () => {
     const { facade, dispatch, ask } = await ready();
     let finish: (reply: Reply) => void = noFault;
     facade.onCall = () => new Promise((resolve) => (finish = resolve));
     const call = ask(request(1, 'tools/call', { name: 'a' }));
-    const closing = dispatch.close(10_000);
+    let isDrained = false;
+    const draining = dispatch.drain().then(() => (isDrained = true));
+    expect(await ask(request(2, 'tools/call', { name: 'a' }))).toMatchObject({ id: 2, error: { data: { code: 'SHUTTING_DOWN', retryable: true } } });
     await turn();
-    expect(facade.closed).toHaveLength(0);
+    expect([isDrained, facade.calls.length]).toEqual([false, 1]);
     finish({ kind: 'result', text: '{}' });
-    await closing;
-    await dispatch.close(10_000);
+    await draining;
+    await Promise.all([dispatch.close('It ended.'), dispatch.close('It ended.')]);
     expect(await call).toHaveProperty('result');
     expect(facade.closed).toHaveLength(1);
   });
 
-  it('aborts what outlives the grace, and tells of a facade that cannot close', async () => {
-    const { facade, dispatch, text, faults } = await ready();
+  it('close cuts what runs, which gets its answer, and tells of a facade that cannot close' + verifies('ST-21'), async () => {
+    const { facade, dispatch, ask, faults } = await ready();
     facade.onCall = untilAborted;
     facade.closeSession = () => Promise.reject(new Error('disk'));
-    const call = text(request(1, 'tools/call', { name: 'a' }));
-    await dispatch.close(5);
-    expect(await call).toBeUndefined();
+    const call = ask(request(1, 'tools/call', { name: 'a' }));
+    await dispatch.close('It ended.');
+    expect(await call).toMatchObject({ id: 1, error: { code: -32800 } });
+    expect(facade.calls[0]?.request.signal.reason).toMatchObject({ code: 'INTERRUPTED', message: 'It ended.' });
     expect(faults).toHaveLength(1);
+  });
+
+  it('a call that does not end when it is cut is answered all the same; one that its client cancelled is not' + verifies('ST-21'), async () => {
+    const { facade, dispatch, ask, text } = await ready();
+    facade.onCall = () => new Promise(() => undefined);
+    const call = ask(request(1, 'tools/call', { name: 'a' }));
+    const given = text(request(2, 'tools/call', { name: 'a' }));
+    await text({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 2 } });
+    await dispatch.close('It ended.');
+    expect(await call).toMatchObject({ id: 1, error: { message: 'It ended.', data: { code: 'INTERRUPTED', retryable: false, next: expect.stringContaining('may have run') as string } } });
+    expect(await given).toBeUndefined();
   });
 });
 

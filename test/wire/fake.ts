@@ -69,7 +69,7 @@ export class FakeFacade implements Facade {
 }
 
 /** A call that ends only when it is aborted, and says so. */
-export function untilAborted(request: CallRequest): Promise<Reply> {
+export function untilAborted(request: Pick<CallRequest, 'signal'>): Promise<Reply> {
   return new Promise((resolve) => {
     request.signal.addEventListener('abort', () => resolve({ kind: 'error', error: { code: -32800, message: 'cancelled' } }), { once: true });
   });

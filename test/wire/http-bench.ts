@@ -42,7 +42,7 @@ export async function listen(options: Partial<Omit<HttpOptions, 'listen'>> & { r
     facade,
     authenticate: (token) => (token === undefined ? undefined : TOKENS.get(token)),
     onFault: (thrown) => faults.push(thrown),
-    graceMs: 100,
+    drainMs: 100,
     ...options,
     listen: { ...LISTEN, ...options.listen },
   });

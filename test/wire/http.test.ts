@@ -3,6 +3,7 @@ import { connect } from 'node:net';
 import { request as open, type IncomingMessage } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
+import type { Reply } from '../../facade/facade.ts';
 import { serveHttp } from '../../facade/wire/http.ts';
 import { ALICE, echo, FakeFacade, initialize, LIST_TEXT, request, until, untilAborted } from './fake.ts';
 import { verifies } from '../verifies.ts';
@@ -74,14 +75,15 @@ describe('a session', () => {
     expect(reply.text).toBe(`{"jsonrpc":"2.0","id":1,"result":${text}}`);
   });
 
-  it('ends with DELETE, which aborts what runs', async () => {
+  it('ends with DELETE, which cuts what runs and answers it' + verifies('ST-21'), async () => {
     const { facade, ask, session } = await start();
     facade.onCall = untilAborted;
     const headers = { 'mcp-session-id': await session() };
     const running = ask({ headers, body: call(1) });
     await until(() => facade.calls.length === 1);
     expect(await ask({ method: 'DELETE', headers })).toMatchObject({ status: 204, text: '' });
-    expect((await running).status).toBe(202);
+    expect(await running).toMatchObject({ status: 200, text: expect.stringContaining('"id":1') as string });
+    expect(facade.calls[0]?.request.signal.reason).toMatchObject({ code: 'INTERRUPTED' });
     expect(facade.closed).toHaveLength(1);
     const after = await ask({ headers, body: request(2, 'ping') });
     expect([after.status, code(after)]).toEqual([404, 'HTTP_SESSION']);
@@ -138,10 +140,15 @@ describe('a session', () => {
     expect([reply.status, code(reply)]).toEqual([500, 'INTERNAL']);
     expect(reply.text).not.toContain('/home');
     expect(faults).toHaveLength(1);
+  });
+
+  it.each([['STATE_FAILED', 503], ['AUDIT_FAILED', 503], ['IDENTITY', 403], ['POLICY_FAILED', 500]] as const)('answers %s at its opening with %i' + verifies('ST-31'), async (refused, status) => {
+    const { facade, ask } = await start();
     facade.openSession = () => {
-      throw new TollgateError('STATE_FAILED');
+      throw new TollgateError(refused);
     };
-    expect((await ask({ body: initialize() })).status).toBe(503);
+    const reply = await ask({ body: initialize(3) });
+    expect([reply.status, code(reply), (JSON.parse(reply.text) as { id: unknown }).id]).toEqual([status, refused, 3]);
   });
 });
 
@@ -525,7 +532,7 @@ describe('limits of sessions', () => {
 
 describe('closing', () => {
   it('lets running calls end, refuses new requests, closes every session, and is idempotent', async () => {
-    const { facade, ask, session, server } = await start({ graceMs: 5000 });
+    const { facade, ask, session, server } = await start({ drainMs: 5000 });
     const headers = { 'mcp-session-id': await session() };
     let finish: () => void = () => undefined;
     facade.onCall = (running) => new Promise((resolve) => (finish = () => resolve(echo(running))));
@@ -540,29 +547,47 @@ describe('closing', () => {
     await expect(ask({ headers, body: call(2) })).rejects.toThrow();
   });
 
-  it('refuses a request on a connection that is still open', async () => {
-    const { facade, ask, session, server, port } = await start({ graceMs: 5000 });
+  it('drains: no session and no call begins, what runs may end, a cancellation is taken' + verifies('ST-20'), async () => {
+    const { facade, ask, session, server } = await start({ drainMs: 60_000 });
     const headers = { 'mcp-session-id': await session() };
-    let finish: () => void = () => undefined;
-    facade.onCall = (running) => new Promise((resolve) => (finish = () => resolve(echo(running))));
-    const running = ask({ headers, body: call(1) });
-    let seen = '';
-    const socket = connect(port, '127.0.0.1', () => socket.write('GET /healthz HTTP/1.1\r\n'));
-    socket.on('data', (chunk: Buffer) => (seen += chunk.toString()));
-    await until(() => facade.calls.length === 1 && socket.bytesWritten > 0);
-    await pause(20);
+    const ends: (() => void)[] = [];
+    facade.onCall = (running) => Promise.race([untilAborted(running), new Promise<Reply>((resolve) => ends.push(() => resolve(echo(running))))]);
+    const running = [ask({ headers, body: call(1) }), ask({ headers, body: call(2) })];
+    await until(() => facade.calls.length === 2);
     const closing = server.close();
-    socket.write(`Host: localhost:${port}\r\n\r\n`);
-    await until(() => seen.includes('SHUTTING_DOWN'));
-    expect(seen).toMatch(/^HTTP\/1\.1 503/);
-    finish();
-    await Promise.all([running, closing]);
-    socket.destroy();
+    for (const asked of [{ body: initialize(5) }, { headers, body: call(5) }, { headers, body: request(5, 'tools/list') }]) {
+      const refused = await ask(asked);
+      expect([refused.status, code(refused), refused.headers['retry-after'], refused.headers.connection]).toEqual([503, 'SHUTTING_DOWN', '1', 'close']);
+      expect(JSON.parse(refused.text)).toMatchObject({ id: 5, error: { data: { retryable: true } } });
+    }
+    expect((await ask({ method: 'GET', headers })).status).toBe(503);
+    expect((await ask({ headers, body: { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 2 } } })).status).toBe(202);
+    ends[0]?.();
+    expect((await Promise.all(running)).map(({ status }) => status)).toEqual([200, 202]);
+    await closing;
+    expect(facade.calls).toHaveLength(2);
+    await expect(ask({ body: initialize() })).rejects.toThrow();
+  });
+
+  it('answers calls that outlive the drain, as JSON or on the stream that they have' + verifies('ST-21'), async () => {
+    const { facade, ask, session, server } = await start({ drainMs: 20 });
+    facade.onCall = (running) => {
+      running.onProgress?.({ progress: 1 });
+      return untilAborted(running);
+    };
+    const headers = { 'mcp-session-id': await session() };
+    const running = [ask({ headers, body: call(1) }), ask({ headers, body: call(2, { _meta: { progressToken: 'p' } }) })];
+    await until(() => facade.calls.length === 2);
+    await server.close();
+    const [plain, streamed] = await Promise.all(running);
+    expect([plain?.status, JSON.parse(plain?.text ?? '')]).toEqual([200, expect.objectContaining({ id: 1, error: expect.anything() as unknown })]);
+    expect([streamed?.status, streamed?.text]).toEqual([200, expect.stringContaining('"id":2')]);
+    expect(facade.calls[0]?.request.signal.reason).toMatchObject({ code: 'INTERRUPTED' });
   });
 
   it('says so when the address is taken', async () => {
     const { port } = await start();
-    await expect(serveHttp({ facade: new FakeFacade(), listen: { ...LISTEN, port }, authenticate: () => ALICE, onFault: () => undefined })).rejects.toMatchObject({
+    await expect(serveHttp({ facade: new FakeFacade(), listen: { ...LISTEN, port }, authenticate: () => ALICE, drainMs: 0, onFault: () => undefined })).rejects.toMatchObject({
       code: 'CONFIG_INVALID',
       message: `listen: 127.0.0.1:${port} cannot be had (EADDRINUSE).`,
     });

@@ -4,6 +4,8 @@ import { PassThrough, Writable } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { serveStdio, type StdioOptions } from '../../facade/wire/stdio.ts';
 import { LineWriter } from '../../facade/wire/lines.ts';
+import type { Reply } from '../../facade/facade.ts';
+import { verifies } from '../verifies.ts';
 import { ALICE, echo, FakeFacade, initialize, request, until, untilAborted } from './fake.ts';
 
 interface Pipes {
@@ -24,7 +26,7 @@ function serve(options: Partial<StdioOptions> = {}): Pipes {
   const chunks: string[] = [];
   const faults: unknown[] = [];
   output.on('data', (chunk: Buffer) => chunks.push(chunk.toString()));
-  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 1 << 20, graceMs: 200, onFault: (thrown) => faults.push(thrown), ...options });
+  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 1 << 20, drainMs: 200, onFault: (thrown) => faults.push(thrown), ...options });
   return {
     facade,
     input,
@@ -61,14 +63,51 @@ describe('stdio', () => {
     expect(replies().map(({ id }) => id)).toEqual([0, 1]);
   });
 
-  it('aborts calls that outlive the grace', async () => {
-    const { facade, input, say, replies, done } = serve({ graceMs: 20 });
+  it('cuts calls and lists that outlive the drain, and answers them' + verifies('ST-21', 'ST-22'), async () => {
+    const { facade, input, say, replies, done } = serve({ drainMs: 20 });
     facade.onCall = untilAborted;
-    say(initialize(), call(1));
+    facade.onList = (_session, signal) => untilAborted({ signal });
+    say(initialize(), call(1), request(2, 'tools/list'));
     input.end();
     await done;
-    expect(replies().map(({ id }) => id)).toEqual([0]);
-    expect(facade.calls[0]?.request.signal.aborted).toBe(true);
+    expect(replies().map(({ id }) => id)).toEqual([0, 1, 2]);
+    expect(facade.calls[0]?.request.signal.reason).toMatchObject({ code: 'INTERRUPTED' });
+  });
+
+  it('told to stop, refuses what comes later, takes a cancellation, and lets the rest end' + verifies('ST-20'), async () => {
+    const stop = new AbortController();
+    const { facade, say, replies, done } = serve({ stop: stop.signal, drainMs: 60_000 });
+    const ends: (() => void)[] = [];
+    facade.onCall = (running) => Promise.race([untilAborted(running), new Promise<Reply>((resolve) => ends.push(() => resolve(echo(running))))]);
+    say(initialize(), call(1), call(2));
+    await until(() => facade.calls.length === 2);
+    stop.abort();
+    await new Promise((resolve) => setImmediate(resolve));
+    say(call(3), { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 2 } });
+    await until(() => replies().length === 2);
+    expect(replies()[1]).toMatchObject({ id: 3, error: { data: { code: 'SHUTTING_DOWN' } } });
+    ends[0]?.();
+    await done;
+    expect(replies().map(({ id }) => id)).toEqual([0, 3, 1]);
+    expect(facade.calls).toHaveLength(2);
+  });
+
+  it.each(['a second signal', 'a signal after the end of the input'])('%s cuts at once' + verifies('ST-20'), async (which) => {
+    const [stop, hurry] = [new AbortController(), new AbortController()];
+    const { facade, input, say, replies, done } = serve({ stop: stop.signal, hurry: hurry.signal, drainMs: 3_600_000 });
+    facade.onCall = untilAborted;
+    say(initialize(), call(1));
+    await until(() => facade.calls.length === 1);
+    if (which === 'a second signal') {
+      stop.abort();
+      hurry.abort();
+    } else {
+      input.end();
+      await new Promise((resolve) => setImmediate(resolve));
+      stop.abort();
+    }
+    await done;
+    expect(replies().map(({ id }) => id)).toEqual([0, 1]);
   });
 
   it('takes a last line without a newline', async () => {
@@ -79,7 +118,7 @@ describe('stdio', () => {
   });
 
   it('ends at once when the client no longer reads', async () => {
-    const { facade, output, say, done } = serve({ graceMs: 60_000 });
+    const { facade, output, say, done } = serve({ drainMs: 60_000 });
     facade.onCall = untilAborted;
     say(initialize(), call(1));
     await until(() => facade.calls.length === 1);
@@ -176,7 +215,7 @@ describe('load', () => {
       for (let step = 0; step < 100; step++) running.onProgress?.({ progress: step });
       return echo(running);
     };
-    const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 1 << 20, onFault: () => undefined });
+    const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 1 << 20, drainMs: 2000, onFault: () => undefined });
     const say = (value: unknown): boolean => input.write(`${JSON.stringify(value)}\n`);
     say(initialize());
     for (let id = 1; id <= 10; id++) say(call(id));
@@ -215,7 +254,7 @@ describe('load', () => {
     const facade = new FakeFacade();
     const input = new PassThrough();
     const stuck = new Writable({ highWaterMark: 1, write: () => undefined });
-    const done = serveStdio({ facade, principal: ALICE, input, output: stuck, maxBytes: 1000, graceMs: 20, onFault: () => undefined });
+    const done = serveStdio({ facade, principal: ALICE, input, output: stuck, maxBytes: 1000, drainMs: 20, onFault: () => undefined });
     input.end(`${JSON.stringify(initialize())}\n`);
     await done;
     expect(facade.closed).toHaveLength(1);
