@@ -65,34 +65,37 @@ export class UpstreamServer implements ServerAdapter {
 
   async wake(scope: string): Promise<void> {
     if (this.halted !== undefined) this.heed();
-    if (this.keeper.connector.current === undefined) await this.blame.within(scope, () => this.keeper.connected());
+    if (this.keeper.connector.current === undefined) await this.using(() => this.blame.within(scope, () => this.keeper.connected()));
   }
 
   async listTools(signal?: CancelSignal): Promise<readonly RawTool[]> {
     if (this.halted !== undefined) this.heed();
     if (this.tools.list !== undefined) return abortable(this.tools.list, signal);
-    const session = this.keeper.connector.current ?? (await this.blame.within(NOBODY, () => this.keeper.connected(signal)));
-    // Several callers may have waited for one start: the first lists for all.
-    return abortable(this.tools.list ?? this.tools.keep(session.listTools(LIST_PAGE_MS).then((listed) => this.take(listed)).finally(() => this.noteIdle())), signal);
+    return this.using(async () => {
+      const session = this.keeper.connector.current ?? (await this.blame.within(NOBODY, () => this.keeper.connected(signal)));
+      // Several callers may have waited for one start: the first lists for all, also when it stops waiting.
+      return abortable(this.tools.list ?? this.tools.keep(session.listTools(LIST_PAGE_MS).then((listed) => this.take(listed)).finally(() => this.noteIdle())), signal);
+    });
   }
 
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
+    let unheard: UpstreamSession | undefined;
     try {
       this.heed();
-      return await this.blame.within(call.scope, () => this.send(call));
+      return await this.using(() => this.blame.within(call.scope, () => this.send(call, (session) => (unheard = session))));
     } finally {
-      this.noteIdle();
+      if (unheard !== undefined) void this.probe(unheard);
     }
   }
 
-  private async send(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
+  private async send(call: UpstreamCall, onTimeout: (session: UpstreamSession) => void): Promise<JsonDoc<ToolResult>> {
     const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
     if (this.settings.trust === 'internal') refuseUnoffered(call.tool, await this.listTools(call.signal));
     const refusal = await this.options.admits?.(this.name, call.tool, () => this.tools.known ?? this.listTools(call.signal));
     if (refusal !== undefined) throw refusal;
     this.usage.noteCall(call.scope);
     return session.call(call).catch((thrown: unknown) => {
-      if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') void this.probe(session);
+      if (thrown instanceof TollgateError && thrown.code === 'TOOL_TIMEOUT') onTimeout(session);
       throw thrown;
     });
   }
@@ -175,6 +178,15 @@ export class UpstreamServer implements ServerAdapter {
     if (refusal === undefined) return this.lift();
     this.halt(refusal);
     throw refusal;
+  }
+
+  /** Does what somebody waits for, and tells who waits for a connection when it is done. */
+  private async using<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await this.usage.during(work);
+    } finally {
+      this.noteIdle();
+    }
   }
 
   private noteIdle(): void {

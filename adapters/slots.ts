@@ -15,7 +15,7 @@ export interface SlotHolder {
 
 interface Waiter {
   readonly holder: SlotHolder;
-  readonly grant: (victim: SlotHolder | undefined) => void;
+  readonly grant: (ended: Promise<void> | undefined) => void;
 }
 
 /** Between two questions for a connection that another process may have given up. */
@@ -78,20 +78,20 @@ export class ConnectionSlots {
   }
 
   private async acquireHere(holder: SlotHolder, timeoutMs: number): Promise<void> {
-    const victim = await new Promise<SlotHolder | undefined>((resolve, reject) => {
+    await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(() => {
         this.waiting.splice(this.waiting.indexOf(waiter), 1);
         reject(this.inUse(''));
       }, timeoutMs);
-      const grant: Waiter['grant'] = (yielding) => {
+      const grant: Waiter['grant'] = (ending) => {
         clearTimeout(timer);
-        resolve(yielding);
+        // Until the other connection has ended.
+        resolve(ending);
       };
       const waiter: Waiter = { holder, grant };
       this.waiting.push(waiter);
       this.serve();
     });
-    await victim?.giveUp();
   }
 
   /** Gives the slot back. Nothing happens if another has taken it over. */
@@ -111,10 +111,11 @@ export class ConnectionSlots {
       const victim = this.held.size < this.limit ? undefined : this.leastRecentlyUsed();
       if (this.held.size >= this.limit && victim === undefined) return;
       this.waiting.shift();
-      // The slot changes hands before the connection ends, so that no third can slip in between.
+      // The slot changes hands before the connection ends, so that no third can slip in between. It is given up in this turn: it is idle now.
       if (victim !== undefined) this.held.delete(victim);
       this.held.add(next.holder);
-      next.grant(victim);
+      // What it leaves behind is no reason to refuse the next one.
+      next.grant(victim?.giveUp().catch(() => undefined));
     }
   }
 

@@ -18,6 +18,8 @@ export class Usage {
   /** Sessions that have called. */
   private readonly callers = new Set<string>();
   private timer: NodeJS.Timeout | undefined;
+  /** Calls, lists and starts that somebody waits for, also between the messages that they send. */
+  private uses = 0;
   /** Something kept on the server belongs to sessions. */
   holds: () => boolean = () => false;
 
@@ -29,10 +31,19 @@ export class Usage {
     this.lifetime = parts.lifetime;
   }
 
-
   /** True when it must not be ended although nothing runs on it. */
   get isKept(): boolean {
-    return this.lifetime === 'keep-alive' || this.holds();
+    return this.uses > 0 || this.lifetime === 'keep-alive' || this.holds();
+  }
+
+  /** Does what somebody waits for; the server is not idle meanwhile. */
+  async during<T>(work: () => Promise<T>): Promise<T> {
+    this.uses += 1;
+    try {
+      return await work();
+    } finally {
+      this.uses -= 1;
+    }
   }
 
   demand(session: string, lifetime: Lifetime = this.parts.lifetime): void {
