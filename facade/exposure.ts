@@ -5,7 +5,7 @@ import { TollgateError } from '../catalogs/errors.ts';
 import { exposedNames, findExposed, shownName, type NameCollision, type NamedTool } from '../catalogs/names.ts';
 import { normalise } from '../catalogs/primitives/arguments.ts';
 import { tighten } from '../catalogs/projection/bounds.ts';
-import { withoutPinned } from '../catalogs/projection/project.ts';
+import { loadSchemaProfile, project, withoutPinned, type Projection } from '../catalogs/projection/project.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import { clientSchema, createValidator, type Validator } from '../catalogs/validate.ts';
 import type { ListDecision, Policy, Principal, Reason } from '../policies/port.ts';
@@ -182,8 +182,9 @@ export class Exposures {
     if (byName.get('read')?.primitive === 'read') return 'read';
     const server = this.#catalog.servers.get('workspace') ?? listed[0]?.server;
     if (listed.length === 0 || server === undefined) return undefined;
-    const args: ArgsShape = { schema: SPILL_TOOL.inputSchema, validator: SPILL_INPUT, lift: (given) => ({ args: given, changed: false }), pins: {}, maxBytes };
-    byName.set(READ_SPILL, { name: READ_SPILL, server, primitive: 'read', args, pin: READ_SPILL, text: JSON.stringify(SPILL_TOOL) });
+    const { schema, lift } = projectOwn(SPILL_TOOL.inputSchema, listed[0]?.decision?.schemaProfile ?? OWN_PROFILE);
+    const args: ArgsShape = { schema: SPILL_TOOL.inputSchema, validator: SPILL_INPUT, lift, pins: {}, maxBytes };
+    byName.set(READ_SPILL, { name: READ_SPILL, server, primitive: 'read', args, pin: READ_SPILL, text: JSON.stringify({ ...SPILL_TOOL, inputSchema: schema }) });
     return READ_SPILL;
   }
 
@@ -204,17 +205,27 @@ export class Exposures {
     const known = this.#primitives.get(primitive);
     if (known === undefined) return [];
     const pins = one.exposure.pins;
+    // Bounds speak of the tool behind: where that has arguments of its own, they are no bounds of the primitive's.
+    const bounds = one.candidate.asked.tool === primitive ? (one.decision.bounds ?? []) : [];
+    const projection = projectOwn(tighten(known.tool.inputSchema, bounds), one.exposure.schemaProfile ?? one.decision.schemaProfile);
     const lift: ArgsShape['lift'] = (args) => {
-      const normal = normalise(primitive, args);
+      const normal = normalise(primitive, projection.lift(args).args);
       return { args: normal.args, changed: normal.args !== args, notes: normal.notes };
     };
     const args: ArgsShape = { schema: known.tool.inputSchema, validator: known.validator, lift, pins, maxBytes };
-    // Bounds speak of the tool behind: where that has arguments of its own, they are no bounds of the primitive's.
-    const bounds = one.candidate.asked.tool === primitive ? (one.decision.bounds ?? []) : [];
-    const description = describe({ ...one, decision: { ...one.decision, bounds } }, known.tool, []);
-    const text = JSON.stringify({ ...known.tool, description, inputSchema: withoutPinned(tighten(known.tool.inputSchema, bounds), Object.keys(pins)) });
+    const description = describe({ ...one, decision: { ...one.decision, bounds } }, known.tool, projection.hints);
+    const text = JSON.stringify({ ...known.tool, description, inputSchema: withoutPinned(projection.schema, Object.keys(pins)) });
     return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text, decision: one.decision }];
   }
+}
+
+/** Schemas of Tollgate's own tools are written for it. */
+const OWN_PROFILE = 'portable';
+
+/** The schema of one of Tollgate's own tools in another profile, and the way back. */
+function projectOwn(schema: RawTool['inputSchema'], profile: string): Pick<Projection, 'schema' | 'hints' | 'lift'> {
+  const made = profile === OWN_PROFILE ? undefined : project(schema as Record<string, unknown>, loadSchemaProfile(profile));
+  return made === undefined || 'quarantined' in made ? { schema: schema as Record<string, unknown>, hints: [], lift: (args) => ({ args, changed: false }) } : made;
 }
 
 /** The ids (`server.tool`) of what a call of this tool may come to, as a grant names them: one, and of a primitive those of its backend. */

@@ -44,7 +44,7 @@ function emit(input: Schema, rendering: Rendering, place: Place): Emitted {
   if (node['text'] === true || (isAny(node) && rendering.profile.any === 'text')) return emitText(node, rendering, place);
   if (Array.isArray(node['anyOf'])) return emitUnion(node, rendering, place);
   if (node['nothingElse'] === true) return emitNull(node, rendering, place);
-  if (isAny(node)) return { schema: anyValue(node, rendering, place), lift: undefined };
+  if (isAny(node)) return anyValue(node, rendering, place);
   const [type] = typesOf(node);
   if (type === 'object') return emitObject(node, rendering, { ...place, depth: place.depth + 1 });
   if (type === 'array') return emitArray(node, rendering, place);
@@ -64,11 +64,15 @@ function scalar(node: Schema, rendering: Rendering, place: Place): Schema {
 }
 
 /** Five types in place of "anything": an untyped node makes models send JSON text, and some providers refuse it (transform 18). */
-function anyValue(node: Schema, rendering: Rendering, place: Place): Schema {
+function anyValue(node: Schema, rendering: Rendering, place: Place): Emitted {
+  const scalars: Schema[] = [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }];
+  if (rendering.profile.openObjects === 'text') {
+    rendering.log.push({ transform: 'json-text', effect: 'encode', path: place.path });
+    return { schema: described({ anyOf: scalars }, { ...node, words: [...strings(node['words']), 'write objects and lists as JSON text'] }, rendering), lift: liftNode({ json: true }) };
+  }
   rendering.log.push({ transform: 'any', effect: 'lossless', path: place.path });
-  const open: Schema = rendering.profile.openObjects === 'open' ? { type: 'object', properties: {}, additionalProperties: true } : { type: 'object', properties: {} };
   const list: Schema[] = place.inArray ? [] : [{ type: 'array', items: { type: 'string' } }];
-  return described({ anyOf: [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }, open, ...list] }, node, rendering);
+  return { schema: described({ anyOf: [...scalars, { type: 'object', properties: {}, additionalProperties: true }, ...list] }, node, rendering), lift: undefined };
 }
 
 /** No profile has a type for null alone. */
@@ -115,7 +119,8 @@ function emitObject(node: Schema, rendering: Rendering, place: Place): Emitted {
   const declared = entriesOf(node['properties']).filter(([, child]) => !isNever(child));
   const free = isFree(node, declared.length > 0, place);
   if (declared.length > 0 && place.depth > 1 && place.depth >= rendering.maxDepth) return cutObject(node, rendering, place);
-  if (declared.length === 0 && place.depth > 1 && rendering.profile.openObjects === 'text' && strings(node['required']).length === 0) return emitText(node, rendering, place);
+  const isUnsaid = declared.length === 0 && rendering.profile.openObjects === 'text' && strings(node['required']).length === 0;
+  if (place.depth > 1 && (isUnsaid || (free && rendering.profile.strict))) return emitText(node, rendering, place);
   const required = strings(node['required']);
   const ghosts = required.filter((name) => own(node['properties'], name) === undefined);
   if (ghosts.length > 0) rendering.log.push({ transform: 'ghost-required', effect: 'repair', path: place.path });
@@ -124,12 +129,14 @@ function emitObject(node: Schema, rendering: Rendering, place: Place): Emitted {
   const schema: Schema = { type: 'object', properties: Object.fromEntries(fields.map((field) => [field.shown, field.schema])) };
   const shown = fields.filter((field) => field.required).map((field) => field.shown);
   if (shown.length > 0) schema['required'] = shown;
-  const values = free ? emitValues(node, rendering, place) : undefined;
+  if (rendering.profile.strict) schema['additionalProperties'] = false;
+  const values = free && !rendering.profile.strict ? emitValues(node, rendering, place) : undefined;
   if (values !== undefined && rendering.profile.keywords.includes('additionalProperties')) schema['additionalProperties'] = values.schema;
   const lift = liftNode({
     names: new Map(fields.filter((field) => field.shown !== field.name).map((field) => [field.shown, field.name])),
     below: new Map(fields.filter((field) => field.lift !== undefined).map((field) => [field.name, field.lift as LiftNode])),
-    nulls: fields.filter((field) => field.null).map((field) => field.name),
+    nulls: fields.filter((field) => field.null === 'absent').map((field) => field.name),
+    drops: fields.filter((field) => field.null === 'dropped').map((field) => field.name),
     ...(values?.lift === undefined ? {} : { values: values.lift }),
   });
   return { schema: described(schema, values?.words === undefined ? node : { ...node, words: [...strings(node['words']), values.words] }, rendering), lift };
@@ -148,8 +155,8 @@ interface Field {
   readonly schema: Schema;
   readonly lift: LiftNode | undefined;
   readonly required: boolean;
-  /** Absent means null upstream. */
-  readonly null: boolean;
+  /** `absent` means null upstream, or null that is shown means absent there. */
+  readonly null?: 'absent' | 'dropped';
 }
 
 function emitProperty(name: string, child: Schema, around: { readonly node: Schema; readonly rendering: Rendering; readonly place: Place }): Field {
@@ -164,12 +171,13 @@ function emitProperty(name: string, child: Schema, around: { readonly node: Sche
   const style = rendering.profile.nulls;
   const nullable = child['nullable'] === true || child['nothingElse'] === true;
   const asKeyword = style === 'keyword' && inner.schema['anyOf'] === undefined;
-  if (style === 'list' && (nullable || (rendering.profile.optionalNull && !wanted))) {
-    return { name, shown, schema: withNull(inner.schema), lift: inner.lift, required: wanted, null: false };
+  const { strict } = rendering.profile;
+  if (style === 'list' && (nullable || (strict && !wanted))) {
+    return { name, shown, schema: withNull(inner.schema), lift: inner.lift, required: strict || wanted, ...(!nullable && { null: 'dropped' }) };
   }
-  if (nullable && asKeyword) return { name, shown, schema: { ...inner.schema, nullable: true }, lift: inner.lift, required: wanted, null: false };
+  if (nullable && asKeyword) return { name, shown, schema: { ...inner.schema, nullable: true }, lift: inner.lift, required: wanted };
   if (nullable) rendering.log.push({ transform: 'null', effect: wanted ? 'encode' : 'lossless', path });
-  return { name, shown, schema: inner.schema, lift: inner.lift, required: wanted && !nullable, null: wanted && nullable };
+  return { name, shown, schema: inner.schema, lift: inner.lift, required: wanted && !nullable, ...(wanted && nullable && { null: 'absent' }) };
 }
 
 function withNull(schema: Schema): Schema {

@@ -14,21 +14,23 @@ export interface LiftNode {
   readonly json: boolean;
   /** Required names that admit null and were shown as optional: absent means null (transform 13). */
   readonly nulls: readonly string[];
+  /** Optional names that do not admit null and were shown as required with null: null means absent (transform 14). */
+  readonly drops: readonly string[];
 }
 
-const NOTHING: LiftNode = { names: new Map(), below: new Map(), json: false, nulls: [] };
+const NOTHING: LiftNode = { names: new Map(), below: new Map(), json: false, nulls: [], drops: [] };
 
 /** A node with the given parts, or undefined when there is nothing to undo. */
 export function liftNode(parts: Partial<LiftNode>): LiftNode | undefined {
   const node = { ...NOTHING, ...parts };
-  const empty = node.names.size === 0 && node.below.size === 0 && !node.json && node.nulls.length === 0 && node.items === undefined && node.values === undefined;
+  const empty = node.names.size === 0 && node.below.size === 0 && !node.json && node.nulls.length === 0 && node.drops.length === 0 && node.items === undefined && node.values === undefined;
   return empty ? undefined : node;
 }
 
-/** One node for all branches of a union. Absent names stay absent: which branch would need its null is not known here. */
+/** One node for all branches of a union. Absent names stay absent, and nulls stay: which branch would need its null is not known here. */
 export function mergeLifts(nodes: readonly (LiftNode | undefined)[]): LiftNode | undefined {
   const present = nodes.filter((node) => node !== undefined);
-  if (present.length < 2) return present[0] === undefined ? undefined : liftNode({ ...present[0], nulls: [] });
+  if (present.length < 2) return present[0] === undefined ? undefined : liftNode({ ...present[0], nulls: [], drops: [] });
   const names = [...new Set(present.flatMap((node) => [...node.below.keys()]))];
   const below = names.map((name) => [name, mergeLifts(present.map((node) => node.below.get(name)))] as const);
   const items = mergeLifts(present.map((node) => node.items));
@@ -66,8 +68,10 @@ function liftObject(object: Record<string, unknown>, node: LiftNode): unknown {
     return [name, lifted];
   });
   const missing = node.nulls.filter((name) => !entries.some(([key]) => key === name));
-  if (!changed && missing.length === 0) return object;
-  return Object.fromEntries([...entries, ...missing.map((name): [string, unknown] => [name, null])]);
+  const dropped = new Set(node.drops);
+  const kept = dropped.size === 0 ? entries : entries.filter(([name, inner]) => inner !== null || !dropped.has(name));
+  if (!changed && missing.length === 0 && kept.length === entries.length) return object;
+  return Object.fromEntries([...kept, ...missing.map((name): [string, unknown] => [name, null])]);
 }
 
 /** JSON text of an object or a list; other text is a value of its own. */

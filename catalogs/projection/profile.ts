@@ -15,11 +15,14 @@ export interface SchemaProfile {
   readonly unions: 'keep' | 'merge';
   /** How null is shown: not at all, as a list of types, or by OpenAPI's keyword. */
   readonly nulls: 'absent' | 'list' | 'keyword';
-  /** True: every optional property admits null, so that a host that requires all of them lets the model say nothing. */
-  readonly optionalNull: boolean;
-  /** How a value of any type is shown: as a union of types, or as a string that holds JSON text. */
+  /**
+   * True: as strict modes of providers want it. Every object is closed and requires all of its properties; what is optional admits null, and
+   * null means that it is left out.
+   */
+  readonly strict: boolean;
+  /** How a value of any type is shown: as a union of types, or as a string that holds JSON text. In a union, objects and lists are texts too where `openObjects` says so. */
   readonly any: 'union' | 'text';
-  /** How an object without declared names is shown: open, or as a string that holds JSON text. */
+  /** How an object without declared names is shown, and in strict profiles any that takes names it does not declare: open, or as a string that holds JSON text. */
   readonly openObjects: 'open' | 'text';
   /** Regular expression for property names. */
   readonly propertyName: string;

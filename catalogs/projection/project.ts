@@ -94,6 +94,6 @@ function projection(written: Written, log: Log): Projection {
 
 function fallback(profile: SchemaProfile, log: Log): Projection {
   log.push({ transform: 'fallback', effect: 'widen', path: '' });
-  const schema = { type: 'object', properties: {}, ...(profile.rootKeywords.includes('additionalProperties') ? { additionalProperties: true } : {}) };
+  const schema = { type: 'object', properties: {}, ...(profile.rootKeywords.includes('additionalProperties') ? { additionalProperties: !profile.strict } : {}) };
   return projection({ schema, lift: undefined, hints: [CLOSED_EYES] }, log);
 }

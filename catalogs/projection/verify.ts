@@ -47,8 +47,14 @@ function typeFaults(node: Schema, profile: SchemaProfile): readonly string[] {
   if (type === 'array' && !isObject(node['items'])) found.push('a list has no items');
   if (type === 'object' && !isObject(node['properties'])) found.push('an object has no properties');
   if (strings(node['required']).some((name) => own(node['properties'], name) === undefined)) found.push('a required name is not declared');
+  if (type === 'object' && profile.strict) found.push(...strictFaults(node));
   const values = node['enum'];
   const plain = Array.isArray(values) && values.length > 0 && values.every((value) => (typeof value === 'string' && value !== '') || (value === null && profile.nulls === 'list'));
   if (values !== undefined && !plain) found.push('a value list holds other things than texts');
   return found;
+}
+
+function strictFaults(node: Schema): readonly string[] {
+  const missing = Object.keys(isObject(node['properties']) ? node['properties'] : {}).some((name) => !strings(node['required']).includes(name));
+  return [...(missing ? ['a property is not required'] : []), ...(node['additionalProperties'] === false ? [] : ['an object is not closed'])];
 }

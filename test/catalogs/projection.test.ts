@@ -248,6 +248,37 @@ describe('profiles', () => {
     expect((map['b'] as Schema)['anyOf']).toContainEqual({ type: 'null' });
   });
 
+  it('openai: as strict mode wants it, at every depth; what cannot be said there is JSON text' + verifies('CY-14', 'ST-94'), () => {
+    const source = {
+      type: 'object', required: ['title'], additionalProperties: true,
+      properties: {
+        title: { type: 'string' }, count: { type: 'integer', minimum: 1 }, note: { type: ['string', 'null'] },
+        inner: { type: 'object', required: ['a'], properties: { a: { type: 'string' }, b: { type: 'object', properties: { c: { type: 'boolean' } } } } },
+        list: { type: 'array', items: { type: 'object', properties: { d: { type: 'number' } } } },
+        map: { type: 'object', additionalProperties: { type: 'number' } }, mixed: { type: 'object', properties: { e: { type: 'string' } }, additionalProperties: { type: 'string' } }, any: {},
+      },
+    };
+    const { schema, lift } = shown(source, 'openai');
+    expect(violations(schema, loadSchemaProfile('openai'))).toEqual([]);
+    const objects: Schema[] = [];
+    JSON.stringify(schema, (_key, value: unknown) => {
+      const types = [(value as Schema | null)?.['type']].flat();
+      if (types.includes('object')) objects.push(value as Schema);
+      return value;
+    });
+    expect(objects).toHaveLength(4);
+    for (const one of objects) expect([one['additionalProperties'], one['required']]).toEqual([false, Object.keys(one['properties'] as Schema)]);
+    expect((schema['properties'] as Schema)['count']).toMatchObject({ type: ['integer', 'null'] });
+    expect((schema['properties'] as Schema)['title']).toEqual({ type: 'string' });
+    const validator = createValidator(source);
+    const given = { title: 'x', count: null, note: null, inner: { a: 'y', b: { c: null } }, list: [{ d: null }, { d: 2 }], map: '{"k":1}', mixed: null, any: '[1]' };
+    const { args, changed } = lift(given);
+    expect([args, changed]).toEqual([{ title: 'x', note: null, inner: { a: 'y', b: {} }, list: [{}, { d: 2 }], map: { k: 1 }, any: [1] }, true]);
+    expect(validator.check(args)).toEqual([]);
+    // A caller that leaves out what is optional is understood as well.
+    expect(lift({ title: 'x' })).toEqual({ args: { title: 'x' }, changed: false });
+  });
+
   it('gemini-legacy: no open objects, nullable by keyword', () => {
     expect(properties({ o: { type: 'object' }, n: { type: ['string', 'null'] }, u: { type: ['string', 'number', 'null'] }, any: {}, closed: { type: 'object', additionalProperties: false } }, 'gemini-legacy')).toEqual({
       o: { type: 'string', description: 'JSON text of object' }, n: { type: 'string', nullable: true }, u: { anyOf: [{ type: 'string' }, { type: 'number' }] },
