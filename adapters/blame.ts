@@ -42,6 +42,12 @@ export class Blame {
     }
   }
 
+  /** A person lets it start anew: no loss counts for any session. */
+  forget(): void {
+    this.losses.clear();
+    this.last = undefined;
+  }
+
   /** The process was lost, or did not start. */
   noteLoss(now: number): void {
     for (const [session, times] of this.losses) if (!times.some((at) => isRecent(at, now))) this.losses.delete(session);

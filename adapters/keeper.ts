@@ -126,6 +126,17 @@ export class Keeper {
     return this.connector.giveUp();
   }
 
+  /** Ends the server in order and starts it again; nothing that went wrong before counts any more. Meanwhile starts are refused. Throws as `connected`, and what forbade it meanwhile. */
+  async restart(refusal: TollgateError): Promise<void> {
+    await this.stop(refusal);
+    // A start that was under way ends by itself now; its failure is told by whoever began it.
+    await this.starting?.catch(() => undefined);
+    if (this.forbidden !== refusal) throw this.forbidden ?? refusal;
+    this.restarts.forget();
+    this.allow();
+    await this.connected();
+  }
+
   /** Forbids starts and ends the server at once; `why` as in Connector.kill. The id of what was connected. */
   kill(refusal: TollgateError, why: string): string | undefined {
     this.forbid(refusal);

@@ -167,6 +167,11 @@ export interface ServerAdapter {
   isAsleep?(): boolean;
   /** Starts it for a session (`''`: for none) if it is asleep, so that what it lists is what it will be called by. Throws as `start`. */
   wake?(scope: string): Promise<void>;
+  /**
+   * For an owner: asks it anew for its tools at the next question, or ends it in order and starts it again, with its losses forgotten.
+   * Calls that run get TOOL_CRASHED then. Absent: it has no process and no connection of its own. Throws as `start`, and what people decided against it.
+   */
+  renew?(how: 'list' | 'process'): Promise<void>;
   /** Why it takes no call of this session at present, though perhaps of others; undefined: it does. */
   refuses?(scope: string): TollgateError | undefined;
   /** Ends the connection and every process behind it; idempotent. */

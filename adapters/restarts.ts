@@ -88,6 +88,12 @@ export class Restarts {
     return again;
   }
 
+  /** A person lets it start anew: no loss counts any more. */
+  forget(): void {
+    [this.losses, this.crashes, this.tries, this.retryAt] = [[], [], 0, Number.NEGATIVE_INFINITY];
+    [this.over, this.lastReason] = [undefined, undefined];
+  }
+
   /** It was ended in order: its healthy time stands still. */
   noteStop(now: number): void {
     this.addHealth(now);

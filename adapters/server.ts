@@ -33,6 +33,7 @@ export class UpstreamServer implements ServerAdapter {
   private listener: (renewed?: 'renewed') => void = () => {};
   private halted: TollgateError | undefined;
   private ahead = false;
+  private renewing: Promise<void> | undefined;
   private unfit: readonly Unfit[] = [];
 
   constructor(parts: ServerParts) {
@@ -129,6 +130,16 @@ export class UpstreamServer implements ServerAdapter {
     this.usage.close();
     this.tools.forget();
     return this.keeper.stop(unavailable(this.name, 'was stopped'));
+  }
+
+  async renew(how: 'list' | 'process'): Promise<void> {
+    this.heed();
+    if (how === 'process') {
+      this.blame.forget();
+      this.renewing ??= this.keeper.restart(unavailable(this.name, 'is being restarted')).finally(() => (this.renewing = undefined));
+      await this.renewing;
+    }
+    this.forgetTools();
   }
 
   /** Takes no new start, lets running calls end, at most for so long, and then stops. */

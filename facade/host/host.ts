@@ -1,13 +1,14 @@
 /** Owns what a host may do: grants, runs, lists and calls for origins; refuses to let any but an owner decide, or speak for another origin. */
 import { parseDoc } from '../../adapters/rpc/json.ts';
 import type { JsonDoc } from '../../adapters/port.ts';
-import { ERRORS, TollgateError } from '../../catalogs/errors.ts';
+import { asTollgateError, ERRORS, TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Assembled } from '../assembled.ts';
 import type { Reply, Session } from '../facade.ts';
 import { requireOrigin, requireScope, type WantedGrant } from '../grants/grant.ts';
 import { checkGrants } from '../grants/standing.ts';
 import { runKey, type HostRun } from '../runs.ts';
+import { renewServer, type Renewed } from '../servers/renew.ts';
 import { CORRELATION_KEY } from '../session.ts';
 import { asPrincipal } from '../wire/auth.ts';
 import { HostCalls } from './calls.ts';
@@ -26,7 +27,7 @@ export interface HostRequest {
 }
 
 /** What a host stands on: the facade that answers now. */
-export type HostParts = Pick<Assembled, 'gateway' | 'deps' | 'config' | 'feed'>;
+export type HostParts = Pick<Assembled, 'gateway' | 'deps' | 'config' | 'catalog' | 'feed'>;
 
 /** An operation gives the text of its answer. It throws what the facade throws, and IDENTITY. */
 export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<string>>>;
@@ -48,6 +49,7 @@ export function createOperations(parts: HostParts, sessions: HostSessions): Host
       return asked['id'] === undefined ? text : toolsOf(text, String(asked['id']));
     },
     ...callOperations(parts, sessions),
+    ...serverOperations(parts),
     statistics: async ({ principal }) => {
       requireOwner(principal);
       return JSON.stringify({ ...parts.deps.metrics.statistics(), servers: parts.gateway.health(principal) });
@@ -121,6 +123,39 @@ function runOperations(parts: HostParts): HostOperations {
       return answer;
     },
   };
+}
+
+function serverOperations(parts: HostParts): HostOperations {
+  const renew = (server: string, event: 'restart' | 'sync', { id }: Principal): Promise<Renewed> => renewServer({ catalog: parts.catalog, append: (entry) => parts.deps.audit.append(entry) }, { server, event, by: id });
+  return {
+    listServers: async ({ principal }) => {
+      requireOwner(principal);
+      const servers = [...parts.catalog.servers.values()].map(({ name, adapter }) => {
+        const { state, reason, restarts } = adapter.health();
+        return { name, state, ...(reason !== undefined && { reason }), restarts, tools: parts.catalog.entries(name).length };
+      });
+      return JSON.stringify({ servers });
+    },
+    restartServer: async ({ principal, asked }) => {
+      requireOwner(principal);
+      return JSON.stringify(await renew(String(asked['server']), 'restart', principal));
+    },
+    syncServers: async ({ principal, asked }) => {
+      requireOwner(principal);
+      if (asked['server'] !== undefined) return JSON.stringify({ servers: [await renew(String(asked['server']), 'sync', principal)], failed: [] });
+      // Nothing is started for a question about all.
+      const running = [...parts.catalog.servers.values()].filter(({ adapter }) => adapter.renew !== undefined && RUNNING.has(adapter.health().state));
+      const done = await Promise.all(running.map(({ name }) => renew(name, 'sync', principal).catch((thrown: unknown) => failed(name, asTollgateError(thrown)))));
+      return JSON.stringify({ servers: done.filter((one) => !('code' in one)), failed: done.filter((one) => 'code' in one) });
+    },
+  };
+}
+
+/** States in which a server can be asked. */
+const RUNNING: ReadonlySet<string> = new Set(['healthy', 'degraded']);
+
+function failed(server: string, { code, message, next, retryable }: TollgateError): object {
+  return { server, code, message, next, retryable };
 }
 
 function callOperations(parts: HostParts, sessions: HostSessions): HostOperations {
