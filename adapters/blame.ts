@@ -56,6 +56,12 @@ export class Blame {
     for (const session of blamed) this.losses.set(session, [...(this.losses.get(session) ?? []).filter((at) => isRecent(at, now)), now]);
   }
 
+  /** A person lets the server be used again: no loss so far counts for anyone. */
+  forgive(): void {
+    this.losses.clear();
+    this.last = undefined;
+  }
+
   /** Why this session gets no call through at present, or undefined: it has lost the process more than `maxRetries` times within ten minutes (HA-08). */
   refusal(session: string, now: number): TollgateError | undefined {
     const { name, maxRetries } = this.settings;

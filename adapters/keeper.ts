@@ -118,6 +118,7 @@ export class Keeper {
   /** Lets it start again. */
   allow(): void {
     this.forbidden = undefined;
+    this.denied = undefined;
   }
 
   /** Forbids starts and ends the server in order. */

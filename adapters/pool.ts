@@ -81,6 +81,11 @@ export class ServerPool {
     }
   }
 
+  /** Losses of these before now do not count: a person lets them be used. */
+  revive(names: readonly string[]): void {
+    for (const name of names) this.servers.get(name)?.revive();
+  }
+
   /** What may be shown of these is another thing now. */
   relist(names: ReadonlySet<string>): void {
     for (const server of this.all()) if (names.has(server.name)) server.forgetTools();

@@ -24,18 +24,21 @@ export function judgeFailure(name: string, thrown: unknown, refusal?: TollgateEr
   return { error: new TollgateError('TOOL_CRASHED', { detail: `The connection to server "${name}" broke${code === undefined ? '' : ` (${code})`}.`, cause: thrown }), lost };
 }
 
+/** Statuses by which a server asks to be called again later (RFC 9110, RFC 6585, RFC 8470). Any other answers the same again, or may have run. */
+const PASSING: ReadonlySet<number> = new Set([408, 425, 429, 503]);
+
 function judgeStatus(name: string, status: number, cause: unknown): Failure {
   if (status === 401 || status === 403) {
     const next = `Correct the headers under servers.${name} in tollgate.yaml.`;
-    return { error: new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" refuses our credentials (HTTP ${status}).`, next, cause }) };
+    return { error: new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" refuses our credentials (HTTP ${status}).`, next, cause, retryable: false }) };
   }
   if (status === 404) {
     // The specification's sign for a session that the server has ended: the next call shakes hands again.
     const lost = 'does not know our session or this address (HTTP 404)';
     return { error: unavailable(`Server "${name}" ${lost}.`, cause), lost };
   }
-  if (status >= 300 && status < 400) return { error: unavailable(`Server "${name}" answers with a redirect to another origin, which is not followed (HTTP ${status}).`, cause) };
-  const error = new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" answers with HTTP ${status}.`, cause, ...(status >= 500 && status !== 503 ? { next: MAY_HAVE_RUN } : {}) });
+  if (status >= 300 && status < 400) return { error: new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" answers with a redirect to another origin, which is not followed (HTTP ${status}).`, cause, retryable: false }) };
+  const error = new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" answers with HTTP ${status}.`, cause, ...(status >= 500 && status !== 503 && { next: MAY_HAVE_RUN }), ...(!PASSING.has(status) && { retryable: false as const }) });
   return { error };
 }
 

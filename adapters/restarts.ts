@@ -69,6 +69,14 @@ export class Restarts {
     return this.over;
   }
 
+  /** A person lets it be started again: no loss so far counts. */
+  forgive(): void {
+    [this.losses, this.crashes, this.tries] = [[], [], 0];
+    this.retryAt = Number.NEGATIVE_INFINITY;
+    this.over = undefined;
+    this.lastReason = undefined;
+  }
+
   /** Why no start may be tried at this time, or undefined. */
   refusal(now: number): TollgateError | undefined {
     if (this.over !== undefined) return this.over;
@@ -146,8 +154,8 @@ export class Restarts {
 
   private giveUp(what: string): Outlook {
     const { name } = this.settings;
-    const next = 'Use another tool. The owner mends it, and starts Tollgate again, or changes the server\'s settings.';
-    this.over = new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what}`, next });
+    const next = `Use another tool. The owner mends it and starts it again with \`tollgate servers enable ${name}\`.`;
+    this.over = new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what}`, next, retryable: false });
     return 'never';
   }
 }

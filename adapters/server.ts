@@ -168,8 +168,17 @@ export class UpstreamServer implements ServerAdapter {
     if (this.halted === undefined) return;
     this.halted = undefined;
     this.keeper.allow();
+    this.revive();
+  }
+
+  /** A person has decided that it may be used: losses before that do not count, and one that was given up is started again. */
+  revive(): void {
+    if (this.halted !== undefined) return;
+    const wasGivenUp = this.keeper.restarts.end !== undefined;
+    this.keeper.restarts.forgive();
+    this.blame.forgive();
     this.forgetTools();
-    if (this.ahead) this.warmUp();
+    if (this.ahead || wasGivenUp) this.warmUp();
   }
 
   /** Starts it without anybody who waits, and lists its tools; again when it was stopped by people who let it go. One that may not start now, or comes back by itself, is left alone. */

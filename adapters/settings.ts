@@ -141,7 +141,7 @@ export interface AdapterOptions {
 /** Why a server cannot start as it is set, or undefined. */
 export function startRefusal(settings: ServerSettings): TollgateError | undefined {
   const { name, unusable } = settings;
-  if (unusable !== undefined) return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" cannot be used: ${unusable}`, next: 'Mend its entry; `tollgate check` shows it.' });
+  if (unusable !== undefined) return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" cannot be used: ${unusable}`, next: 'Mend its entry; `tollgate check` shows it.', retryable: false });
   return fetchRefusal(settings);
 }
 
@@ -154,5 +154,6 @@ function fetchRefusal({ name, transport, isolation, command = '', sandbox }: Ser
   return new TollgateError('SERVER_UNAVAILABLE', {
     detail: `Server "${name}" is not started: ${program} fetches its package when it starts, and its sandbox has no network.`,
     next: `Install the package, and write its own program under servers.${name} (command: node, args: [path of its file]); or name the domains that it needs under sandbox.network.`,
+    retryable: false,
   });
 }

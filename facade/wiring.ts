@@ -121,7 +121,7 @@ function supervised(pool: ServerPool, { supervision, sweep, shell, answers }: { 
     pool.relist(changed);
     for (const server of inProcess) server.halt(killed(server.name));
   };
-  supervision.watch({ halt, yieldOne: () => pool.yieldOne(), healths: () => pool.healths() });
+  supervision.watch({ halt, revive: (servers) => pool.revive(servers), yieldOne: () => pool.yieldOne(), healths: () => pool.healths() });
   return {
     ...makersOver(pool),
     warmUp: () => {

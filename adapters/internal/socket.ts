@@ -25,7 +25,7 @@ export class SocketConnection implements Connection {
   async start(events: ConnectionEvents): Promise<void> {
     const { name, socket: file = '' } = this.settings;
     const fault = socketFault(file, process.getuid?.() ?? 0);
-    if (fault !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `The socket of server "${name}" is not used: ${fault}.`, next: 'Start the server, with its socket in a folder of mode 0700 that belongs to the same user.' });
+    if (fault !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `The socket of server "${name}" is not used: ${fault}.`, next: 'Start the server, with its socket in a folder of mode 0700 that belongs to the same user.', retryable: false });
     const socket = connect(file);
     this.socket = socket;
     await new Promise<void>((resolve, reject) => {

@@ -72,7 +72,7 @@ export class Bearer {
     });
     if (isNewer) return undefined;
     const bound = oauth?.scopes === undefined ? '' : ` servers.${name}.oauth.scopes limits what it may ask for.`;
-    return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" asks for more rights than its sign-in has.`, next: `If it shall have them, run \`tollgate login ${name}\`, then call again.${bound}` });
+    return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" asks for more rights than its sign-in has.`, next: `If it shall have them, run \`tollgate login ${name}\`, then call again.${bound}`, retryable: false });
   }
 
   /** Whether a token can be had for this server, or there is one already: its refusals are about that then. */
@@ -131,7 +131,7 @@ export class Bearer {
   #needsPerson(what: string): TollgateError {
     const { name } = this.#parts.settings;
     // The state of a server is shown by the message alone, so that names the command too.
-    return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what} (tollgate login ${name}).`, next: `Run \`tollgate login ${name}\`, then call again.` });
+    return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what} (tollgate login ${name}).`, next: `Run \`tollgate login ${name}\`, then call again.`, retryable: false });
   }
 }
 

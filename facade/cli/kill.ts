@@ -1,7 +1,9 @@
 /** Owns `kill`: stops one server or all in every process of a state folder, shows what is stopped, and lifts it; refuses names that nobody configured. */
+import { randomUUID } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { didYouMean, quote } from '../config/problems.ts';
 import { KillSwitch, type Kill } from '../servers/kill-switch.ts';
+import { revive } from '../servers/revivals.ts';
 import { openState } from '../state/sqlite.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
@@ -30,7 +32,10 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
   const state = openState(place.state);
   try {
     const killSwitch = new KillSwitch(state);
-    if (lift === true) return await liftKills(killSwitch, { options, io, place });
+    if (lift === true) {
+      if (server !== undefined) await revive(state, server, randomUUID());
+      return await liftKills(killSwitch, { options, io, place });
+    }
     if (all !== true && server === undefined) return await listKills(killSwitch, options, io);
     const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };
     await killSwitch.throw(kill);

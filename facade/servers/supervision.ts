@@ -12,6 +12,7 @@ import { KillSwitch, refusalIn } from './kill-switch.ts';
 import { ServerLogs } from './logs.ts';
 import { recordOf } from './records.ts';
 import { OwnReports, type Told } from './reports.ts';
+import { Revivals } from './revivals.ts';
 
 /** How often other processes are listened to; what they threw holds for calls at once all the same. */
 const WATCH_MS = 500;
@@ -28,6 +29,8 @@ export function ownerOf(state: string): string {
 export interface Supervised {
   /** Those with a refusal end at once and refuse starts, the others may start again. Consent is no matter of what runs in this process: it ships with Tollgate. */
   halt(decided: Record<'killed' | 'any', (server: string) => TollgateError | undefined> & { readonly changed: ReadonlySet<string> }): void;
+  /** Losses of these before now do not count. */
+  revive(servers: readonly string[]): void;
   /** Gives up an idle connection, if there is one. */
   yieldOne(): Promise<void>;
   /** How each external server is now, by name. */
@@ -53,6 +56,7 @@ export class Supervision {
   readonly #shared: Shared;
   readonly #connections: SharedConnections;
   readonly #reports: OwnReports;
+  readonly #revivals: Revivals;
   /** A process that serves nobody has no word. */
   #tells = false;
   readonly #logs: ServerLogs;
@@ -69,6 +73,7 @@ export class Supervision {
     this.killSwitch = new KillSwitch(shared.state);
     this.#connections = new SharedConnections(shared.state, { limit: connections, onFault });
     this.#reports = new OwnReports(shared.state);
+    this.#revivals = new Revivals(shared.state);
     this.#logs = new ServerLogs({ state, redactor: shared.redactor, onFault });
     this.owner = ownerOf(state);
   }
@@ -135,6 +140,8 @@ export class Supervision {
       // Nothing of these runs any more: the next look lets what is started then run under the consent of now.
       for (const server of new Set([...marks.keys(), ...changed])) if (refusalOf(server) !== undefined && this.#consents.noteEnd(server)) this.#killed = undefined;
     }
+    // After what was lifted: a server that is still stopped is not started.
+    supervised.revive(this.#revivals.news());
     if (await this.#connections.isAsked()) await supervised.yieldOne();
     if (this.#tells) await this.#reports.say(supervised.healths());
   }

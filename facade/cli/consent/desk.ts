@@ -1,4 +1,5 @@
 /** Owns what the commands of consent work with: the owner who decides, the consents of the state folder, the record of each act; refuses whoever is no owner. */
+import { randomUUID } from 'node:crypto';
 import type { Inspect } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors.ts';
 import type { ServerConsentEntry } from '../../audit/consent-entry.ts';
@@ -13,7 +14,8 @@ import { dropRequests } from '../../manage/requests.ts';
 import { Redactor } from '../../output/redact.ts';
 import { registerSecrets } from '../../shared.ts';
 import { openState } from '../../state/sqlite.ts';
-import type { State } from '../../state/state.ts';
+import { revive } from '../../servers/revivals.ts';
+import type { Awaitable, State } from '../../state/state.ts';
 import type { Io } from '../io.ts';
 import { readForOwner, readPrincipal, type CommonOptions } from '../open.ts';
 import { signed } from '../place.ts';
@@ -37,6 +39,8 @@ export interface Desk {
   readonly by: string;
   readonly now: () => string;
   readonly look: () => Promise<Look>;
+  /** Lets a server that was given up be started again, in every process. Throws STATE_FAILED. */
+  readonly revive: (server: string) => Awaitable<void>;
   /** Awaited before an act holds: what cannot be recorded is not agreed to. Throws AUDIT_FAILED. */
   readonly record: (entry: Omit<ServerConsentEntry, 'type' | 'by' | 'user'>) => void;
 }
@@ -54,7 +58,7 @@ export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly
       registerSecrets(redactor, config);
       const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest: createDigest(readAuditKey(config.state)) });
       const decided = new Set<string>();
-      const code = await work({ config, consents, by, now: () => new Date().toISOString(), look: () => wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }), record: (entry) => {
+      const code = await work({ config, consents, by, now: () => new Date().toISOString(), revive: (server) => revive(state, server, randomUUID()), look: () => wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }), record: (entry) => {
         audit.append(signed({ type: 'consent', ...entry, by }, io));
         if (entry.event !== 'looked') decided.add(entry.server);
       } });

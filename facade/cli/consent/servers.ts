@@ -31,11 +31,12 @@ export async function runSwitch(options: Named & { readonly enable: boolean }, i
     serverNamed(desk.config, name);
     if (enable) {
       const was = desk.consents.store.disabled().has(name);
-      if (was) desk.record({ event: 'enabled', server: name, outcome: 'allow' });
+      desk.record({ event: 'enabled', server: name, outcome: 'allow' });
       await desk.consents.enable(name);
+      await desk.revive(name);
       const { state } = desk.consents.statusOf(name);
       const advice = state === 'approved' || state === 'any tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
-      tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled.'}${advice}`);
+      tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled; one that was given up is started again.'}${advice}`);
       return EXIT.ok;
     }
     await desk.consents.disable(name, { by: desk.by, at: desk.now() });
