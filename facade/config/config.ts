@@ -136,9 +136,15 @@ export interface ListenConfig {
   readonly auth: 'token' | 'none';
   readonly maxBodyBytes: number;
   readonly maxSessions: number;
-  /** Sessions of one principal at once; default 16, or maxSessions where that is less. */
+  /** Sessions of one principal at once; default 100, or maxSessions where that is less. */
   readonly maxSessionsPerPrincipal: number;
   readonly idleMs: number;
+  readonly maxConnections: number;
+  /** How long a client may take for its headers, and for its whole request, ms. */
+  readonly headersMs: number;
+  readonly requestMs: number;
+  /** How long a connection may do nothing between requests, and a client may not read, ms. */
+  readonly socketIdleMs: number;
 }
 
 /** Where policy comes from: a YAML rules file, a folder of Rego, or a built bundle. */

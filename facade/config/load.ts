@@ -38,7 +38,7 @@ const MAX_BYTES = 1024 * 1024;
 
 /** Defaults of the sections; the schema names the same ones. */
 const CAPS: CapsConfig = { bytes: 30_000, lines: 2000, argBytes: 1_048_576, spillBytes: 67_108_864, validateOutput: 'warn', concurrent: 16 };
-const LISTEN: ListenConfig = { host: '127.0.0.1', port: 7310, hosts: [], origins: [], auth: 'token', maxBodyBytes: 4_194_304, maxSessions: 64, maxSessionsPerPrincipal: 16, idleMs: 1_800_000 };
+const LISTEN: ListenConfig = { host: '127.0.0.1', port: 7310, hosts: [], origins: [], auth: 'token', maxBodyBytes: 4_194_304, maxSessions: 1000, maxSessionsPerPrincipal: 100, idleMs: 1_800_000, maxConnections: 4096, headersMs: 10_000, requestMs: 60_000, socketIdleMs: 60_000 };
 const LIMITS: Config['limits'] = { servers: 20, connections: 5, drainMs: 10_000 };
 /** What `serve` has instead: its servers work for many, and 20 s with the 8 s in which servers end fit into the 30 s that Kubernetes grants. */
 const SHARED_LIMITS: Config['limits'] = { ...LIMITS, connections: 20, drainMs: 20_000 };
@@ -207,6 +207,7 @@ class Loader {
     const listen = { ...LISTEN, ...written.listen };
     const { maxSessions, maxSessionsPerPrincipal } = listen;
     if (maxSessionsPerPrincipal > maxSessions && written.listen?.maxSessionsPerPrincipal !== undefined) this.#report.refuse(['listen', 'maxSessionsPerPrincipal'], `it is ${maxSessionsPerPrincipal}, more than the ${maxSessions} sessions of all (listen.maxSessions), so it would limit nobody; write a smaller number, or remove it`);
+    if (listen.headersMs > listen.requestMs) this.#report.refuse(['listen', written.listen?.headersMs === undefined ? 'requestMs' : 'headersMs'], `headers may take ${listen.headersMs} ms and the whole request ${listen.requestMs} ms, so the request would end before its headers; write a smaller headersMs, or a larger requestMs`);
     const loopback = /^(127(\.\d{1,3}){3}|::1|\[::1\]|localhost)$/.test(listen.host);
     if (listen.auth === 'none' && !loopback) this.#report.refuse(['listen', 'auth'], 'auth none on an address that others can reach: anyone there could call every tool; write auth: token, or host: 127.0.0.1');
     return { ...listen, maxSessionsPerPrincipal: Math.min(maxSessions, maxSessionsPerPrincipal) };

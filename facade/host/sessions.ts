@@ -39,10 +39,12 @@ export class HostSessions {
   /** Throws HTTP_SESSIONS_FULL, HTTP_SESSIONS_QUOTA, RATE_LIMITED, IDENTITY. */
   async within<T>(caller: HostCaller, work: (session: Session) => Promise<T>): Promise<T> {
     await this.tick();
+    const ended = this.#makeRoom(caller);
     const held = this.#find(caller);
     if (held.running >= MAX_RUNNING) throw new TollgateError('RATE_LIMITED');
     held.running += 1;
     try {
+      await Promise.all(ended.map(({ session }) => this.#parts.gateway.closeSession(session)));
       return await work(held.session);
     } finally {
       held.running -= 1;
@@ -65,15 +67,26 @@ export class HostSessions {
     await this.#end(() => true);
   }
 
-  #find({ principal, tab, onBehalf = false }: HostCaller): Held {
-    const { gateway, listen, now } = this.#parts;
-    const key = JSON.stringify([principal.id, principal.origin, principal.owner === true, tab ?? null, onBehalf]);
+  /** Takes out the idle session that was used longest ago where there are too many. Throws HTTP_SESSIONS_QUOTA, or HTTP_SESSIONS_FULL, when none is idle. */
+  #makeRoom(caller: HostCaller): readonly Held[] {
+    const { maxSessions, maxSessionsPerPrincipal } = this.#parts.listen;
+    if (this.#held.has(keyOf(caller))) return [];
+    const isOwn = ({ session }: Held): boolean => session.principal.id === caller.principal.id && session.onBehalf !== true;
+    // An owner's host opens one session for each page that it speaks for: it is trusted to end them.
+    const isOver = caller.onBehalf !== true && [...this.#held.values()].filter(isOwn).length >= maxSessionsPerPrincipal;
+    if (!isOver && this.#held.size < maxSessions) return [];
+    const [victim] = [...this.#held].filter(([, held]) => held.running === 0 && (!isOver || isOwn(held))).sort(([, one], [, other]) => one.lastUsed - other.lastUsed);
+    if (victim === undefined) throw isOver ? overQuota(maxSessionsPerPrincipal) : new TollgateError('HTTP_SESSIONS_FULL');
+    this.#held.delete(victim[0]);
+    return [victim[1]];
+  }
+
+  #find(caller: HostCaller): Held {
+    const { gateway, now } = this.#parts;
+    const { principal, tab, onBehalf = false } = caller;
+    const key = keyOf(caller);
     const known = this.#held.get(key);
     if (known !== undefined) return known;
-    if (this.#held.size >= listen.maxSessions) throw new TollgateError('HTTP_SESSIONS_FULL');
-    // An owner's host opens one session for each page that it speaks for: it is trusted to end them.
-    const own = onBehalf ? [] : [...this.#held.values()].filter(({ session }) => session.principal.id === principal.id && session.onBehalf !== true);
-    if (!onBehalf && own.length >= listen.maxSessionsPerPrincipal) throw overQuota(listen.maxSessionsPerPrincipal);
     const held: Held = { session: gateway.openSession(principal, 'http', { onBehalf, ...(tab !== undefined && { tab }) }), running: 0, lastUsed: now() };
     this.#held.set(key, held);
     return held;
@@ -84,4 +97,8 @@ export class HostSessions {
     for (const [key] of ended) this.#held.delete(key);
     await Promise.all(ended.map(([, { session }]) => this.#parts.gateway.closeSession(session)));
   }
+}
+
+function keyOf({ principal, tab, onBehalf = false }: HostCaller): string {
+  return JSON.stringify([principal.id, principal.origin, principal.owner === true, tab ?? null, onBehalf]);
 }

@@ -4,7 +4,7 @@ import type { EventFeed } from '../servers/feed.ts';
 import { EventStream } from '../wire/events.ts';
 
 /** So often a quiet stream says something that readers ignore, so that nothing between takes it for dead. */
-const BEAT_MS = 15_000;
+const BEAT_MS = 30_000;
 
 /** Where events go. `after`: id of the last one that the host has. */
 export interface StreamParts {

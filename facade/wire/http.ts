@@ -13,6 +13,7 @@ import { createGate, urlHost, type Gate } from './gate.ts';
 import { HOST_PATH, type HostDoor } from '../host/door.ts';
 import { serveMcp, type Visit } from './mcp.ts';
 import { SessionTable } from './sessions.ts';
+import { Sockets } from './sockets.ts';
 
 /** What a listener needs. */
 export interface HttpOptions extends Drain {
@@ -23,8 +24,6 @@ export interface HttpOptions extends Drain {
   readonly host?: HostDoor;
   /** Told of what should not happen: a throw that is not ours. */
   readonly onFault: (thrown: unknown) => void;
-  /** How long a client may take for its headers, and for its whole request. Default 10,000 and 60,000 ms. */
-  readonly patience?: { readonly headersMs: number; readonly requestMs: number };
   /** Milliseconds, of any beginning. Default the process clock. */
   readonly now?: () => number;
 }
@@ -33,14 +32,16 @@ export interface HttpOptions extends Drain {
 export interface HttpServer {
   /** Address of the MCP endpoint. */
   readonly url: string;
+  /** Connections that are open. */
+  readonly connections: number;
   /** Refuses new requests, lets running calls end, answers those that do not, closes every session and connection; idempotent. */
   close(): Promise<void>;
 }
 
-const PATIENCE = { headersMs: 10_000, requestMs: 60_000 };
-/** Beside sessions: connections that never get as far as one (attack: slow loris). */
-const MAX_CONNECTIONS = 1024;
-const TICK_MS = 15_000;
+/** How often idle sessions are looked for and quiet streams say something: below what proxies wait (60 s), above the 20 s in which TCP finds a dead client. Linux probes only while nothing is under way. */
+const TICK_MS = 30_000;
+/** When TCP begins to probe a quiet connection; Node has it probe ten times, a second apart. */
+const PROBE_MS = 10_000;
 /** How long the last answers may take to leave, once nothing runs any more. */
 const FLUSH_MS = 500;
 const PREFLIGHT = {
@@ -52,7 +53,7 @@ const PREFLIGHT = {
 /** Listens. Throws CONFIG_INVALID when the address cannot be had. */
 export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   const front = new HttpFront(options);
-  return { url: await front.listen(), close: () => front.close() };
+  return { url: await front.listen(), get connections() { return front.connections; }, close: () => front.close() };
 }
 
 class HttpFront {
@@ -60,26 +61,33 @@ class HttpFront {
   readonly #now: () => number;
   readonly #sessions: SessionTable;
   readonly #server: Server;
+  readonly #sockets: Sockets;
   #gate: Gate | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed: Promise<void> | undefined;
 
   constructor(options: HttpOptions) {
-    const { facade, listen, onFault, patience = PATIENCE, now = () => performance.now() } = options;
+    const { facade, listen, onFault, now = () => performance.now() } = options;
     this.#options = options;
     this.#now = now;
     this.#sessions = new SessionTable({ facade, maxSessions: listen.maxSessions, maxPerPrincipal: listen.maxSessionsPerPrincipal, idleMs: listen.idleMs, now, onFault });
     this.#server = createServer(
       {
-        headersTimeout: patience.headersMs,
-        requestTimeout: patience.requestMs,
-        connectionsCheckingInterval: Math.min(1000, patience.headersMs),
-        keepAliveTimeout: 60_000,
+        headersTimeout: listen.headersMs,
+        requestTimeout: listen.requestMs,
+        connectionsCheckingInterval: Math.min(1000, listen.headersMs),
+        keepAliveTimeout: listen.socketIdleMs,
+        keepAlive: true,
+        keepAliveInitialDelay: PROBE_MS,
       },
       (request, response) => void this.#receive(request, response),
     );
-    this.#server.maxConnections = MAX_CONNECTIONS;
+    this.#sockets = new Sockets(this.#server, { maxConnections: listen.maxConnections, idleMs: listen.socketIdleMs });
     facade.onToolsChanged((session) => this.#sessions.toolsChanged(session));
+  }
+
+  get connections(): number {
+    return this.#sockets.size;
   }
 
   async listen(): Promise<string> {
@@ -119,6 +127,7 @@ class HttpFront {
   }
 
   async #receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    this.#sockets.begin(request, response);
     try {
       await this.#admit(request, response);
     } catch (thrown) {
@@ -157,6 +166,7 @@ class HttpFront {
     const { authorization, origin } = request.headers;
     const principal = this.#options.authenticate(bearerToken(authorization));
     if (principal === undefined) throw new TollgateError('HTTP_AUTH');
+    this.#sockets.vouch(request.socket);
     return { request, response, principal: withOrigin(principal, origin) };
   }
 }

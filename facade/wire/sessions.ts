@@ -87,6 +87,8 @@ const ENDED = 'The session ended while the call ran.';
 export class SessionTable {
   readonly #options: SessionOptions;
   readonly #sessions = new Map<string, HttpSession>();
+  /** Sessions that were ended to make room. */
+  evicted = 0;
 
   constructor(options: SessionOptions) {
     this.#options = options;
@@ -96,12 +98,12 @@ export class SessionTable {
     return this.#sessions.size;
   }
 
-  /** Throws HTTP_SESSIONS_QUOTA, or HTTP_SESSIONS_FULL, when none can be had, even after idle ones are ended. */
+  /** Ends the idle session that was used longest ago where there are too many. Throws HTTP_SESSIONS_QUOTA, or HTTP_SESSIONS_FULL, when none is idle. */
   open(era: Era, principal: Principal): HttpSession {
     const { facade, maxSessions, maxPerPrincipal } = this.#options;
     if (this.#sessions.size >= maxSessions || this.#countOf(principal) >= maxPerPrincipal) this.#expire();
-    if (this.#countOf(principal) >= maxPerPrincipal) throw overQuota(maxPerPrincipal);
-    if (this.#sessions.size >= maxSessions) throw new TollgateError('HTTP_SESSIONS_FULL');
+    if (this.#countOf(principal) >= maxPerPrincipal && !this.#evict(({ session }) => session.principal.id === principal.id)) throw overQuota(maxPerPrincipal);
+    if (this.#sessions.size >= maxSessions && !this.#evict(() => true)) throw new TollgateError('HTTP_SESSIONS_FULL');
     const opened = new HttpSession(era, { session: facade.openSession(principal, 'http'), holder: principal }, this.#options);
     this.#sessions.set(opened.session.id, opened);
     return opened;
@@ -154,6 +156,17 @@ export class SessionTable {
     for (const session of this.#sessions.values()) session.keepAlive();
   }
 
+  /** False when all of these are in use. A client with an open stream may be gone without a word: after `idleMs` it holds its place no more. */
+  #evict(which: (session: HttpSession) => boolean): boolean {
+    const since = this.#options.now() - this.#options.idleMs;
+    const unused = [...this.#sessions.values()].filter((session) => which(session) && (session.idle || (session.dispatch.running === 0 && session.lastUsed < since)));
+    const [victim] = unused.sort((one, other) => Number(one.streaming) - Number(other.streaming) || one.lastUsed - other.lastUsed);
+    if (victim === undefined) return false;
+    this.evicted += 1;
+    this.#drop(victim);
+    return true;
+  }
+
   #expire(): void {
     for (const session of this.#sessions.values()) if (this.#expired(session)) this.#drop(session);
   }
@@ -174,5 +187,5 @@ function isHolder(principal: Principal, holder: Principal): boolean {
 
 /** Returns the refusal of a session beyond the quota of its principal. */
 export function overQuota(limit: number): TollgateError {
-  return new TollgateError('HTTP_SESSIONS_QUOTA', { detail: `This principal has ${limit} sessions, and may have no more.`, data: { limit } });
+  return new TollgateError('HTTP_SESSIONS_QUOTA', { detail: `This principal has ${limit} sessions, all in use, and may have no more.`, data: { limit } });
 }

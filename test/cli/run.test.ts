@@ -7,7 +7,10 @@ import { ReadBuffer, serializeMessage } from '@modelcontextprotocol/sdk/shared/s
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import type { JSONRPCMessage } from '@modelcontextprotocol/sdk/types.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { EXIT } from '../../facade/cli/io.ts';
+import type { Wiring } from '../../facade/cli/program.ts';
+import { WIRING } from '../../facade/main.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf, server, start, type Running } from './terminal.ts';
@@ -187,5 +190,23 @@ describe('serve', () => {
     const taken = await cli(project, ['serve', '--port', url.port]);
     expect(taken).toMatchObject({ code: EXIT.usage, out: '' });
     expect(taken.err).toMatch(/^CONFIG_INVALID: listen: 127\.0\.0\.1:\d+ cannot be had \(EADDRINUSE\)\.\nChoose another/m);
+  });
+});
+
+describe('limits that nobody wrote' + verifies('ST-26'), () => {
+  it('are those of one user under run, and of a gateway under serve; what is written counts for both', async () => {
+    const limits = async (argv: readonly string[], more = ''): Promise<unknown> => {
+      project.write('tollgate.yaml', `${CONFIG}${more}`);
+      let seen: unknown;
+      const assemble: Wiring['assemble'] = async (config) => {
+        seen = config.limits;
+        throw new TollgateError('STATE_FAILED');
+      };
+      await start(project, argv, {}, { ...WIRING, assemble }).ended;
+      return seen;
+    };
+    expect(await limits(['run'])).toEqual({ servers: 20, connections: 5, drainMs: 10_000 });
+    expect(await limits(['serve'])).toEqual({ servers: 20, connections: 20, drainMs: 20_000 });
+    for (const command of ['run', 'serve']) expect(await limits([command], 'limits: {connections: 7, drainMs: 0}\n')).toEqual({ servers: 20, connections: 7, drainMs: 0 });
   });
 });

@@ -97,7 +97,7 @@ recording: {mode: last, keep: 12h, maxBytes: 2097152}
 runs: {keep: 3h}
 labels: {sticky: [untrusted]}
 knowledge: {requests: 3, bytes: 4096, candidates: 9}
-listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none, maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000}
+listen: {host: '::1', port: 0, hosts: [box.internal], origins: ['https://a.example'], auth: none, maxBodyBytes: 2048, maxSessions: 3, maxSessionsPerPrincipal: 2, idleMs: 5000, maxConnections: 99, headersMs: 700, requestMs: 800, socketIdleMs: 9000}
 limits: {servers: 7, connections: 2, drainMs: 5000}
 schemaProfile: openai
 `;

@@ -239,18 +239,20 @@ describe('a queue of one principal', () => {
 });
 
 describe('all sessions for one principal', () => {
-  it('stop at its quota, over MCP and over the host API, and leave room for others' + verifies('TR-64'), async () => {
+  it('end at its quota those of its own, over MCP and over the host API, and leave those of others alone' + verifies('TR-64', 'ST-24'), async () => {
     const facade = await start(SERVERS, { ...FLOW, listen: { port: 0, maxSessions: 6, maxSessionsPerPrincipal: 2 } }, ENV);
     const ask = await listen(facade);
-    const open = async (token: string): Promise<string> => {
-      const { status, text } = await ask('POST', '/mcp', { token, body: initialize() });
-      return status === 200 ? 'ok' : `${status} ${(JSON.parse(text) as { error: { data: { code: string } } }).error.data.code}`;
-    };
-    expect([await open(TOKENS.ann), await open(TOKENS.ann), await open(TOKENS.ann), await open(TOKENS.ben)]).toEqual(['ok', 'ok', '429 HTTP_SESSIONS_QUOTA', 'ok']);
+    const events = (who: string): readonly unknown[] => facade.records().filter((record) => record.type === 'session' && (record as unknown as { principal: { id: string } }).principal.id === who).map((record) => (record as unknown as { event: string }).event);
+    const open = async (token: string): Promise<number> => (await ask('POST', '/mcp', { token, body: initialize() })).status;
+    expect([await open(TOKENS.ben), await open(TOKENS.ann), await open(TOKENS.ann), await open(TOKENS.ann)]).toEqual([200, 200, 200, 200]);
+    await expect.poll(() => events('ann')).toEqual(['opened', 'opened', 'opened', 'closed']);
+    expect(events('ben')).toEqual(['opened']);
     const list = async (token: string, tab: string, more = ''): Promise<number> => (await ask('GET', `/host/v1/tools?tab=${tab}${more}`, { token })).status;
-    expect([await list(TOKENS.ann, '1'), await list(TOKENS.ann, '2'), await list(TOKENS.ann, '3'), await list(TOKENS.ben, '1')]).toEqual([200, 200, 429, 200]);
+    expect([await list(TOKENS.ben, '1'), await list(TOKENS.ann, '1'), await list(TOKENS.ann, '2'), await list(TOKENS.ann, '3')]).toEqual([200, 200, 200, 200]);
+    expect([events('ann').filter((event) => event === 'closed').length, events('ben')]).toEqual([2, ['opened', 'opened']]);
     // An owner's host speaks for as many pages as the listener takes.
     for (const tab of ['1', '2', '3']) expect(await list(TOKENS.boss, tab, '&origin=https://page.example')).toBe(200);
+    expect(events('ben')).not.toContain('closed');
   });
 });
 

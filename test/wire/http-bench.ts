@@ -4,7 +4,7 @@ import type { ListenConfig } from '../../facade/config/config.ts';
 import { serveHttp, type HttpOptions, type HttpServer } from '../../facade/wire/http.ts';
 import { ALICE, BOB, FakeFacade, initialize } from './fake.ts';
 
-export const LISTEN: ListenConfig = { host: '127.0.0.1', port: 0, hosts: [], origins: [], auth: 'token', maxBodyBytes: 64 * 1024, maxSessions: 100, maxSessionsPerPrincipal: 100, idleMs: 600_000 };
+export const LISTEN: ListenConfig = { host: '127.0.0.1', port: 0, hosts: [], origins: [], auth: 'token', maxBodyBytes: 64 * 1024, maxSessions: 100, maxSessionsPerPrincipal: 100, idleMs: 600_000, maxConnections: 4096, headersMs: 10_000, requestMs: 60_000, socketIdleMs: 60_000 };
 export const TOKENS = new Map([
   ['alice-token', ALICE],
   ['bob-token', BOB],

@@ -1,6 +1,7 @@
 /** Owns the proof of the HTTP front over real sockets: routes, tokens, sessions, bodies, streams, closing. */
-import { connect } from 'node:net';
-import { request as open, type IncomingMessage } from 'node:http';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { Agent, request as open, type IncomingMessage } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Reply } from '../../facade/facade.ts';
@@ -353,7 +354,7 @@ describe('bodies', () => {
   });
 
   it('slow-loris: headers or a body that do not come end the connection', async () => {
-    const { port } = await start({ patience: { headersMs: 100, requestMs: 200 } });
+    const { port } = await start({ listen: { headersMs: 100, requestMs: 200 } });
     const before = performance.now();
     const [headers, body] = await Promise.all([
       raw(port, `POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\n`, 25_000),
@@ -478,10 +479,20 @@ describe('the stream of notifications', () => {
 });
 
 describe('limits of sessions', () => {
-  it('one principal beyond its quota is refused with 429, and another is not' + verifies('TR-64'), async () => {
-    const { ask, session } = await start({ listen: { maxSessions: 4, maxSessionsPerPrincipal: 2 } });
-    const id = await session();
-    await session();
+  /** Sessions in which a call runs. */
+  const busy = async ({ facade, ask, session }: HttpBench, ...tokens: readonly string[]): Promise<readonly string[]> => {
+    facade.onCall = untilAborted;
+    const ids = await Promise.all(tokens.map((token) => session(token)));
+    const before = facade.calls.length;
+    for (const [at, id] of ids.entries()) void ask({ headers: { authorization: `Bearer ${tokens[at]}`, 'mcp-session-id': id }, body: call(1) }).catch(() => undefined);
+    await until(() => facade.calls.length === before + ids.length);
+    return ids;
+  };
+
+  it('one principal beyond its quota is refused with 429 while all of its sessions are in use, and another is not' + verifies('TR-64'), async () => {
+    const bench = await start({ listen: { maxSessions: 4, maxSessionsPerPrincipal: 2 } });
+    const { ask, session } = bench;
+    const [id] = await busy(bench, 'alice-token', 'alice-token');
     const full = await ask({ body: initialize(3) });
     expect([full.status, code(full), full.headers['retry-after']]).toEqual([429, 'HTTP_SESSIONS_QUOTA', '10']);
     expect(JSON.parse(full.text)).toMatchObject({ id: 3, error: { data: { retryable: true } } });
@@ -490,15 +501,27 @@ describe('limits of sessions', () => {
     expect((await ask({ body: initialize() })).status).toBe(200);
   });
 
-  it('a full table refuses with 503 until one ends', async () => {
-    const { ask, session } = await start({ listen: { maxSessions: 2 } });
-    const id = await session();
-    await session('bob-token');
+  it('a full table refuses with 503 while all sessions are in use', async () => {
+    const bench = await start({ listen: { maxSessions: 2 } });
+    const { ask } = bench;
+    const [id] = await busy(bench, 'alice-token', 'bob-token');
     const full = await ask({ body: initialize(3) });
     expect([full.status, code(full), full.headers['retry-after']]).toEqual([503, 'HTTP_SESSIONS_FULL', '10']);
     expect(JSON.parse(full.text)).toMatchObject({ id: 3, error: { data: { retryable: true } } });
     await ask({ method: 'DELETE', headers: { 'mcp-session-id': id } });
     expect((await ask({ body: initialize() })).status).toBe(200);
+  });
+
+  it('clients that crashed hold no place: the idle session that was used longest ago gives way' + verifies('ST-24'), async () => {
+    const { ask, session } = await start({ listen: { maxSessions: 3, maxSessionsPerPrincipal: 2 } });
+    const ping = async (id: string, token = 'alice-token'): Promise<number> => (await ask({ headers: { authorization: `Bearer ${token}`, 'mcp-session-id': id }, body: request(1, 'ping') })).status;
+    const [first, second] = [await session(), await session()];
+    const other = await session('bob-token');
+    expect(await ping(first)).toBe(200);
+    const third = await session();
+    expect([await ping(second), await ping(first), await ping(third), await ping(other, 'bob-token')]).toEqual([404, 200, 200, 200]);
+    const theirs = await session('bob-token');
+    expect([await ping(first), await ping(third), await ping(other, 'bob-token'), await ping(theirs, 'bob-token')]).toEqual([404, 200, 200, 200]);
   });
 
   it('pipelined calls of one session are bounded', async () => {
@@ -591,5 +614,74 @@ describe('closing', () => {
       code: 'CONFIG_INVALID',
       message: `listen: 127.0.0.1:${port} cannot be had (EADDRINUSE).`,
     });
+  });
+});
+
+describe('limits of connections', () => {
+  const silent = async (port: number, count: number): Promise<Socket[]> => Promise.all(Array.from({ length: count }, () => new Promise<Socket>((resolve, reject) => {
+    const socket = connect(port, '127.0.0.1', () => resolve(socket));
+    socket.on('error', reject);
+    socket.on('close', () => socket.removeAllListeners('error').on('error', () => undefined));
+    socket.resume();
+  })));
+  const agent = (): Agent => new Agent({ keepAlive: true, maxSockets: 1 });
+  const get = (port: number, by: Agent, authorization = 'Bearer alice-token'): Promise<number> => new Promise((resolve, reject) => {
+    open({ agent: by, host: '127.0.0.1', port, path: '/metrics', headers: { authorization } }, (response) => response.resume().on('end', () => resolve(response.statusCode ?? 0))).on('error', reject).end();
+  });
+
+  it('silent-sockets: those that show no token keep nobody out, and end no connection of a principal' + verifies('ST-25'), async () => {
+    const { port } = await start({ listen: { maxConnections: 20 } });
+    const own = agent();
+    expect(await get(port, own)).toBe(200);
+    const sockets = [...(await silent(port, 19)), ...(await silent(port, 30))];
+    await until(() => sockets.filter(({ destroyed }) => destroyed).length >= 30);
+    // The first connection is still there, and a new one is taken.
+    const late = agent();
+    expect([await get(port, own), await get(port, late)]).toEqual([200, 200]);
+    expect(Object.values(own.freeSockets).flat().map((socket) => socket?.bytesRead ?? 0).every((bytes) => bytes > 200)).toBe(true);
+    for (const one of [...sockets, own, late]) one.destroy();
+  });
+
+  it('the connection whose last request is longest ago gives way where all have shown a token; one with a request never does' + verifies('ST-25'), async () => {
+    const { facade, port, ask, session } = await start({ listen: { maxConnections: 16 } });
+    facade.onCall = untilAborted;
+    const id = await session();
+    const calls = Array.from({ length: 15 }, (_, n) => ask({ headers: { 'mcp-session-id': id }, body: call(n) }).then(({ status }) => status, () => 0));
+    await until(() => facade.calls.length === 15);
+    const [idle, next] = [agent(), agent()];
+    expect(await get(port, idle)).toBe(200);
+    const ended = once(Object.values(idle.freeSockets).flat()[0] as Socket, 'close');
+    expect(await get(port, next)).toBe(200);
+    await ended;
+    // No place for another: the connections of calls stay.
+    facade.onCall = async (running) => echo(running);
+    const cancel = (n: number): ReturnType<typeof ask> => ask({ headers: { 'mcp-session-id': id }, body: { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: n } } });
+    for (let n = 0; n < 15; n += 1) expect((await cancel(n)).status).toBe(202);
+    expect(await Promise.all(calls)).toEqual(Array.from({ length: 15 }, () => 202));
+    for (const one of [idle, next]) one.destroy();
+  });
+
+  it('a connection that does nothing ends, and one whose client does not read its answer' + verifies('ST-25'), async () => {
+    const { facade, port, session, server } = await start({ listen: { socketIdleMs: 200 } });
+    const [quiet] = await silent(port, 1);
+    const big = 'x'.repeat(50_000_000);
+    facade.onCall = async () => ({ kind: 'result', text: JSON.stringify({ content: [{ type: 'text', text: big }] }) });
+    const body = JSON.stringify(call(1));
+    const deaf = connect(port, '127.0.0.1');
+    deaf.on('error', () => undefined);
+    deaf.write(`POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nMcp-Session-Id: ${await session()}\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    await until(() => facade.calls.length === 1 && quiet?.destroyed === true && server.connections === 0);
+    deaf.resume();
+    await once(deaf, 'close');
+    expect(deaf.bytesRead).toBeLessThan(50_000_000);
+  });
+
+  it('a long call is not cut by its quiet connection' + verifies('ST-25'), async () => {
+    const { facade, ask, session } = await start({ listen: { socketIdleMs: 50 } });
+    facade.onCall = async (running) => {
+      await pause(400);
+      return echo(running);
+    };
+    expect((await ask({ headers: { 'mcp-session-id': await session() }, body: call(1) })).status).toBe(200);
   });
 });

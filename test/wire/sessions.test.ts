@@ -60,23 +60,43 @@ describe('the table of sessions', () => {
     expect(sessions.size).toBe(0);
   });
 
-  it('makes room by dropping idle sessions, and refuses when there are none', () => {
-    const { sessions, pass } = table({ maxSessions: 2 });
-    sessions.open('legacy', ALICE);
-    sessions.open('legacy', BOB);
-    expect(() => sessions.open('legacy', ALICE)).toThrow(expect.objectContaining({ code: 'HTTP_SESSIONS_FULL' }));
-    pass(1001);
-    sessions.open('legacy', ALICE);
-    expect(sessions.size).toBe(1);
+  it('makes room by ending the idle session that was used longest ago, of a principal at its quota one of its own' + verifies('TR-64', 'ST-24'), async () => {
+    const { facade, sessions, pass } = table({ maxSessions: 3, maxPerPrincipal: 2 });
+    const [first, second, other] = [sessions.open('legacy', ALICE), sessions.open('legacy', ALICE), sessions.open('legacy', BOB)];
+    pass(1);
+    sessions.find(first.session.id, ALICE);
+    pass(1);
+    const third = sessions.open('legacy', ALICE);
+    expect([sessions.find(second.session.id, ALICE), sessions.find(other.session.id, BOB), sessions.size, sessions.evicted]).toEqual([undefined, other, 3, 1]);
+    facade.onCall = untilAborted;
+    for (const busy of [first, third]) {
+      await busy.dispatch.handle(message(initialize()), () => undefined);
+      void busy.dispatch.handle(message(request(1, 'tools/call', { name: 'a' })), () => undefined);
+    }
+    expect(() => sessions.open('legacy', ALICE)).toThrow(expect.objectContaining({ code: 'HTTP_SESSIONS_QUOTA' }));
+    const next = sessions.open('legacy', BOB);
+    void next.dispatch.handle(message(initialize()), () => undefined);
+    expect([sessions.open('legacy', BOB).session.principal, sessions.evicted]).toEqual([BOB, 3]);
+    await sessions.endAll('The test ended.');
   });
 
-  it('drops the idle sessions of a principal that is at its quota, and refuses when there are none' + verifies('TR-64'), () => {
-    const { sessions, pass } = table({ maxPerPrincipal: 1 });
-    sessions.open('legacy', ALICE);
+  it('counts an open stream as use, for as long as a session may be idle' + verifies('ST-24'), async () => {
+    const { sessions, pass } = table({ maxSessions: 2, idleMs: 1000 });
+    const [one, other] = [sessions.open('legacy', ALICE), sessions.open('legacy', BOB)];
+    const [first, second] = [await response(), await response()];
+    one.attach(first.response, () => 0);
+    other.attach(second.response, () => 0);
+    pass(900);
+    sessions.find(other.session.id, BOB);
+    pass(200);
+    sessions.tick();
+    // Kept while nobody needs its place; then its client may be gone for all that is known.
+    expect(sessions.size).toBe(2);
     sessions.open('legacy', BOB);
-    expect(() => sessions.open('legacy', ALICE)).toThrow(expect.objectContaining({ code: 'HTTP_SESSIONS_QUOTA' }));
-    pass(1001);
-    expect(sessions.open('legacy', ALICE).session.principal).toEqual(ALICE);
+    expect([sessions.find(one.session.id, ALICE), sessions.find(other.session.id, BOB)]).toEqual([undefined, other]);
+    await sessions.endAll('The test ended.');
+    first.end();
+    second.end();
   });
 
   it('session-hijack: knows a session by its principal, its origin and whether it is an owner' + verifies('TR-88'), () => {
