@@ -78,13 +78,16 @@ export interface UpgradeEntry {
 /** The user of the machine changed how Tollgate is set up. Names of ours only: never a value, never a place on the disk. */
 export interface SetupEntry {
   readonly type: 'setup';
-  readonly event: 'imported' | 'import-undone' | 'exported' | 'export-undone' | 'secret-set' | 'secret-rotated' | 'secret-removed' | 'configuration-accepted';
+  readonly event: 'imported' | 'import-undone' | 'exported' | 'export-undone' | 'secret-set' | 'secret-rotated' | 'secret-removed' | 'configuration-accepted' | 'audit-archived';
   readonly outcome: 'allow';
   readonly by: string;
   /** Whose files: ids of clients, or `file` for one that no client is known by. */
   readonly clients?: readonly string[];
   readonly servers?: readonly string[];
   readonly secrets?: readonly string[];
+  /** Of old records that were moved into an archive: how many, and the time before which all of them were written. */
+  readonly records?: number;
+  readonly before?: string;
   /** Of an accepted configuration: its hash, how many files it has, and how many of its changes may allow more (absent at the first time). */
   readonly accepted?: string;
   readonly files?: number;

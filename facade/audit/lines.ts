@@ -33,6 +33,17 @@ export function listParts(folder: string): ChainPart[] {
   return parts.sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
 }
 
+/** Files by their chains, in the order of both. */
+export function byChain(parts: readonly ChainPart[]): Iterable<readonly ChainPart[]> {
+  const chains = new Map<string, ChainPart[]>();
+  for (const part of parts) {
+    const chain = chains.get(part.chain);
+    if (chain === undefined) chains.set(part.chain, [part]);
+    else chain.push(part);
+  }
+  return chains.values();
+}
+
 /** Names in a folder; a missing one has none. Throws what node:fs throws. */
 export function namesIn(folder: string): string[] {
   try {

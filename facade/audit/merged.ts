@@ -3,7 +3,7 @@ import { rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { openDatabase, type Database, type Value } from '../state/database.ts';
 import { checkSeal, parseRecord, type AuditRecord } from './chain.ts';
-import { listParts, readLineAt, readLines, type ChainPart } from './lines.ts';
+import { listParts, readLineAt, readLines, type ChainPart, type Line } from './lines.ts';
 
 const COLUMNS = ['type', 'id', 'outcome', 'code', 'principal', 'exposed', 'server', 'tool', 'run', 'session'] as const;
 type Column = (typeof COLUMNS)[number];
@@ -172,7 +172,6 @@ function createTake(database: Database, forget: (name: string) => number): (part
   const insert = database.run(`INSERT INTO record (${names.join(', ')}) VALUES (${names.map(() => '?').join(', ')})`);
   return (part, room) => {
     const found = statSync(part.path, { throwIfNoEntry: false });
-    // Archived or removed a moment ago.
     if (found === undefined) return { bytes: 0, isWhole: true };
     const before = find(part.name);
     const isSame = before?.inode === found.ino && before.done <= found.size;
@@ -180,7 +179,7 @@ function createTake(database: Database, forget: (name: string) => number): (part
     const from = isSame ? before.done : 0;
     let done = from;
     let isWhole = true;
-    for (const { offset, bytes, whole } of readLines(part.path, from)) {
+    for (const { offset, bytes, whole } of linesOf(part, from)) {
       if (!whole) break;
       isWhole = done - from < room;
       if (!isWhole) break;
@@ -191,6 +190,15 @@ function createTake(database: Database, forget: (name: string) => number): (part
     mark(part.name, found.ino, done);
     return { bytes: done - from, isWhole };
   };
+}
+
+/** None of a file that was archived or removed a moment ago. */
+function* linesOf(part: ChainPart, from: number): Generator<Line> {
+  try {
+    yield* readLines(part.path, from);
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code !== 'ENOENT') throw thrown;
+  }
 }
 
 function valuesOf(record: AuditRecord): Value[] {

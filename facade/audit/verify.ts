@@ -1,9 +1,8 @@
 /** Owns the proof that the logs are as they were written; refuses to trust anything but the bytes of the chain files. */
-import { createHash } from 'node:crypto';
-import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { checkSeal, NO_HASH, parseFileName, parseRecord, type AuditRecord } from './chain.ts';
-import { isWriterAlive, listParts, readLines, type ChainPart, type Line } from './lines.ts';
+import { CHECKPOINT, digestFile, readCheckpoint, type Archive, type ChainStart, type Digest, type ReadCheckpoint } from './checkpoint.ts';
+import { byChain, isWriterAlive, listParts, readLines, type ChainPart, type Line } from './lines.ts';
 import { TORN } from './recover.ts';
 
 /** The first thing wrong in a chain, or with a part of the evidence. `seq`: the first record that cannot be trusted. */
@@ -18,6 +17,8 @@ export interface ChainReport {
   readonly chain: string;
   readonly files: number;
   readonly records: number;
+  /** The first record that is here; absent for 1. Those before it are archived. */
+  readonly from?: number;
   readonly head: string;
   readonly state: 'open' | 'closed' | 'ended';
 }
@@ -28,25 +29,86 @@ export interface AuditVerdict {
   readonly records: number;
   readonly chains: readonly ChainReport[];
   readonly faults: readonly AuditFault[];
+  /** Where older records were moved. `verified`: this archive was given, and read with the rest. Absent where nothing was. */
+  readonly archives?: readonly (Archive & { readonly verified: boolean })[];
+}
+
+/** What is verified besides the log. `digest`: by the key of its state folder; without it no checkpoint counts. */
+export interface VerifyOptions {
+  readonly archives?: readonly string[];
+  readonly digest?: Digest;
 }
 
 /**
- * Reads every chain file and finds edits, deletions, reorders, repeats and torn ends. A chain that was cut off at the end of a
- * record, or removed as a whole, can only be missed by somebody who kept its head: `expectHeads`.
+ * Reads every chain file and finds edits, deletions, reorders, repeats and torn ends. A chain whose first files are archived goes on from
+ * the checkpoint. A chain that was cut off at the end of a record, or removed as a whole, can only be missed by somebody who kept its
+ * head: `expectHeads`. Begins again when files are archived meanwhile.
  */
-export function verifyAudit(folder: string, expectHeads: readonly string[] = []): AuditVerdict {
+export function verifyAudit(folder: string, expectHeads: readonly string[] = [], options: VerifyOptions = {}): AuditVerdict {
+  for (;;) {
+    const { seal } = readCheckpoint(folder, options.digest);
+    const isMoved = (): boolean => readCheckpoint(folder, options.digest).seal !== seal;
+    try {
+      const verdict = verifyOnce(folder, expectHeads, options);
+      if (!isMoved()) return verdict;
+    } catch (thrown) {
+      if ((thrown as NodeJS.ErrnoException).code !== 'ENOENT' || !isMoved()) throw thrown;
+    }
+  }
+}
+
+function verifyOnce(folder: string, expectHeads: readonly string[], { archives = [], digest }: VerifyOptions): AuditVerdict {
+  const folders = [folder, ...archives].map((path): Folder => ({ path, ...readCheckpoint(path, digest) }));
   const missing = new Set(expectHeads);
+  const starts = new Map(folders.flatMap(({ checkpoint }) => checkpoint.starts.map((start) => [start.file, start] as const)));
+  for (const { head } of starts.values()) missing.delete(head);
+  const parts = partsOf(folders);
   const chains: ChainReport[] = [];
-  const faults: AuditFault[] = [];
-  for (const parts of byChain(listParts(folder))) {
-    const walk = new ChainWalk(folder, missing);
-    const fault = walk.follow(parts);
+  const faults: AuditFault[] = [...faultsOf(folders), ...lostStarts(starts, parts)];
+  for (const own of byChain(parts)) {
+    const walk = new ChainWalk({ folders, starts, missing });
+    const fault = walk.follow(own);
     if (fault !== undefined) faults.push(fault);
     faults.push(...walk.lost);
-    chains.push({ chain: parts[0]?.chain ?? '', files: parts.length, records: walk.seq, head: walk.head, state: stateOf(walk, parts) });
+    const from = walk.from === 1 ? {} : { from: walk.from };
+    chains.push({ chain: own[0]?.chain ?? '', files: own.length, records: walk.records, ...from, head: walk.head, state: stateOf(walk, own) });
   }
-  for (const head of missing) faults.push({ file: '', what: `the expected head ${head.slice(0, 200)} is in no chain: records were cut off` });
-  return { ok: faults.length === 0, records: chains.reduce((sum, chain) => sum + chain.records, 0), chains, faults };
+  for (const head of missing) faults.push({ file: '', what: `the expected head ${head.slice(0, 200)} is in no chain: records were cut off, or archived` });
+  const known = folders[0]?.checkpoint.archives.map((archive) => ({ ...archive, verified: folders.some(({ seal }) => seal === archive.seal) })) ?? [];
+  return { ok: faults.length === 0, records: chains.reduce((sum, chain) => sum + chain.records, 0), chains, faults, ...(known.length > 0 && { archives: known }) };
+}
+
+/** A folder with its checkpoint: the log first, then archives. */
+interface Folder extends ReadCheckpoint {
+  readonly path: string;
+}
+
+/** The files of all folders. One that was not removed yet after it was archived stands in two: that of the log counts. */
+function partsOf(folders: readonly Folder[]): readonly ChainPart[] {
+  const byName = new Map(folders.flatMap(({ path }) => listParts(path)).reverse().map((part) => [part.name, part] as const));
+  return [...byName.values()].sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
+}
+
+/** What is wrong with checkpoints, and with the files that archives hold. */
+function faultsOf(folders: readonly Folder[]): AuditFault[] {
+  const [log] = folders;
+  return folders.flatMap((folder) => {
+    const file = join(folder.path, CHECKPOINT);
+    if (folder.fault !== undefined) return [{ file, what: folder.fault }];
+    const isForeign = folder !== log && log?.checkpoint.archives.every(({ seal }) => seal !== folder.seal) === true;
+    const foreign = isForeign ? [{ file, what: 'the checkpoint of the log does not name this archive as it is: it is of another log or an older copy, or `audit archive` was interrupted and must be run again' }] : [];
+    return [...foreign, ...folder.checkpoint.held.flatMap((held) => {
+      const found = digestFile(join(folder.path, held.file));
+      const isSame = found?.bytes === held.bytes && found.sha256 === held.sha256;
+      return isSame ? [] : [{ file: join(folder.path, held.file), what: found === undefined ? 'the archived file is missing' : 'the archived file was changed' }];
+    })];
+  });
+}
+
+/** A chain that goes on after what was archived has a file there. */
+function lostStarts(starts: ReadonlyMap<string, ChainStart>, parts: readonly ChainPart[]): AuditFault[] {
+  const names = new Set(parts.map(({ name }) => name));
+  return [...starts.values()].filter(({ file }) => !names.has(file)).map(({ file, seq }) => ({ file, seq: seq + 1, what: 'the chain goes on here after what was archived, and the file is missing' }));
 }
 
 function stateOf(walk: ChainWalk, parts: readonly ChainPart[]): ChainReport['state'] {
@@ -55,34 +117,35 @@ function stateOf(walk: ChainWalk, parts: readonly ChainPart[]): ChainReport['sta
   return end !== undefined && isWriterAlive(end) ? 'open' : 'ended';
 }
 
-function byChain(parts: readonly ChainPart[]): Iterable<readonly ChainPart[]> {
-  const chains = new Map<string, ChainPart[]>();
-  for (const part of parts) {
-    const chain = chains.get(part.chain);
-    if (chain === undefined) chains.set(part.chain, [part]);
-    else chain.push(part);
-  }
-  return chains.values();
+/** What a chain is verified by. */
+interface Evidence {
+  readonly folders: readonly Folder[];
+  readonly starts: ReadonlyMap<string, ChainStart>;
+  readonly missing: Set<string>;
 }
 
 /** Goes along one chain as far as it can be trusted. */
 class ChainWalk {
-  readonly #folder: string;
-  readonly #missing: Set<string>;
+  readonly #evidence: Evidence;
   /** Parts of the evidence that this chain says were put aside, and that are not there. */
   readonly lost: AuditFault[] = [];
   seq = 0;
   head = NO_HASH;
   last = '';
+  /** The first record, and how many were read. */
+  from = 1;
+  records = 0;
 
-  constructor(folder: string, missing: Set<string>) {
-    this.#folder = folder;
-    this.#missing = missing;
+  constructor(evidence: Evidence) {
+    this.#evidence = evidence;
   }
 
   follow(parts: readonly ChainPart[]): AuditFault | undefined {
     let before = '';
     for (const part of parts) {
+      const fault = this.#begin(part, before);
+      if (fault !== undefined) return fault;
+      before = this.#evidence.starts.get(part.name)?.before ?? before;
       const isLast = part === parts.at(-1);
       let isFirst = true;
       for (const line of readLines(part.path)) {
@@ -93,6 +156,20 @@ class ChainWalk {
       if (isFirst && !isLast) return { file: part.name, seq: this.seq + 1, what: 'the file is empty, but the chain goes on after it' };
       before = part.name;
     }
+    return undefined;
+  }
+
+  /** Where the file before is archived, the checkpoint stands for it; where it is here too, both must say the same. */
+  #begin(part: ChainPart, before: string): AuditFault | undefined {
+    const start = this.#evidence.starts.get(part.name);
+    if (start === undefined) return undefined;
+    if (start.before === before) {
+      return start.seq === this.seq && start.head === this.head ? undefined : { file: before, seq: this.seq + 1, what: 'the file does not end where it ended when it was archived' };
+    }
+    if (before === '') this.from = start.seq + 1;
+    this.seq = start.seq;
+    this.head = start.head;
+    this.last = '';
     return undefined;
   }
 
@@ -112,13 +189,14 @@ class ChainWalk {
     this.seq = record.seq;
     this.head = hash;
     this.last = record.type;
-    this.#missing.delete(hash);
+    this.records += 1;
+    this.#evidence.missing.delete(hash);
     return undefined;
   }
 
   #checkTorn(record: { readonly file: string; readonly digest: string; readonly seq: number }, part: ChainPart): void {
-    const path = join(this.#folder, `${record.file}${TORN}`);
-    const isThere = parseFileName(record.file) !== undefined && existsSync(path) && createHash('sha256').update(readFileSync(path)).digest('hex') === record.digest;
+    const places = [dirname(part.path), ...this.#evidence.folders.map(({ path }) => path)];
+    const isThere = parseFileName(record.file) !== undefined && places.some((folder) => digestFile(join(folder, `${record.file}${TORN}`))?.sha256 === record.digest);
     if (!isThere) this.lost.push({ file: part.name, seq: record.seq, what: `the torn end of ${record.file} is not as it was put aside` });
   }
 }

@@ -41,7 +41,8 @@ function checkWord(values: Values, name: string, words: readonly string[]): void
 
 const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-function timeOf(text: string, now: number): string {
+/** ISO text of a time as it is given: ISO, or `2h` ago. Throws USAGE. */
+export function timeOf(text: string, now: number): string {
   const [, count, unit] = /^(\d{1,6})([smhd])$/.exec(text) ?? [];
   const time = count === undefined ? Date.parse(text) : now - Number(count) * (UNITS[unit ?? ''] ?? 0);
   if (Number.isNaN(time)) throw usage(`${text} is no time: write 2026-01-31T12:00:00Z, or 30m, 2h, 7d`);

@@ -13,6 +13,7 @@ Commands:
   stats                     counts and times by tool, outcome, principal
   export                    all records, oldest first
   verify                    proves that nothing was changed
+  archive                   moves old files of the log into a folder
 
 Filters, for list, tail, stats and export:
   --since TIME              ISO time, or 30m, 2h, 7d ago
@@ -34,9 +35,16 @@ Options:
                             process died before the outcome
   --format jsonl|csv        export: the form
   --expect-head HASH        verify: a head that must still be there; repeatable
+  --archive DIR             verify: an archive, together with the log;
+                            repeatable
+  --key FILE                verify: the audit.key of the state folder, for
+                            checkpoints, where --folder names a copy
+  --before TIME             archive: ISO time, or 90d ago; newer files stay
+  --to DIR                  archive: the folder to move to
 
 Examples:
   $ tollgate audit list --outcome deny --since 2h
   $ tollgate audit show 0b6ef0a2-0000-4000-8000-000000000000
   $ tollgate audit export --format csv > calls.csv
+  $ tollgate audit archive --before 90d --to /var/archive/tollgate
 `;

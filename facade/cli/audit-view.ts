@@ -106,11 +106,13 @@ export function statsText(io: Tty, stats: AuditStats): string {
 
 /** Numbers by state, the chains that are broken, what is wrong with them; `isWhole` shows every chain. */
 export function verdictText(io: Tty, { verdict, isWhole }: { readonly verdict: AuditVerdict; readonly isWhole: boolean }): string {
-  const { chains, faults, records, ok } = verdict;
-  if (ok && records === 0) return 'no record to verify\n';
+  const { chains, faults, records, ok, archives = [] } = verdict;
+  if (ok && records === 0 && archives.length === 0) return 'no record to verify\n';
   const broken = new Set(faults.map(({ file }) => parseFileName(file)?.chain));
   const shown = chains.filter(({ chain }) => isWhole || broken.has(chain));
-  const rows = table(io, ['chain', 'files', 'records', 'state', 'head'], shown.map(({ chain, files, records: count, state, head }) => [chain, String(files), String(count), state, head.slice(0, 16)]));
+  const isArchived = shown.some(({ from }) => from !== undefined);
+  const begin = (text: string): readonly string[] => (isArchived ? [text] : []);
+  const rows = table(io, ['chain', 'files', ...begin('from'), 'records', 'state', 'head'], shown.map(({ chain, files, from = 1, records: count, state, head }) => [chain, String(files), ...begin(String(from)), String(count), state, head.slice(0, 16)]));
   const wrong = faults.map(({ file, seq, what }) => `${printable([file, seq === undefined ? '' : `record ${seq}`].filter(Boolean).join(', ') || 'log')}: ${printable(what)}\n`);
   const numbers = (of: typeof chains): string => `${plural(of.length, 'chain')}, ${plural(of.reduce((sum, one) => sum + one.records, 0), 'record')}`;
   const states = (['open', 'closed', 'ended'] as const).flatMap((state) => {
@@ -118,7 +120,13 @@ export function verdictText(io: Tty, { verdict, isWhole }: { readonly verdict: A
     return of.length === 0 ? [] : [`${state}: ${numbers(of)}\n`];
   });
   const last = ok ? paint(io, 'green', `${numbers(chains)}: all as they were written`) : paint(io, 'red', `${numbers(chains)}: broken, ${plural(faults.length, 'fault')}`);
-  return `${shown.length === 0 ? '' : `${rows}\n`}${states.join('')}${wrong.join('')}${last}\n`;
+  return `${shown.length === 0 ? '' : `${rows}\n`}${states.join('')}${archivedText(archives)}${wrong.join('')}${last}\n`;
+}
+
+/** Where the log begins, and where what was before it is. */
+function archivedText(archives: NonNullable<AuditVerdict['archives']>): string {
+  return archives.map(({ folder, before, files, records, verified }) =>
+    `archived: ${plural(files, 'file')}, ${plural(records, 'record')} from before ${before}, in ${printable(folder)}${verified ? ': verified too' : ' (not read; name it with --archive)'}\n`).join('');
 }
 
 const CSV = ['ts', 'seq', 'type', 'id', 'principal.id', 'principal.role', 'principal.origin', 'session', 'run', 'exposed', 'server', 'tool', 'verb', 'outcome', 'code',

@@ -1,11 +1,14 @@
 /** Owns `tollgate audit`: the questions an admin asks the log; refuses options it does not know, with exit code 2. */
 import { statSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { AUDIT_INDEX } from '../audit/merged.ts';
 import { openReader, type AuditFilter, type AuditReader, type Found } from '../audit/read.ts';
+import { createDigest, findKey } from '../audit/key.ts';
 import { verifyAudit } from '../audit/verify.ts';
+import type { Config } from '../config/config.ts';
+import { runArchive } from './audit-archive.ts';
 import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
 import { COMMON, filterOf, FILTERS, numberOf, usage, type Values } from './audit-filters.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
@@ -16,6 +19,7 @@ import { reportError } from './report.ts';
 
 const TEXT = { type: 'string' } as const;
 const FLAG = { type: 'boolean' } as const;
+const LIST = { type: 'string', multiple: true } as const;
 
 interface Command {
   readonly options: NonNullable<ParseArgsConfig['options']>;
@@ -28,6 +32,8 @@ interface Command {
 interface Places {
   readonly folder: string;
   readonly index: string;
+  /** Absent where `--folder` names the log. */
+  readonly config?: Config;
 }
 
 interface Running {
@@ -44,7 +50,8 @@ const COMMANDS: ReadonlyMap<string, Command> = new Map<string, Command>([
   ['tail', { options: { ...FILTERS, limit: TEXT }, operands: [], run: tail }],
   ['stats', { options: FILTERS, operands: [], run: stats }],
   ['export', { options: { ...FILTERS, format: TEXT }, operands: [], run: exportAll }],
-  ['verify', { options: { 'expect-head': { type: 'string', multiple: true }, all: FLAG, ...COMMON }, operands: [], run: verify }],
+  ['verify', { options: { 'expect-head': LIST, archive: LIST, key: TEXT, all: FLAG, ...COMMON }, operands: [], run: verify }],
+  ['archive', { options: { before: TEXT, to: TEXT, config: COMMON.config, json: FLAG }, operands: [], run: ({ values, io, places }) => runArchive(values, io, places.config) }],
 ]);
 
 /** Runs one command. Answers the exit code: 0, 1 nothing found, 2 usage, 3 the log is broken. Throws CONFIG_INVALID, STATE_FAILED. */
@@ -73,7 +80,7 @@ function placesOf(values: Values, io: Io): Places {
   if (typeof values['folder'] === 'string') return { folder: existingFolder(resolve(io.cwd, values['folder'])), index: ':memory:' };
   const file = typeof values['config'] === 'string' ? values['config'] : 'tollgate.yaml';
   const config = readForOwner({ config: file }, io);
-  return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX) };
+  return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
 }
 
 /** A mistyped folder must not look like a log without a record. */
@@ -142,9 +149,20 @@ function exportAll({ values, io, places, filter }: Running): number {
 }
 
 function verify({ values, io, places }: Running): number {
-  const verdict = verifyAudit(places.folder, (values['expect-head'] ?? []) as readonly string[]);
+  const archives = ((values['archive'] ?? []) as readonly string[]).map((folder) => existingFolder(resolve(io.cwd, folder)));
+  const digest = digestOf(values, io, places);
+  const verdict = verifyAudit(places.folder, (values['expect-head'] ?? []) as readonly string[], { archives, ...(digest !== undefined && { digest }) });
   io.stdout(values['json'] === true ? json(verdict) : verdictText(io, { verdict, isWhole: values['all'] === true }));
   return verdict.ok ? EXIT.ok : EXIT.refused;
+}
+
+/** By the key that checkpoints are under. A log without one needs none. Throws USAGE for a file that is not there. */
+function digestOf(values: Values, io: Io, { config }: Places): ((text: string) => string) | undefined {
+  const given = typeof values['key'] === 'string' ? resolve(io.cwd, values['key']) : undefined;
+  const path = given ?? (config === undefined ? undefined : join(config.state, 'audit.key'));
+  const key = path === undefined ? undefined : findKey(dirname(path), basename(path));
+  if (given !== undefined && key === undefined) throw usage(`There is no file ${given}`);
+  return key === undefined ? undefined : createDigest(key);
 }
 
 function withReader(places: Places, work: (reader: AuditReader) => number): number {

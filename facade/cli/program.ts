@@ -157,7 +157,7 @@ function addSwitch(program: Command, io: Io, done: (code: number) => void): void
 
 /** The audit commands read files only, so they parse their own words. */
 function addAudit(program: Command, io: Io, done: (code: number) => void): void {
-  const audit = program.command('audit').description('read the audit log: list, show, tail, verify, export, stats')
+  const audit = program.command('audit').description('read the audit log: list, show, tail, verify, export, stats, archive')
     .argument('[words...]').allowUnknownOption()
     .action(async (words: string[]) => done(await (await import('./audit.ts')).runAudit(words, io)));
   audit.helpInformation = () => AUDIT_USAGE;

@@ -1,0 +1,199 @@
+/** Owns the move of old chain files into an archive: copied, on the disk and under a checkpoint before anything is removed; refuses files that a living process may write, and a log that is broken. */
+import fs from 'node:fs';
+import { basename, join } from 'node:path';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { isAlive, OWN_MARK, type ProcessMark } from '../state/process.ts';
+import { checkSeal, parseRecord } from './chain.ts';
+import { CHECKPOINT, digestFile, readCheckpoint, syncFolder, writeCheckpoint, type Checkpoint, type ChainStart, type Digest, type HeldFile } from './checkpoint.ts';
+import { byChain, isWriterAlive, listParts, readLines, type ChainPart } from './lines.ts';
+import { TORN } from './recover.ts';
+import { verifyAudit, type AuditVerdict } from './verify.ts';
+
+/** What is to be moved. `before`: ISO time; files whose last record is older go. */
+export interface ArchiveRequest {
+  /** Of the log. */
+  readonly folder: string;
+  /** Absolute; made 0700 when missing. */
+  readonly to: string;
+  readonly before: string;
+  readonly digest: Digest;
+  readonly now: number;
+  /** Awaited before anything is moved: what cannot be recorded is not done. */
+  readonly record: (moved: { readonly files: number; readonly records: number }) => void;
+}
+
+/** What was moved. */
+export interface Archived {
+  readonly files: number;
+  readonly records: number;
+}
+
+/** A file that goes, and where its chain stands at its end. */
+interface Leaving {
+  readonly part: ChainPart;
+  readonly end: End;
+}
+
+/** The last record of a file, how many it has, and the torn ends that they name. */
+interface End {
+  readonly seq: number;
+  readonly head: string;
+  readonly ts: string;
+  readonly records: number;
+  readonly torn: readonly string[];
+}
+
+/** Who archives this log now. */
+const LOCK = 'archive.lock';
+
+/**
+ * Moves whole files of the log, oldest first in each chain. An interrupted move leaves every record in one place at least, and is finished
+ * by the next one. Answers the verdict instead when the log is broken: nothing is moved then. Throws USAGE, STATE_FAILED, and what `record` throws.
+ */
+export function archiveAudit(request: ArchiveRequest): Archived | AuditVerdict {
+  return guard(() => {
+    fs.mkdirSync(request.to, { recursive: true, mode: 0o700 });
+    return locked(request.folder, () => {
+      const verdict = verifyAudit(request.folder, [], { digest: request.digest });
+      if (!verdict.ok) return verdict;
+      const kept = readCheckpoint(request.to, request.digest);
+      if (kept.fault !== undefined) throw new TollgateError('USAGE', { detail: `${request.to} holds an archive that is not of this log: ${kept.fault}.`, next: 'Name another folder with --to.' });
+      const leaving = [...byChain(listParts(request.folder))].flatMap((parts) => leavingOf(parts, request.before));
+      const moved = { files: leaving.length, records: leaving.reduce((sum, { end }) => sum + end.records, 0) };
+      if (leaving.length === 0) return moved;
+      request.record(moved);
+      move(request, leaving, kept.checkpoint);
+      return moved;
+    });
+  });
+}
+
+/** The oldest files of a chain, up to the first that is too young or may still be written: the newest one of a living process. */
+function leavingOf(parts: readonly ChainPart[], before: string): readonly Leaving[] {
+  const leaving: Leaving[] = [];
+  for (const part of parts) {
+    if (part === parts.at(-1) && isWriterAlive(part)) break;
+    const end = endOf(part);
+    if (end === undefined || end.ts >= before) break;
+    leaving.push({ part, end });
+  }
+  return leaving;
+}
+
+/** Undefined for a file without a whole record. */
+function endOf(part: ChainPart): End | undefined {
+  let end: End | undefined;
+  const torn: string[] = [];
+  let records = 0;
+  for (const { bytes, whole } of readLines(part.path)) {
+    const record = whole ? parseRecord(bytes) : undefined;
+    if (record === undefined) return undefined;
+    if (record.type === 'recovered') torn.push(`${record.file}${TORN}`);
+    records += 1;
+    end = { seq: record.seq, head: checkSeal(bytes) ?? '', ts: record.ts, records, torn };
+  }
+  return end;
+}
+
+/** Copies, then the archive's checkpoint, then the log's, then the removal: each is on the disk before the next. */
+function move({ folder, to, before, digest, now }: ArchiveRequest, leaving: readonly Leaving[], kept: Checkpoint): void {
+  const { checkpoint } = readCheckpoint(folder, digest);
+  const held = new Map(kept.held.map((one) => [one.file, one]));
+  for (const { part, end } of leaving) {
+    for (const name of [part.name, ...end.torn]) held.set(name, copy(name, { folder, to, records: name === part.name ? end.records : 0 }));
+  }
+  syncFolder(to);
+  const names = new Set(leaving.map(({ part }) => part.name));
+  const atStart = checkpoint.starts.filter(({ file, before: prior }) => names.has(file) && !held.has(prior));
+  const seal = writeCheckpoint(to, { ...kept, starts: merged(kept.starts, atStart), held: [...held.values()] }, digest);
+  const files = [...held.values()].filter(({ records }) => records > 0);
+  const archive = { folder: to, seal, at: new Date(now).toISOString(), before, files: files.length, records: files.reduce((sum, { records }) => sum + records, 0) };
+  const starts = merged(checkpoint.starts.filter(({ file }) => !names.has(file)), startsOf(folder, leaving));
+  writeCheckpoint(folder, { ...checkpoint, starts, archives: [...checkpoint.archives.filter((one) => one.folder !== to), archive] }, digest);
+  // Torn ends are small, and another record may name them as well: a copy went along, and they stay.
+  for (const { part } of leaving) fs.rmSync(part.path, { force: true });
+  syncFolder(folder);
+}
+
+function merged(starts: readonly ChainStart[], more: readonly ChainStart[]): readonly ChainStart[] {
+  return [...new Map([...starts, ...more].map((start) => [start.file, start])).values()];
+}
+
+/** Where the chains go on of which something stays. */
+function startsOf(folder: string, leaving: readonly Leaving[]): readonly ChainStart[] {
+  const ends = new Map(leaving.map(({ part, end }) => [part.chain, { before: part.name, end }]));
+  return [...byChain(listParts(folder))].flatMap((parts) => {
+    const last = ends.get(parts[0]?.chain ?? '');
+    const next = last === undefined ? undefined : parts[parts.findIndex(({ name }) => name === last.before) + 1];
+    return last === undefined || next === undefined ? [] : [{ file: next.name, before: last.before, seq: last.end.seq, head: last.end.head }];
+  });
+}
+
+/** A copy that is there already, from a move that was interrupted, is taken; another file of this name is not written over. */
+function copy(name: string, { folder, to, records }: { readonly folder: string; readonly to: string; readonly records: number }): HeldFile {
+  const [from, target] = [join(folder, name), join(to, name)];
+  const source = digestFile(from);
+  const found = digestFile(target);
+  if (source === undefined) throw new TollgateError('STATE_FAILED', { detail: `${name} vanished from the log while it was archived.`, next: 'Run `tollgate audit verify`.', retryable: false });
+  if (found !== undefined && found.sha256 !== source.sha256) throw new TollgateError('USAGE', { detail: `${to} holds another file called ${name}.`, next: 'Name another folder with --to.' });
+  if (found === undefined) {
+    const draft = `${target}.${process.pid}`;
+    fs.copyFileSync(from, draft);
+    fs.chmodSync(draft, 0o600);
+    syncFile(draft);
+    fs.renameSync(draft, target);
+    if (digestFile(target)?.sha256 !== source.sha256) throw new Error('the copy is not what was copied');
+  }
+  return { file: name, ...source, records };
+}
+
+function syncFile(path: string): void {
+  const fd = fs.openSync(path, 'r+');
+  try {
+    fs.fsyncSync(fd);
+  } finally {
+    fs.closeSync(fd);
+  }
+}
+
+/** Two at once would each write a checkpoint that the other does not know of. */
+function locked<T>(folder: string, work: () => T): T {
+  const path = join(folder, LOCK);
+  const lock = (): void => fs.writeFileSync(path, JSON.stringify(OWN_MARK), { flag: 'wx', mode: 0o600 });
+  try {
+    lock();
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code !== 'EEXIST') throw thrown;
+    const holder = holderOf(path);
+    if (holder === undefined || isAlive(holder)) {
+      throw new TollgateError('STATE_FAILED', { detail: 'Another `tollgate audit archive` works on this log.', next: `Wait for its end. If none runs, remove ${basename(path)} from the folder of the log.` });
+    }
+    fs.rmSync(path, { force: true });
+    lock();
+  }
+  try {
+    return work();
+  } finally {
+    fs.rmSync(path, { force: true });
+  }
+}
+
+/** Undefined for one that is being written, or is nothing of ours. */
+function holderOf(path: string): ProcessMark | undefined {
+  try {
+    const mark = JSON.parse(fs.readFileSync(path, 'utf8')) as Partial<ProcessMark>;
+    return Number.isInteger(mark.pid) && typeof mark.born === 'string' ? (mark as ProcessMark) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function guard<T>(work: () => T): T {
+  try {
+    return work();
+  } catch (cause) {
+    if (cause instanceof TollgateError) throw cause;
+    const { code } = cause as NodeJS.ErrnoException;
+    throw new TollgateError('STATE_FAILED', { detail: `The log could not be archived${code === undefined ? '' : ` (${code})`}: no record was lost, and what was not moved is in the log.`, next: `Mend the folder of the archive, then run it again. Until then, \`audit verify --archive\` may name ${CHECKPOINT}.`, cause });
+  }
+}

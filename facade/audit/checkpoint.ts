@@ -1,0 +1,129 @@
+/** Owns the checkpoint of a folder of chain files: where chains begin whose first files are elsewhere, and what an archive holds; refuses one that is not under the key of the state folder. */
+import { createHash } from 'node:crypto';
+import { closeSync, fsyncSync, openSync, readFileSync, readSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** Name of the file, in the folder of a log and in that of an archive. */
+export const CHECKPOINT = 'checkpoint.json';
+/** Says what is digested: no digest of a call is of such a text. */
+const DOMAIN = 'tollgate-audit-checkpoint\0';
+
+/** Keyed digest, see audit/key.ts. */
+export type Digest = (text: string) => string;
+
+/** The chain of `file` begins there in this folder: it follows on `before`, which is elsewhere and ended with record `seq` and the hash `head`. */
+export interface ChainStart {
+  readonly file: string;
+  readonly before: string;
+  readonly seq: number;
+  readonly head: string;
+}
+
+/** A file that was moved into an archive. */
+export interface HeldFile {
+  readonly file: string;
+  readonly bytes: number;
+  readonly sha256: string;
+  /** Of a chain file; 0 for a torn end that was put aside. */
+  readonly records: number;
+}
+
+/** What the checkpoint of a log says of one archive. `seal` is that of the archive's own checkpoint. Times are ISO. */
+export interface Archive {
+  readonly folder: string;
+  readonly seal: string;
+  readonly at: string;
+  /** All moved records are older. */
+  readonly before: string;
+  readonly files: number;
+  readonly records: number;
+}
+
+/** What stands in a checkpoint: `archives` of a log, `held` of an archive. */
+export interface Checkpoint {
+  readonly v: 1;
+  readonly starts: readonly ChainStart[];
+  readonly archives: readonly Archive[];
+  readonly held: readonly HeldFile[];
+}
+
+/** A folder without one says nothing of itself. */
+export const NO_CHECKPOINT: Checkpoint = { v: 1, starts: [], archives: [], held: [] };
+
+/** A checkpoint that was read. `fault`: why it does not count; the checkpoint is empty then. `seal`: '' where there is none. */
+export interface ReadCheckpoint {
+  readonly checkpoint: Checkpoint;
+  readonly seal: string;
+  readonly fault?: string;
+}
+
+/** Reads the checkpoint of a folder. Throws what node:fs throws. */
+export function readCheckpoint(folder: string, digest: Digest | undefined): ReadCheckpoint {
+  const text = readIfThere(join(folder, CHECKPOINT));
+  if (text === undefined) return { checkpoint: NO_CHECKPOINT, seal: '' };
+  const refused = (fault: string): ReadCheckpoint => ({ checkpoint: NO_CHECKPOINT, seal: '', fault });
+  if (digest === undefined) return refused('the checkpoint was not checked, so it does not count: name the key of its state folder with --key FILE (audit.key)');
+  try {
+    const { checkpoint, seal } = JSON.parse(text) as { readonly checkpoint: Checkpoint; readonly seal: string };
+    if (sealOf(checkpoint, digest) !== seal) return refused('the checkpoint was changed, or is under another key');
+    return checkpoint.v === 1 ? { checkpoint, seal } : refused('the checkpoint is of a newer Tollgate');
+  } catch {
+    return refused('the checkpoint cannot be read');
+  }
+}
+
+/** Writes it whole or not at all; it is on the disk when this returns. Answers its seal. Throws what node:fs throws. */
+export function writeCheckpoint(folder: string, checkpoint: Checkpoint, digest: Digest): string {
+  const path = join(folder, CHECKPOINT);
+  const seal = sealOf(checkpoint, digest);
+  writeFileSync(`${path}.${process.pid}`, `${JSON.stringify({ checkpoint, seal })}\n`, { mode: 0o600, flush: true });
+  renameSync(`${path}.${process.pid}`, path);
+  syncFolder(folder);
+  return seal;
+}
+
+function sealOf(checkpoint: Checkpoint, digest: Digest): string {
+  return digest(`${DOMAIN}${JSON.stringify(checkpoint)}`);
+}
+
+/** Puts the names in a folder on the disk. */
+export function syncFolder(folder: string): void {
+  const fd = openSync(folder, 'r');
+  try {
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+const CHUNK_BYTES = 1024 * 1024;
+
+/** Size and SHA-256 of a file; undefined when there is none. Throws what node:fs throws. */
+export function digestFile(path: string): { readonly bytes: number; readonly sha256: string } | undefined {
+  let fd: number | undefined;
+  try {
+    fd = openSync(path, 'r');
+    const hash = createHash('sha256');
+    const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
+    let bytes = 0;
+    for (let read = readSync(fd, chunk); read > 0; read = readSync(fd, chunk)) {
+      hash.update(chunk.subarray(0, read));
+      bytes += read;
+    }
+    return { bytes, sha256: hash.digest('hex') };
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw thrown;
+  } finally {
+    if (fd !== undefined) closeSync(fd);
+  }
+}
+
+function readIfThere(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw thrown;
+  }
+}
