@@ -108,7 +108,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
     const { faults, ...judged } = judgeOutput(raw, exposed.entry?.output, validateOutput);
     const shaping = shape(raw, {                                                                                     // 7 shape
-      cap: granted.cap, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: exposed.primitive !== undefined, hidePaths: isForeign(exposed) ? hide : undefined,
+      cap: granted.cap, mediaBytes: caps.media, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: exposed.primitive !== undefined, hidePaths: isForeign(exposed) ? hide : undefined,
       spill: { put: (text) => deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
       meta: {
         'tollgate/provenance': provenance(trace, exposed.server.adapter.info()?.version, deps.redactor), 'tollgate/labels': labels.length > 0 ? labels : undefined,

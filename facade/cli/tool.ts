@@ -14,6 +14,7 @@ interface Limits {
   readonly argumentBytes: number;
   readonly resultBytes: number;
   readonly resultLines: number;
+  readonly mediaBytes: number;
   readonly spillBytes: number;
   readonly timeoutMs: number;
   readonly concurrent: number;
@@ -59,7 +60,7 @@ function toolOf({ entry, primitive, name }: Exposed): string {
 function limitsOf({ args, server }: Exposed, principal: Principal, { deps, config }: Pick<Assembled, 'deps' | 'config'>): Limits {
   const caps = deps.capsOf(principal);
   return {
-    argumentBytes: args.maxBytes, resultBytes: caps.bytes, resultLines: caps.lines, spillBytes: caps.spillBytes,
+    argumentBytes: args.maxBytes, resultBytes: caps.bytes, resultLines: caps.lines, mediaBytes: caps.media, spillBytes: caps.spillBytes,
     timeoutMs: Math.min(server.timeoutMs, caps.timeoutMs ?? Infinity), concurrent: caps.concurrent, budgets: budgetsOf(config, principal, server.name),
   };
 }

@@ -21,7 +21,7 @@ const CLOSING = new Set(['denyRead', 'denyWrite', 'deniedDomains']);
 /** Parts whose values may hold keys or tokens, or say nothing to a reader: only their names are shown. */
 const UNSHOWN = /(?:^|\.)(?:env|headers|args|oauth|url|token\w*|filled|secretSources|secrets)(?:\.|$)/;
 /** Sections of numbers where less is stricter. */
-const LIMITS = /^(?:caps|limits|budgets\.[^.]+|servers\.[^.]+\.(?:sandbox\.limits|caps)|bash\.sandbox\.limits)\.(?:bytes|lines|argBytes|spillBytes|concurrent|servers|connections|calls|memoryMb|processes|fileMb|cpuSeconds)$/;
+const LIMITS = /^(?:caps|limits|budgets\.[^.]+|servers\.[^.]+\.(?:sandbox\.limits|caps)|bash\.sandbox\.limits)\.(?:bytes|lines|argBytes|spillBytes|media|concurrent|servers|connections|calls|memoryMb|processes|fileMb|cpuSeconds)$/;
 
 /** All differences, those that may allow more first. Values of variables, headers and arguments are never shown. */
 export function compareConfigs(before: Config, after: Config): readonly Change[] {

@@ -116,6 +116,8 @@ export interface CapsConfig {
   readonly argBytes: number;
   /** Spilled bytes of one result; default 64 MiB. */
   readonly spillBytes: number;
+  /** Decoded bytes of pictures, sounds and blobs of one result; default 1 MiB. */
+  readonly media: number;
   readonly validateOutput: 'off' | 'warn' | 'strict';
   /** Calls of one session at once, queued above it; default 16. */
   readonly concurrent: number;

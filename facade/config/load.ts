@@ -37,7 +37,7 @@ import type { Written } from './written.ts';
 const MAX_BYTES = 1024 * 1024;
 
 /** Defaults of the sections; the schema names the same ones. */
-const CAPS: CapsConfig = { bytes: 30_000, lines: 2000, argBytes: 1_048_576, spillBytes: 67_108_864, validateOutput: 'warn', concurrent: 16 };
+const CAPS: CapsConfig = { bytes: 30_000, lines: 2000, argBytes: 1_048_576, spillBytes: 67_108_864, media: 1_048_576, validateOutput: 'warn', concurrent: 16 };
 const LISTEN: ListenConfig = { host: '127.0.0.1', port: 7310, hosts: [], origins: [], auth: 'token', maxBodyBytes: 4_194_304, maxSessions: 1000, maxSessionsPerPrincipal: 100, idleMs: 1_800_000, maxConnections: 4096, headersMs: 10_000, requestMs: 60_000, socketIdleMs: 60_000 };
 const LIMITS: Config['limits'] = { servers: 20, connections: 5, drainMs: 10_000 };
 /** What `serve` has instead: its servers work for many, and 20 s with the 8 s in which servers end fit into the 30 s that Kubernetes grants. */

@@ -4,8 +4,6 @@ import type { ContentItem } from '../../catalogs/tool.ts';
 import { cutText, fits, type Cap } from './cut.ts';
 import type { ShapeRequest } from './shape.ts';
 
-/** Decoded bytes of images, audio and blobs that one result may carry whole (HA-23). */
-const MEDIA_BYTES = 1_048_576;
 /** Bytes of an item that cost nothing beside its text: its type, and little more. */
 const FREE_BYTES = 64;
 /** Notes that a backend adds to one result. */
@@ -39,7 +37,7 @@ function cutItems(items: readonly ContentItem[], request: ShapeRequest): { items
   const kept: ContentItem[] = [];
   const notices: Notice[] = [];
   let left: Cap = request.cap;
-  let media = MEDIA_BYTES;
+  let media = request.mediaBytes;
   for (const [index, item] of items.entries()) {
     const { media: size, extra } = weigh(item);
     if (size > 0 && size <= media && extra <= left.bytes) {

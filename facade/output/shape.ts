@@ -24,6 +24,8 @@ export interface SpillSink {
 /** What shaping needs to know beside the result. */
 export interface ShapeRequest {
   readonly cap: Cap;
+  /** Decoded bytes of images, audio and blobs that the result may carry whole (HA-23). */
+  readonly mediaBytes: number;
   /** Part of the cap for the head: 1, or 0.3 for command output. */
   readonly headShare: number;
   readonly redactor: Redactor;
@@ -89,7 +91,7 @@ function clean(doc: JsonDoc<ToolResult>, request: ShapeRequest): Cleaned {
 }
 
 function cut(doc: JsonDoc<ToolResult>, request: ShapeRequest, { result }: Cleaned): Cutting | undefined {
-  return surelyFits(doc.text, request.cap) ? undefined : cutResult(result, request);
+  return surelyFits(doc.text, request) ? undefined : cutResult(result, request);
 }
 
 function finish(doc: JsonDoc<ToolResult>, request: ShapeRequest, { cleaned, cutting }: { readonly cleaned: Cleaned; readonly cutting: Cutting | undefined }): Shaped {
@@ -113,8 +115,8 @@ function requireContent(content: unknown): void {
 }
 
 /** The JSON of a result is longer than its texts, and each newline in them stands there as an escape. */
-function surelyFits(json: string, cap: Cap): boolean {
-  if (json.length > cap.bytes || Buffer.byteLength(json) > cap.bytes) return false;
+function surelyFits(json: string, { cap, mediaBytes }: ShapeRequest): boolean {
+  if (json.length > cap.bytes || json.length > mediaBytes || Buffer.byteLength(json) > cap.bytes) return false;
   if (json.length <= cap.lines * 2) return true;
   let newlines = 0;
   for (let at = json.indexOf('\\n'); at !== -1; at = json.indexOf('\\n', at + 2)) newlines += 1;

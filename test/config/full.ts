@@ -70,7 +70,7 @@ profiles:
         - {tool: web.read_media, name: media, description: Reads a picture., risk: [network], schemaProfile: flat, pins: {depth: 1}}
     budgets:
       - {id: dev-calls, scope: session, window: 61, calls: 50, argBytes: 60, outputBytes: 70, wallMs: 80, concurrent: 90, when: {server: web, tool: web.x, verb: write, role: user, profile: plain}}
-    caps: {bytes: 5000, lines: 50, argBytes: 5000, spillBytes: 5000, validateOutput: 'off', concurrent: 2, timeoutMs: 5000}
+    caps: {bytes: 5000, lines: 50, argBytes: 5000, spillBytes: 5000, media: 5000, validateOutput: 'off', concurrent: 2, timeoutMs: 5000}
     lifetimes: {web: ephemeral}
     starts: {web: eager}
     schemaProfile: flat
@@ -90,7 +90,7 @@ expose:
     - {tool: web.search, name: find, description: Finds pages., risk: [network], schemaProfile: flat, pins: {safe: true}}
 budgets:
   - {id: everything, scope: principal, window: 60, calls: 5, argBytes: 6, outputBytes: 7, wallMs: 8, concurrent: 9, when: {server: files, tool: read_*, verb: read, role: developer, profile: dev}}
-caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, validateOutput: strict, concurrent: 4, timeoutMs: 9000}
+caps: {bytes: 20000, lines: 900, argBytes: 9000, spillBytes: 9000, media: 9000, validateOutput: strict, concurrent: 4, timeoutMs: 9000}
 audit: {folder: ~/audit, rotateBytes: 8192}
 approvals: {waitMs: 0, expireMs: 60000}
 recording: {mode: last, keep: 12h, maxBytes: 2097152}

@@ -85,7 +85,7 @@ describe('what is filled in', () => {
         policies: [],
         rules: [],
         budgets: [],
-        caps: { bytes: 30_000, lines: 2000, argBytes: 1_048_576, spillBytes: 67_108_864, validateOutput: 'warn', concurrent: 16 },
+        caps: { bytes: 30_000, lines: 2000, argBytes: 1_048_576, spillBytes: 67_108_864, media: 1_048_576, validateOutput: 'warn', concurrent: 16 },
         listen: { host: '127.0.0.1', port: 7310, auth: 'token' },
         limits: { servers: 20, connections: 5, drainMs: 10_000 },
         schemaProfile: 'portable',

@@ -94,7 +94,7 @@ function docOf(content: readonly ContentItem[], more: Readonly<Record<string, un
 }
 
 function shaped(doc: JsonDoc<ToolResult>): unknown {
-  return shape(doc, { cap: { bytes: 30_000, lines: 2_000 }, headShare: 0.3, redactor, raw: false, spill: { put: (all) => ({ handle: 'spill://x', bytes: all.length }) }, reader: 'read', meta: { 'tollgate/a': 1 }, ownNotes: true, notes: [] });
+  return shape(doc, { cap: { bytes: 30_000, lines: 2_000 }, mediaBytes: 1_048_576, headShare: 0.3, redactor, raw: false, spill: { put: (all) => ({ handle: 'spill://x', bytes: all.length }) }, reader: 'read', meta: { 'tollgate/a': 1 }, ownNotes: true, notes: [] });
 }
 
 const SPILL_OWNER = { principal: 'p', run: 'r' };

@@ -26,7 +26,7 @@ afterEach(() => rmSync(state, { recursive: true, force: true }));
 
 function request(more: Partial<ShapeRequest> = {}): ShapeRequest {
   return {
-    cap: { bytes: 1000, lines: 50 }, headShare: 1, redactor: new Redactor(), raw: false, reader: 'read', ownNotes: false, notes: [], meta: { 'tollgate/provenance': { server: 's' } },
+    cap: { bytes: 1000, lines: 50 }, mediaBytes: 1_048_576, headShare: 1, redactor: new Redactor(), raw: false, reader: 'read', ownNotes: false, notes: [], meta: { 'tollgate/provenance': { server: 's' } },
     spill: { put: (text) => spills.put(text, owner, { effect, labels: [], maxBytes: 1_000_000 }) },
     ...more,
   };
@@ -119,6 +119,17 @@ describe('a cut' + verifies('HA-11', 'CY-19'), () => {
     const result = JSON.parse(await textOf({ text: JSON.stringify(value), value, exact: true }, request())) as ToolResult;
     expect(result.content).toHaveLength(3);
     expect(texts(result)[2]).toContain('1000000 more content items (text;');
+  });
+
+  it('shows as many bytes of media as caps.media says, none with 0' + verifies('ST-95', 'HA-23'), async () => {
+    const image = { type: 'image', mimeType: 'image/png', data: 'A'.repeat(400) };
+    const shownWith = async (mediaBytes: number, images: number): Promise<number> =>
+      ((JSON.parse(await textOf(doc({ content: Array.from({ length: images }, () => image) }), request({ mediaBytes }))) as ToolResult).content ?? []).filter(({ type }) => type === 'image').length;
+    expect([await shownWith(0, 1), await shownWith(299, 1), await shownWith(300, 1), await shownWith(600, 3), await shownWith(3_000, 3)]).toEqual([0, 0, 1, 2, 3]);
+    expect(await textOf(doc({ content: [{ type: 'text', text: 'no picture' }] }), request({ mediaBytes: 0, meta: {} }))).toContain('"content":[{"type":"text","text":"no picture"}]');
+    // A picture that did not fit is kept whole.
+    const result = JSON.parse(await textOf(doc({ content: [image] }), request({ mediaBytes: 0 }))) as ToolResult;
+    expect(texts(result)[0]).toMatch(/1 more content item \(image\/png; \d+ bytes\) not shown/);
   });
 
   it('makes a reference of media over its cap, and never half an image', async () => {

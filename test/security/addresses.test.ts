@@ -11,7 +11,7 @@ import { verifies } from '../verifies.ts';
 const CAP = { bytes: 30_000, lines: 2_000 };
 const shaped = async (text: string): Promise<{ readonly result: ToolResult; readonly links: number; readonly text: string }> => {
   const spill = { put: () => ({ handle: 'spill://0', bytes: 0 }) };
-  const done = await shape(parseDoc(text) as JsonDoc<ToolResult>, { cap: CAP, headShare: 1, redactor: new Redactor(), raw: false, spill, reader: 'read', meta: {}, ownNotes: false, notes: [] });
+  const done = await shape(parseDoc(text) as JsonDoc<ToolResult>, { cap: CAP, mediaBytes: 1_048_576, headShare: 1, redactor: new Redactor(), raw: false, spill, reader: 'read', meta: {}, ownNotes: false, notes: [] });
   return { result: JSON.parse(done.text) as ToolResult, links: done.links, text: done.text };
 };
 const HOSTILE = [
