@@ -14,10 +14,15 @@ export class HiddenBy extends Error {
   }
 }
 
+/** Whether a name is made from that of a server, so that no other server has the tool. */
+export function isOf(name: string, server: string): boolean {
+  const plain = (text: string): string => text.replaceAll('-', '_');
+  return plain(name).startsWith(`${plain(server)}_`) || name.startsWith(`${server}.`);
+}
+
 /** `hidden`: the reasons of the policy, if it hides a tool of this name. A server that has never listed has no tools that are unknown: its own trouble is the answer. `servers`: those that the caller may reach. */
 export function absenceOf(name: string, { problems, entries, hidden }: { readonly problems: Catalog['problems']; readonly entries: (server: string) => readonly unknown[]; readonly hidden?: readonly Reason[] | undefined }, servers: readonly string[]): TollgateError {
-  const plain = (text: string): string => text.replaceAll('-', '_');
-  const server = servers.find((one) => plain(name).startsWith(`${plain(one)}_`) && entries(one).length === 0);
+  const server = servers.find((one) => isOf(name, one) && entries(one).length === 0);
   const problem = server === undefined ? undefined : problems.get(server);
   return problem === undefined || problem.data['consent'] !== undefined ? new TollgateError('UNKNOWN_TOOL', hidden === undefined ? {} : { cause: new HiddenBy(hidden) }) : unstarted(problem);
 }

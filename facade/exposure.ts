@@ -1,7 +1,7 @@
 /** Owns the name table of a principal: what the last list decision lets it see, under which names; list and resolve both read it. */
 import { isDeepStrictEqual } from 'node:util';
 import { PRIMITIVES, unstarted, type Primitive } from '../adapters/port.ts';
-import { TollgateError } from '../catalogs/errors.ts';
+import { MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import { exposedNames, findExposed, shownName, type NameCollision, type NamedTool } from '../catalogs/names.ts';
 import { normalise } from '../catalogs/primitives/arguments.ts';
 import { tighten } from '../catalogs/projection/bounds.ts';
@@ -9,7 +9,7 @@ import { loadSchemaProfile, project, withoutPinned, type Projection } from '../c
 import type { RawTool } from '../catalogs/tool.ts';
 import { clientSchema, createValidator, type Validator } from '../catalogs/validate.ts';
 import type { ListDecision, Policy, Principal, Reason } from '../policies/port.ts';
-import { absenceOf } from './absence.ts';
+import { absenceOf, isOf } from './absence.ts';
 import type { ArgsShape } from './args.ts';
 import { graver, isPending, lastOf, named, withoutOurs, type Candidate, type Shown } from './candidates.ts';
 import { Catalog, type Served } from './catalog.ts';
@@ -59,7 +59,7 @@ const SPILL_INPUT = createValidator(SPILL_TOOL.inputSchema);
 /** What is shown when the facade is switched off. */
 const NOTHING: Table = { byName: new Map(), listed: [], text: '{"tools":[]}', reader: undefined, collisions: [], unshown: [], hiddenBy: () => undefined };
 
-/** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs. */
+/** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs, `aliased` those of which a tool has this alias. */
 export class Exposures {
   readonly #catalog: Catalog;
   readonly #policy: () => Policy;
@@ -67,15 +67,17 @@ export class Exposures {
   readonly #serversOf: (principal: Principal) => readonly string[];
   readonly #maxArgBytes: (principal: Principal) => number;
   readonly #view: Standings['view'];
+  readonly #aliased: (principal: Principal, name: string) => readonly string[];
   readonly #tell: (refused: readonly Unshown[]) => void;
   readonly #tables = new WeakMap<Principal, { readonly policy: string; readonly catalog: number; readonly view: string; readonly table: Table }>();
 
-  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number; view: Standings['view']; tell?: (refused: readonly Unshown[]) => void }) {
+  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number; view: Standings['view']; aliased?: (principal: Principal, name: string) => readonly string[]; tell?: (refused: readonly Unshown[]) => void }) {
     this.#catalog = parts.catalog;
     this.#policy = parts.policy;
     this.#serversOf = parts.serversOf;
     this.#maxArgBytes = parts.maxArgBytes;
     this.#view = parts.view;
+    this.#aliased = parts.aliased ?? (() => []);
     this.#tell = parts.tell ?? (() => undefined);
     const known = parts.primitives.flatMap((tool) => PRIMITIVES.filter((name) => name === tool.name).map((name) => [name, { tool, validator: createValidator(tool.inputSchema) }] as const));
     this.#primitives = new Map(known);
@@ -103,7 +105,7 @@ export class Exposures {
     // A tool that waits may have been approved since, or its server disabled: that holds from the next call on.
     const current = found !== undefined && (found.entry === undefined || (found.entry.pending === undefined && this.#catalog.isFresh(found.server.name)));
     if (current) return { table, exposed: found };
-    if (found === undefined) await this.#catalog.refresh(this.#serversOf(principal), 'let', startsOf(view));
+    if (found === undefined) await this.#seek(principal, name, view);
     else await this.#wake(found.server, { view, scope: from?.id ?? '' });
     const next = await this.#tableNow(principal, view);
     const exposed = find(next, name);
@@ -111,6 +113,27 @@ export class Exposures {
     const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
     if (problem !== undefined) throw unstarted(problem);
     return { table: next, exposed: approvedOnly(exposed) };
+  }
+
+  /**
+   * Asks the servers that could have the tool, and no other: those that the name is made from, that an alias of the profile or Rego names. One that
+   * could not be listed before is asked again in the background: what is known of it is the answer.
+   */
+  async #seek(principal: Principal, name: string, view: View): Promise<void> {
+    const servers = this.#serversOf(principal);
+    const wanted = (await this.#policy().wanted?.(principal)) ?? [];
+    const isWanted = (server: string): boolean => wanted.some(({ tool }) => tool.startsWith('*') || tool.startsWith(`${server}.`));
+    const [own, maybe] = [this.#aliased(principal, name), servers.filter((server) => isWanted(server) && this.#catalog.entries(server).length === 0)];
+    const asked = servers.filter((server) => isOf(name, server) || own.includes(server) || maybe.includes(server));
+    const isDown = (server: string): boolean => {
+      const problem = this.#catalog.problems.get(server);
+      // What a person must mend fails at once again, if it is not mended.
+      return problem !== undefined && !MENDABLE.has(problem.code);
+    };
+    const [down, open] = [asked.filter(isDown), asked.filter((server) => !isDown(server))];
+    // Its failure is kept as the server's problem, which the next question hears of.
+    this.#catalog.refresh(down, 'let', startsOf(view)).catch(() => undefined);
+    await this.#catalog.refresh(open, 'let', startsOf(view));
   }
 
   /** A session that may not have the server back keeps it from nobody. */

@@ -99,7 +99,7 @@ export class Generation {
     const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
     const upgrades = new Upgrades({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
     const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }), runs.standing, byGrants, pendingStanding(shared.consents.tools), names, ownFilesStanding(config), shared.aside]);
-    const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view, tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)) });
+    const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view, aliased: (principal, name) => this.#aliased(principal, name), tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)) });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
     this.deps = {
@@ -131,6 +131,12 @@ export class Generation {
   serversOf(principal: Principal): readonly string[] {
     const profiles = principal.profiles.flatMap((name) => this.config.profiles.get(name) ?? []);
     return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...Object.values(profile.primitives)]))];
+  }
+
+  /** The servers of which a profile shows a tool by this name. */
+  #aliased(principal: Principal, name: string): readonly string[] {
+    const rules = principal.profiles.flatMap((profile) => this.config.profiles.get(profile)?.expose ?? []);
+    return rules.filter((rule) => rule.name?.replaceAll('-', '_') === name.replaceAll('-', '_')).map(({ tool }) => tool.slice(0, tool.indexOf('.')));
   }
 
   /** Tells the servers of a session how long it wants them to stay (CY-23). */

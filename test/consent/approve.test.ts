@@ -384,7 +384,7 @@ describe('revoke, disable and enable', () => {
     expect(dataOf((await cli(project, ['servers', 'info', 'one', '--json'])).out)).toMatchObject({ consent: 'unapproved' });
     expect((await cli(project, ['servers', 'list'])).out).toMatch(/^one +unapproved +not approved /m);
     expect((await cli(project, ['revoke', 'one'])).err).toContain('was not approved');
-    expect((await records()).map(({ event }) => event)).toEqual(['start-approved', 'looked', 'tools-approved', 'disabled', 'enabled', 'revoked']);
+    expect((await records()).map(({ event }) => event)).toEqual(['start-approved', 'looked', 'tools-approved', 'disabled', 'enabled', 'revoked', 'enabled']);
   });
 
   it('a server that left the configuration can still be revoked; an unknown name cannot', async () => {

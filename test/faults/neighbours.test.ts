@@ -1,11 +1,16 @@
-/** Tests that the want of a connection costs nobody a call: only idle servers are ended for others. */
+/** Tests that the trouble of one server costs no other a call: a want of connections, and a server that hangs when it starts. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ServerPool } from '../../adapters/pool.ts';
 import { callOf, chaos, FAST, HOST, refusalOf } from '../adapters/servers.ts';
+import { server } from '../cli/terminal.ts';
+import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const pools: ServerPool[] = [];
+const facades: TestFacade[] = [];
 afterEach(async () => {
+  await Promise.all(facades.splice(0).map((one) => one.close()));
   await Promise.all(pools.splice(0).map((pool) => pool.stopAll()));
 });
 
@@ -20,4 +25,44 @@ describe('more servers than connections', () => {
       expect((await Promise.all(calls)).filter((refusal) => refusal !== 'none')).toEqual([]);
     }
   }, 120_000);
+});
+
+describe('an unknown name while a server hangs at initialize', () => {
+  async function facade(connectTimeoutMs: number): Promise<TestFacade> {
+    const made = await startFacade(`version: 1
+workspace: ./workspace
+state: ./state
+servers: {good: ${server(['chaos.mjs'])}, hung: ${server(['chaos.mjs', 'mute'], `connectTimeoutMs: ${connectTimeoutMs}`)}}
+principals: [{id: alice, stdio: true}]
+profiles: {default: {servers: [good, hung], expose: {tools: [good.env, {tool: good.echo, name: repeat}, {tool: hung.echo, name: never}]}}}
+rules: [{id: all, outcome: allow, when: {}}]
+`);
+    facades.push(made);
+    return made;
+  }
+
+  it('is refused before the server has answered, also as the first call; names and aliases of other servers are found' + verifies('ST-54'), async () => {
+    const one = await facade(60_000);
+    const session = one.open('alice');
+    let isOver = false;
+    const cancel = new AbortController();
+    const waiting = one.call(session, 'hung_echo', {}, { signal: cancel.signal }).then((answer) => ((isOver = true), answer));
+    for (const name of ['no_such_tool', 'good_nothing', 'nothing', 'no_such_tool']) expect((await one.call(session, name, {})).code, name).toBe('UNKNOWN_TOOL');
+    expect((await one.call(session, 'repeat', { n: 1 })).text).toBe('{"n":1}');
+    expect(isOver).toBe(false);
+    cancel.abort();
+    one.assembled.catalog.servers.get('hung')?.adapter.killNow?.();
+    await waiting;
+  });
+
+  it('that is the name of the server is answered with what is known of it, once it has failed' + verifies('ST-54'), async () => {
+    const one = await facade(1000);
+    const session = one.open('alice');
+    expect((await one.call(session, 'hung_echo', {})).code).toBe('SERVER_UNAVAILABLE');
+    // It is left alone for five seconds, and then asked again by somebody who does not wait for it.
+    const problem = one.assembled.catalog.problems.get('hung');
+    await sleep(5100);
+    expect((await one.call(session, 'hung_echo', {})).text).toContain(problem?.message ?? '-');
+    await expect.poll(() => one.assembled.catalog.problems.get('hung') === problem, { timeout: 20_000 }).toBe(false);
+  });
 });
