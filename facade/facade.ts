@@ -57,6 +57,8 @@ export interface Facade {
   onToolsChanged(listener: (session?: Session) => void): void;
   /** Prometheus text format; no payloads, no secrets. An owner sees the counts of all, anyone else its own. */
   metrics(principal: Principal): string;
+  /** For health checks: what keeps this process from serving calls; empty when it can. Never rejects. */
+  readiness(): Promise<readonly string[]>;
   /** For /healthz: name → state of the servers that the principal may know of; an owner of all. */
   health(principal: Principal): Readonly<Record<string, string>>;
 }

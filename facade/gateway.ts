@@ -12,6 +12,7 @@ import { principalAfter } from './config/identity.ts';
 import type { CallRequest, Facade, HostSide, Reply, Session } from './facade.ts';
 import type { Generation } from './generation.ts';
 import { listTools, type ListParts } from './list.ts';
+import { createReadiness } from './readiness.ts';
 import { appendQuietly, closeShared, type Shared } from './shared.ts';
 import { openSession, type OpenSession } from './session.ts';
 
@@ -24,11 +25,13 @@ export class Gateway implements Facade {
   readonly #retiring = new Set<Generation>();
   #generation: Generation;
   readonly #announcer: Announcer;
+  readonly readiness: Facade['readiness'];
 
   constructor({ shared, backends, generation }: { shared: Shared; backends: Backends; generation: Generation }) {
     this.#shared = shared;
     this.#backends = backends;
     this.#generation = generation;
+    this.readiness = createReadiness(shared, () => this.#generation.policy);
     this.#announcer = new Announcer({ sessions: this.#sessions, generation: () => this.#generation, consented: () => JSON.stringify([...shared.consents.snapshot().marks]), onFault: (thrown) => shared.log.error({ err: thrown }, 'lists') });
   }
 

@@ -6,7 +6,7 @@ import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { ListenConfig } from '../config/config.ts';
 import type { Facade } from '../facade.ts';
-import { answer, answerEmpty, refuse } from './answer.ts';
+import { answer, answerEmpty, answerWith, refuse } from './answer.ts';
 import { bearerToken, type Authenticate } from './auth.ts';
 import { drained, type Drain } from './drain.ts';
 import { createGate, urlHost, type Gate } from './gate.ts';
@@ -136,9 +136,11 @@ class HttpFront {
     }
   }
 
-  /** Host and Origin before anything else, on every route: what a foreign page can reach, it can read. */
+  /** Host and Origin before anything else, on every route but those of health checks, which ask by address: what a foreign page can reach, it can read. */
   #admit(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
     const { origin } = request.headers;
+    const probe = PROBES.get(pathOf(request));
+    if (probe !== undefined && this.#gate?.allowsOrigin(origin) === true) return this.#probe(probe, request, response);
     if (this.#gate?.allowsHost(onlyHost(request)) !== true) throw new TollgateError('HTTP_HOST');
     if (!this.#gate.allowsOrigin(origin)) throw new TollgateError('HTTP_ORIGIN');
     if (origin !== undefined) allowPage(response, origin);
@@ -150,16 +152,27 @@ class HttpFront {
 
   #route(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
     const { facade, listen } = this.#options;
-    const path = (request.url ?? '').split('?', 1)[0];
+    const path = pathOf(request);
     if (path === '/mcp') return serveMcp(this.#visit(request, response), { sessions: this.#sessions, maxBodyBytes: listen.maxBodyBytes, now: this.#now, isDraining: this.#closed !== undefined });
-    if (this.#options.host !== undefined && path?.startsWith(HOST_PATH) === true) return this.#options.host.serve({ request, response }, () => this.#visit(request, response).principal);
+    if (this.#options.host !== undefined && path.startsWith(HOST_PATH)) return this.#options.host.serve({ request, response }, () => this.#visit(request, response).principal);
     if (path !== '/healthz' && path !== '/metrics') return refuse(response, new TollgateError('HTTP_PATH'));
     if (request.method !== 'GET') return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), { headers: { allow: 'GET' } });
-    // Without a token /healthz tells that Tollgate answers, and names no server.
-    if (path === '/healthz' && request.headers.authorization === undefined) return answerHealth(response, { status: 'ok' });
-    const { principal } = this.#visit(request, response);
-    if (path === '/healthz') return answerHealth(response, { status: 'ok', servers: facade.health(principal) });
+    // Without a token /healthz tells no more than /readyz.
+    const principal = path === '/healthz' && request.headers.authorization === undefined ? undefined : this.#visit(request, response).principal;
+    if (path === '/healthz' || principal === undefined) return this.#answerReadiness(response, 'ok', principal === undefined ? {} : { servers: facade.health(principal) });
     return answer(response, facade.metrics(principal), { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+  }
+
+  /** Tells strangers whether to send work here, and nothing else. */
+  #probe(probe: 'live' | 'ready', { method }: IncomingMessage, response: ServerResponse): Promise<void> | void {
+    if (method !== 'GET' && method !== 'HEAD') return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), { headers: { allow: 'GET, HEAD' } });
+    return probe === 'live' ? answerHealth(response, 200, { status: 'live' }) : this.#answerReadiness(response, 'ready', {});
+  }
+
+  async #answerReadiness(response: ServerResponse, status: string, more: object): Promise<void> {
+    const failing = this.#closed === undefined ? await this.#options.facade.readiness() : ['draining'];
+    if (failing.length > 0) return answerHealth(response, 503, { status: 'failing', failing, ...more });
+    return answerHealth(response, 200, { status, ...more });
   }
 
   #visit(request: IncomingMessage, response: ServerResponse): Visit {
@@ -171,8 +184,15 @@ class HttpFront {
   }
 }
 
-function answerHealth(response: ServerResponse, health: object): void {
-  answer(response, JSON.stringify(health), { 'content-type': 'application/json', 'cache-control': 'no-store' });
+/** Health checks, which come by the address of the machine and with no token. */
+const PROBES: ReadonlyMap<string, 'live' | 'ready'> = new Map([['/livez', 'live'], ['/readyz', 'ready']]);
+
+function pathOf({ url = '' }: IncomingMessage): string {
+  return url.split('?', 1)[0] ?? '';
+}
+
+function answerHealth(response: ServerResponse, status: 200 | 503, health: object): void {
+  answerWith(response, { status, body: JSON.stringify(health), headers: { 'content-type': 'application/json', 'cache-control': 'no-store' } });
 }
 
 function unavailable(address: string, cause: NodeJS.ErrnoException): TollgateError {

@@ -63,6 +63,12 @@ export class FakeFacade implements Facade {
     return '# TYPE tollgate_calls_total counter\ntollgate_calls_total 1\n';
   }
 
+  readonly failing: string[] = [];
+
+  async readiness(): Promise<readonly string[]> {
+    return this.failing;
+  }
+
   health(): Readonly<Record<string, string>> {
     return { files: 'healthy' };
   }

@@ -239,6 +239,41 @@ describe('the gate', () => {
   });
 });
 
+describe('health checks', () => {
+  const probe = async ({ ask, port }: HttpBench, path: string, asked: Asked = {}): Promise<string> => {
+    const { status, text } = await ask({ method: 'GET', path, ...asked, headers: { host: `10.1.2.3:${port}`, authorization: undefined, 'content-type': undefined, accept: undefined, ...asked.headers } });
+    return `${status} ${text}`;
+  };
+
+  it('come by any address and with no token, and learn the names of what fails and nothing else' + verifies('ST-28', 'ST-29'), async () => {
+    const bench = await start();
+    const { facade, ask } = bench;
+    expect([await probe(bench, '/livez'), await probe(bench, '/readyz')]).toEqual(['200 {"status":"live"}', '200 {"status":"ready"}']);
+    facade.failing.push('audit', 'off');
+    expect([await probe(bench, '/livez'), await probe(bench, '/readyz')]).toEqual(['200 {"status":"live"}', '503 {"status":"failing","failing":["audit","off"]}']);
+    expect([await probe(bench, '/readyz', { method: 'HEAD' }), (await probe(bench, '/readyz', { method: 'POST' })).slice(0, 3)]).toEqual(['503 ', '405']);
+    // The other routes stay behind the Host check, and a page of another origin is refused here too.
+    for (const path of ['/healthz', '/metrics', '/mcp']) expect((await probe(bench, path)).slice(0, 3)).toBe('403');
+    expect((await probe(bench, '/readyz', { headers: { origin: 'https://evil.example' } })).slice(0, 3)).toBe('403');
+    const healthz = await ask({ method: 'GET', path: '/healthz' });
+    expect([healthz.status, healthz.text]).toEqual([503, '{"status":"failing","failing":["audit","off"],"servers":{"files":"healthy"}}']);
+  });
+
+  it('learn of a drain, while what runs goes on' + verifies('ST-20', 'ST-28'), async () => {
+    const bench = await start({ drainMs: 60_000 });
+    const { facade, ask, session, server } = bench;
+    let finish: () => void = () => undefined;
+    facade.onCall = (running) => new Promise((resolve) => (finish = () => resolve(echo(running))));
+    const running = ask({ headers: { 'mcp-session-id': await session() }, body: call(1) });
+    await until(() => facade.calls.length === 1);
+    const closing = server.close();
+    expect([await probe(bench, '/readyz'), await probe(bench, '/livez')]).toEqual(['503 {"status":"failing","failing":["draining"]}', '200 {"status":"live"}']);
+    finish();
+    expect((await running).status).toBe(200);
+    await closing;
+  });
+});
+
 describe('tokens', () => {
   it.each([undefined, 'Bearer wrong', 'Bearer alice-token2', 'Basic alice-token', 'alice-token', 'Bearer'])('%s is refused with 401', async (authorization) => {
     const { facade, ask } = await start();
