@@ -2,6 +2,7 @@
 import type { HealthState, ServerEvent } from '../adapters/port.ts';
 import type { TollgateError } from '../catalogs/errors.ts';
 import type { Trace } from './record.ts';
+import type { Statistics, Tally } from './statistics.ts';
 
 /** Upper bounds of the duration buckets, seconds (OpenTelemetry's advice for MCP histograms, shortened). */
 const BUCKETS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120];
@@ -16,17 +17,6 @@ interface Ends {
   count: number;
 }
 
-/** The same counts for hosts (HB-11). `averageMs`: of the time that servers took. */
-export interface Statistics {
-  readonly calls: number;
-  readonly succeeded: number;
-  readonly failed: number;
-  readonly averageMs: number;
-  readonly byTool: Readonly<Record<string, number>>;
-  readonly byOrigin: Readonly<Record<string, number>>;
-  readonly byOutcome: Readonly<Record<string, number>>;
-}
-
 interface Durations {
   readonly buckets: number[];
   sum: number;
@@ -36,10 +26,16 @@ interface Durations {
 /** Counts ends of calls; a tool that did not resolve is `unknown`, so names from outside make no series. */
 export class Metrics {
   #waiting = 0;
+  readonly #tally: Tally;
   readonly #events = new Map<string, number>();
   readonly #calls = new Map<string, Ends>();
   /** By principal and tool. */
   readonly #durations = new Map<string, Map<string, Durations>>();
+
+  /** `tally` is given each end as well. */
+  constructor(tally: Tally) {
+    this.#tally = tally;
+  }
 
   onServerEvent({ server, event }: ServerEvent): void {
     const key = `server="${escape(server)}",event="${event}"`;
@@ -54,6 +50,7 @@ export class Metrics {
     const ends = this.#calls.get(key) ?? { principal, tool, origin, outcome, count: 0 };
     if (ends.count === 0) this.#calls.set(key, ends);
     ends.count += 1;
+    this.#tally.count({ tool, origin, outcome, ms: trace.upstreamMs });
     if (trace.upstreamMs !== undefined) this.#observe(principal, tool, trace.upstreamMs / 1000);
   }
 
@@ -95,14 +92,9 @@ export class Metrics {
     ];
   }
 
+  /** The same counts for hosts, of all processes and of those before this one. Throws STATE_FAILED. */
   statistics(): Statistics {
-    const ends = [...this.#calls.values()];
-    const sum = (some: readonly Ends[]): number => some.reduce((total, { count }) => total + count, 0);
-    const by = (key: 'tool' | 'origin' | 'outcome'): Record<string, number> => Object.fromEntries([...new Set(ends.map((one) => one[key]))].sort().map((value) => [value, sum(ends.filter((one) => one[key] === value))]));
-    const durations = [...this.#durationsOf(() => true).values()];
-    const [seconds, count] = [durations.reduce((total, one) => total + one.sum, 0), durations.reduce((total, one) => total + one.count, 0)];
-    const succeeded = sum(ends.filter(({ outcome }) => outcome === 'ok'));
-    return { calls: sum(ends), succeeded, failed: sum(ends) - succeeded, averageMs: count === 0 ? 0 : Math.round((seconds / count) * 1000), byTool: by('tool'), byOrigin: by('origin'), byOutcome: by('outcome') };
+    return this.#tally.read();
   }
 
   /** Durations by tool, of some principals together. */

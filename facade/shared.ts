@@ -14,6 +14,7 @@ import { Spills } from './output/spills.ts';
 import { EventFeed } from './servers/feed.ts';
 import type { OpenSession } from './session.ts';
 import type { State } from './state/state.ts';
+import { Tally } from './statistics.ts';
 import { openState } from './state/sqlite.ts';
 
 /** What every generation works with. */
@@ -30,6 +31,8 @@ export interface Shared {
   readonly consents: Consents;
   readonly spills: Spills;
   readonly metrics: Metrics;
+  /** What hosts are told of calls, after a restart too. */
+  readonly tally: Tally;
   /** What happened to servers lately. */
   readonly feed: EventFeed;
   /** What sessions have put aside. */
@@ -48,8 +51,9 @@ export function openShared(config: Config, { onLog, inspect }: { readonly onLog:
   try {
     audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
     const digest = createDigest(readAuditKey(config.state));
+    const tally = new Tally(state);
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
-    return { log, tell: (line) => onLog(`${redactor.redact(line).value}\n`), redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(), feed: new EventFeed(Date.now, (text) => redactor.redact(text).value), aside: new Aside(), gateOf: createGates() };
+    return { log, tell: (line) => onLog(`${redactor.redact(line).value}\n`), redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(tally), tally, feed: new EventFeed(Date.now, (text) => redactor.redact(text).value), aside: new Aside(), gateOf: createGates() };
   } catch (thrown) {
     void audit?.close();
     void state.close();
@@ -58,11 +62,11 @@ export function openShared(config: Config, { onLog, inspect }: { readonly onLog:
 }
 
 /** Closes what `openShared` opened, the log last, so that the last records are written. */
-export async function closeShared({ spills, audit, state }: Shared): Promise<void> {
+export async function closeShared({ spills, audit, state, tally }: Shared): Promise<void> {
   try {
     spills.close();
   } finally {
-    await audit.close().finally(() => state.close());
+    await audit.close().finally(() => tally.flush()).finally(() => state.close());
   }
 }
 

@@ -5,6 +5,7 @@ import { ERRORS, TollgateError, type ErrorCode } from '../../catalogs/errors.ts'
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { ArgsShape } from '../../facade/args.ts';
 import { decide, type Judging } from '../../facade/decide.ts';
+import { Tally } from '../../facade/statistics.ts';
 import { Metrics } from '../../facade/metrics.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import type { Trace } from '../../facade/record.ts';
@@ -141,7 +142,7 @@ describe('decide', () => {
 
 describe('Metrics', () => {
   it('counts by tool, origin and outcome, without names that a client could invent' + verifies('HB-06'), () => {
-    const metrics = new Metrics();
+    const metrics = new Metrics(new Tally({ get: () => undefined, swap: () => true }));
     const trace = (more: Partial<Trace>): Trace => ({ id: 'd', principal, session: 's', asked: 'made-up', argBytes: 0, startedAt: 0, revision: 'r', executed: 'no', ...more });
     metrics.onEnd(trace({}), new TollgateError('UNKNOWN_TOOL'));
     metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 20 }), undefined);
