@@ -44,7 +44,7 @@ export async function runHttp(options: CommonOptions & { port?: number }, io: Io
     await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: false });
     io.onHangup?.(() => void reloader.now());
     const access = openAccess(config, listen);
-    const host = openHostDoor(assembled, { listen, now: () => performance.now(), onFault });
+    const host = openHostDoor(assembled, { listen, now: () => performance.now(), onFault, reload: () => reloader.now() });
     const server = await serveHttp({ facade: gateway, listen, authenticate: createAccess(() => assembled.config, listen), host, drainMs: config.limits.drainMs, hurry: hurry.signal, onFault });
     if (options.json === true) io.stdout(`${JSON.stringify({ url: server.url, tokenFile: access.tokenFile })}\n`);
     // Where several could be meant, a start over stdio refuses to guess.

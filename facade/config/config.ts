@@ -67,6 +67,8 @@ export interface PrincipalConfig {
   readonly owner: boolean;
   /** What its runs share with those of others; absent: its id. */
   readonly space?: string;
+  /** Profiles in which it may register servers through the host API. */
+  readonly registers: readonly string[];
 }
 
 /** A profile names servers and overrides settings; stacked profiles take the union, later overrides win. `host`: see host-profiles.ts. */

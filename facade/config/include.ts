@@ -10,6 +10,7 @@ import { readText, realPath } from './files.ts';
 import { filledOf } from './filled.ts';
 import { nameFault, SERVER_NAME } from './names.ts';
 import { quote } from './problems.ts';
+import type { Counting } from './registered.ts';
 import type { SandboxBase } from './sandbox.ts';
 import { isOverlay, settingsOf } from './servers.ts';
 import { inlineCodeFlag, isLeadingVariable, isTollgate } from './spawn-rules.ts';
@@ -36,7 +37,7 @@ export interface IncludeContext {
 }
 
 /** Adds the servers of the included files, and returns what there is to say about them. Never throws. */
-export function includeServers(files: readonly { readonly file: string; readonly shown: string }[], context: IncludeContext): readonly Problem[] {
+export function includeServers(files: readonly { readonly file: string; readonly shown: string }[], context: IncludeContext): Problem[] {
   const warnings: Problem[] = [];
   files.forEach(({ file, shown }) => {
     const client = readClientFile(file, { shown, project: context.project, at: context.at });
@@ -45,6 +46,17 @@ export function includeServers(files: readonly { readonly file: string; readonly
     // Clients that are connected to Tollgate list it too.
     for (const entry of client.entries) if (entry.original !== 'tollgate' || !isTollgate(entry)) addEntry(entry, client, { ...context, warnings });
   });
+  return warnings;
+}
+
+/** Adds the servers that hosts registered, each where its name is free, and returns what there is to say about them. Never throws. */
+export function includeRegistered(registered: readonly Counting[], context: IncludeContext): readonly Problem[] {
+  const warnings: Problem[] = [];
+  for (const { name, client } of registered) {
+    const [entry] = client.entries;
+    if (context.servers.has(name)) warnings.push({ file: client.file, line: 1, column: 1, message: `server ${quote(name)} is defined elsewhere, so the registered one is left out; unregister it, or rename the other` });
+    else if (entry !== undefined) addEntry(entry, client, { ...context, warnings });
+  }
   return warnings;
 }
 

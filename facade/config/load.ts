@@ -10,7 +10,7 @@ import { placesOf } from './control-files.ts';
 import { isWithin, readText, realPath } from './files.ts';
 import { fill } from './fill.ts';
 import { freezeDeep, FrozenMap } from './freeze.ts';
-import { addAbsent, includeServers } from './include.ts';
+import { addAbsent, includeRegistered, includeServers } from './include.ts';
 import { placeState, placeWorkspace, PROGRAM, resolver, stateFolder } from './places.ts';
 import { controlFilesOf, placePolicies, strayRego } from './policies.ts';
 import type { World } from './places.ts';
@@ -23,6 +23,7 @@ import { checkPrograms, writableFolders } from './programs.ts';
 import { buildRecording, buildRuns } from './recording.ts';
 import { checkHostProfiles } from './host-profiles.ts';
 import { checkReferences } from './references.ts';
+import { countingRegistrations, registeredFolder } from './registered.ts';
 import { bashOf, checkFolders, checkSandboxes } from './sandbox.ts';
 import type { SandboxBase } from './sandbox.ts';
 import { checkShape } from './schema.ts';
@@ -32,7 +33,7 @@ import { buildSecretSources } from './secret-sources.ts';
 import { withSources } from '../secrets/uses.ts';
 import { buildServers } from './servers.ts';
 import type { Variables } from './substitute.ts';
-import type { Written } from './written.ts';
+import type { Written, WrittenServer } from './written.ts';
 
 const MAX_BYTES = 1024 * 1024;
 
@@ -71,6 +72,11 @@ function refusal(file: string, problems: readonly Problem[]): TollgateError {
   return new TollgateError('CONFIG_INVALID', { detail: `${file} has ${count}.`, data: { problems } });
 }
 
+/** Whether servers may come from hosts. */
+function mayRegister(principals: Config['principals']): boolean {
+  return principals.some(({ registers }) => registers.length > 0);
+}
+
 /** One load: what the steps share. */
 class Loader {
   readonly #yaml: YamlFile;
@@ -103,7 +109,7 @@ class Loader {
     const principals = buildPrincipals(written.principals, this.#raw, this.#report);
     const policies = placePolicies(written.policies, { raw: this.#raw, resolve: this.#resolve, report: this.#report, at: this.#world.at });
     const base = { home: this.#world.home, ...(workspace !== undefined && { workspace }) };
-    const { servers, warnings } = this.#servers(written, { variables, base });
+    const { servers, warnings, joined } = this.#servers(written, { variables, base, principals });
     const places = placeState(written, { ...this.#world, folder: this.#folder, resolve: this.#resolve, report: this.#report, ...(workspace !== undefined && { workspace }) });
     const accepted = acceptedFolder(this.#file, this.#world);
     if (workspace !== undefined && isWithin(accepted, workspace)) this.#report.refuse(['workspace'], 'the workspace holds the folder for accepted configurations, so an agent could accept its own; name another workspace, or set XDG_STATE_HOME to a folder outside it');
@@ -122,7 +128,7 @@ class Loader {
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
     if (workspace === undefined || this.#report.problems.length > 0) throw refusal(this.#yaml.file, this.#report.problems);
     const rules = written.rules ?? [];
-    const reads = this.#reads(written, policies);
+    const reads = [...this.#reads(written, policies), ...(mayRegister(principals) ? [registeredFolder(places.state)] : [])];
     return freezeDeep<Config>({
       file: this.#file,
       folder: this.#folder,
@@ -133,7 +139,7 @@ class Loader {
       programs,
       secretSources: new FrozenMap(secretSources),
       principals,
-      profiles: new FrozenMap(buildProfiles(written)),
+      profiles: new FrozenMap(buildProfiles({ ...written, servers: { ...written.servers, ...joined } })),
       policies,
       rules,
       ruleDocument: { file: this.#yaml.file, value: { rules }, placeOf: this.#yaml.placeOf },
@@ -181,19 +187,23 @@ class Loader {
     return fill(value, at, { variables, report: this.#report, secrets: this.#secrets });
   }
 
-  #servers(written: Written, { variables, base }: { readonly variables: Variables; readonly base: SandboxBase }): { readonly servers: Map<string, ServerConfig>; readonly warnings: readonly Problem[] } {
+  #servers(written: Written, { variables, base, principals }: { readonly variables: Variables; readonly base: SandboxBase; readonly principals: Config['principals'] }): { readonly servers: Map<string, ServerConfig>; readonly warnings: readonly Problem[]; readonly joined: Readonly<Record<string, WrittenServer>> } {
     const entries = written.servers ?? {};
     const servers = buildServers(entries, { report: this.#report, raw: this.#raw, file: this.#yaml.file, resolve: this.#resolve, secrets: this.#secrets, base });
     const limit = written.limits?.servers ?? this.#limits.servers;
     if (servers.size > limit) this.#report.refuse(['servers'], `${servers.size} servers where ${limit} are allowed: each costs memory and the model's attention; remove some, or raise limits.servers`);
     const files = (written.include ?? []).map((file, index) => ({ file: this.#resolve(file), shown: String(this.#rawList('include')[index]) }));
-    const warnings = includeServers(files, { servers, written: entries, variables, resolve: this.#resolve, project: this.#folder, secrets: this.#secrets, envFiles: this.#envFiles, at: this.#world.at, base, limit });
+    const context = { servers, written: entries, variables, resolve: this.#resolve, project: this.#folder, secrets: this.#secrets, envFiles: this.#envFiles, at: this.#world.at, base, limit };
+    const warnings = includeServers(files, context);
+    const hosts = countingRegistrations(variables.folders.get('stateFolder') ?? '', { principals, project: this.#folder });
+    warnings.push(...hosts.warnings, ...includeRegistered(hosts.counting, context));
     for (const name of addAbsent({ servers, written: entries, base }, this.#yaml.file)) {
-      if (written.include !== undefined) this.#report.warn(['servers', name], `server ${quote(name)} is in none of the included files, so it cannot be used; add command or url, or correct include`);
+      if (written.include !== undefined || mayRegister(principals)) this.#report.warn(['servers', name], `server ${quote(name)} is in none of the included files, and nobody registered it, so it cannot be used; add command or url, or correct include`);
       else this.#report.refuse(['servers', name], `server ${quote(name)} has neither command nor url, so nothing could be started; add one of them`);
     }
     this.#checkKept(servers, written.limits?.connections ?? this.#limits.connections);
-    return { servers, warnings };
+    const joined = hosts.counting.filter(({ name, client }) => servers.get(name)?.source === client.file).map(({ name, profiles }) => [name, { ...entries[name], profiles: [...(entries[name]?.profiles ?? []), ...profiles] }] as const);
+    return { servers, warnings, joined: Object.fromEntries(joined) };
   }
 
   /** A kept server gives its connection to nobody, so one too many could never start, and no other server either. */

@@ -9,7 +9,7 @@ import type { WrittenPrincipal } from './written.ts';
 const MIN_TOKEN = 16;
 
 /** Who calls when the file names nobody: the person who started Tollgate. */
-const LOCAL: PrincipalConfig = { id: 'local', role: 'user', groups: [], profiles: ['default'], client: 'local', stdio: true, owner: true };
+const LOCAL: PrincipalConfig = { id: 'local', role: 'user', groups: [], profiles: ['default'], client: 'local', stdio: true, owner: true, registers: [] };
 
 /** Checks and completes the principals. `raw` is the file before variables were filled in: it tells a pasted token from a variable. */
 export function buildPrincipals(written: readonly WrittenPrincipal[] | undefined, raw: unknown, report: Report): readonly PrincipalConfig[] {
@@ -19,13 +19,13 @@ export function buildPrincipals(written: readonly WrittenPrincipal[] | undefined
   const principals: PrincipalConfig[] = [];
   written.forEach((principal, index) => {
     const path = ['principals', index];
-    const { id, role = 'user', groups = [], profiles = ['default'], client = id, stdio, owner = false, space } = principal;
+    const { id, role = 'user', groups = [], profiles = ['default'], client = id, stdio, owner = false, space, registers = [] } = principal;
     if (ids.has(id)) report.refuse([...path, 'id'], `principal ${quote(id)} stands twice: policies and audit could not tell them apart; rename one`);
     const tokenHash = readToken(principal, rawToken(raw, index), { path: [...path, 'token'], report });
     if (tokenHash !== undefined && hashes.has(tokenHash)) report.refuse([...path, 'token'], 'another principal has this token: a caller would be both; give each its own');
     ids.add(id);
     if (tokenHash !== undefined) hashes.add(tokenHash);
-    principals.push({ id, role, groups, profiles, client, owner, ...(stdio !== undefined && { stdio }), ...(space !== undefined && { space }), ...(tokenHash !== undefined && { tokenHash }) });
+    principals.push({ id, role, groups, profiles, client, owner, registers, ...(stdio !== undefined && { stdio }), ...(space !== undefined && { space }), ...(tokenHash !== undefined && { tokenHash }) });
   });
   return principals;
 }

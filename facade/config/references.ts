@@ -59,8 +59,13 @@ class ReferenceChecker {
   }
 
   principals(): void {
-    this.#written.principals?.forEach(({ profiles = [] }, index) => {
+    this.#written.principals?.forEach(({ profiles = [], registers = [] }, index) => {
       profiles.forEach((name, at) => this.#profile(name, ['principals', index, 'profiles', at]));
+      registers.forEach((name, at) => {
+        const path = ['principals', index, 'registers', at];
+        this.#profile(name, path);
+        if (this.#written.profiles?.[name]?.host === true) this.#report.refuse(path, `profile ${quote(name)} is a host profile, and what a host registers runs in a sandbox; name another`);
+      });
       const stacked = profiles.map((name) => this.#written.profiles?.[name]?.expose ?? this.#written.expose ?? {});
       const backends = new Set(stacked.flatMap(backendsOf));
       const both = stacked.flatMap(shownServers).find((server) => backends.has(server));

@@ -99,6 +99,7 @@ export interface WrittenPrincipal {
   readonly stdio?: boolean;
   readonly owner?: boolean;
   readonly space?: string;
+  readonly registers?: readonly string[];
 }
 
 /** A profile, without its name. */

@@ -33,10 +33,18 @@ export interface HostDoor {
   close(): Promise<void>;
 }
 
+/** What a door works with. `now` in ms, of any beginning. `reload` takes up the configuration that lies on the disk, and does not throw for what it refuses. */
+export interface HostDoorOptions {
+  readonly listen: ListenConfig;
+  readonly now: () => number;
+  readonly onFault: (thrown: unknown) => void;
+  readonly reload: () => Promise<void>;
+}
+
 /** The host API of a running facade. */
-export function openHostDoor(parts: HostParts, { listen, now, onFault }: { readonly listen: ListenConfig; readonly now: () => number; readonly onFault: (thrown: unknown) => void }): HostDoor {
+export function openHostDoor(parts: HostParts, { listen, now, onFault, reload }: HostDoorOptions): HostDoor {
   const sessions = new HostSessions({ gateway: parts.gateway, listen, now });
-  const operations = createOperations(parts, sessions);
+  const operations = createOperations(parts, sessions, reload);
   let listening = 0;
   let isDraining = false;
   const running = new Set<Promise<string | undefined>>();

@@ -12,7 +12,9 @@ import { renewServer, type Renewed } from '../servers/renew.ts';
 import { CORRELATION_KEY } from '../session.ts';
 import { asPrincipal } from '../wire/auth.ts';
 import { HostCalls } from './calls.ts';
+import { readRegistrations, type Registration } from '../config/registered.ts';
 import { describeHost, type Asked } from './operations.ts';
+import { Registrar, type WantedServer } from './register.ts';
 import type { HostCaller, HostSessions } from './sessions.ts';
 
 /** What an operation works with. `argsText`: the text of `arguments` as it was sent. */
@@ -27,7 +29,7 @@ export interface HostRequest {
 }
 
 /** What a host stands on: the facade that answers now. */
-export type HostParts = Pick<Assembled, 'gateway' | 'deps' | 'config' | 'catalog' | 'feed'>;
+export type HostParts = Pick<Assembled, 'gateway' | 'deps' | 'config' | 'catalog' | 'consents' | 'feed'>;
 
 /** An operation gives the text of its answer. It throws what the facade throws, and IDENTITY. */
 export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<string>>>;
@@ -38,8 +40,8 @@ interface Acting {
   readonly tab?: string;
 }
 
-/** The operations of the document, by id. `parts` is read at each request, so that a new configuration holds. */
-export function createOperations(parts: HostParts, sessions: HostSessions): HostOperations {
+/** The operations of the document, by id. `parts` is read at each request, so that a new configuration holds. `reload` takes up what lies on the disk. */
+export function createOperations(parts: HostParts, sessions: HostSessions, reload: () => Promise<void>): HostOperations {
   return {
     describe: async () => describeHost().text,
     ...grantOperations(parts, sessions),
@@ -50,6 +52,7 @@ export function createOperations(parts: HostParts, sessions: HostSessions): Host
     },
     ...callOperations(parts, sessions),
     ...serverOperations(parts),
+    ...registerOperations(new Registrar(parts, reload)),
     statistics: async ({ principal }) => {
       requireOwner(principal);
       return JSON.stringify({ ...parts.deps.metrics.statistics(), servers: parts.gateway.health(principal) });
@@ -130,9 +133,10 @@ function serverOperations(parts: HostParts): HostOperations {
   return {
     listServers: async ({ principal }) => {
       requireOwner(principal);
+      const registered = new Map(readRegistrations(parts.config.state).map(({ name, by }) => [name, by]));
       const servers = [...parts.catalog.servers.values()].map(({ name, adapter }) => {
         const { state, reason, restarts } = adapter.health();
-        return { name, state, ...(reason !== undefined && { reason }), restarts, tools: parts.catalog.entries(name).length };
+        return { name, state, ...(reason !== undefined && { reason }), restarts, tools: parts.catalog.entries(name).length, ...(registered.has(name) && { registeredBy: registered.get(name) }) };
       });
       return JSON.stringify({ servers });
     },
@@ -149,6 +153,18 @@ function serverOperations(parts: HostParts): HostOperations {
       return JSON.stringify({ servers: done.filter((one) => !('code' in one)), failed: done.filter((one) => 'code' in one) });
     },
   };
+}
+
+function registerOperations(registrar: Registrar): HostOperations {
+  return {
+    registerServer: async ({ principal, asked }) => JSON.stringify({ server: shownOf(await registrar.register(principal, asked as unknown as WantedServer)) }),
+    unregisterServer: async ({ principal, asked }) => JSON.stringify({ server: shownOf(await registrar.unregister(principal, String(asked['name']))) }),
+  };
+}
+
+/** Without the definition: its values may be secrets. */
+function shownOf({ name, by, at, profiles }: Registration): object {
+  return { name, by, at, profiles };
 }
 
 /** States in which a server can be asked. */

@@ -58,7 +58,7 @@ bash:
   limits: {memoryMb: 600, processes: 140, fileMb: 160, cpuSeconds: 180}
 secrets: {a: {env: SOME_VARIABLE}, b: {exec: [op, read, x]}, c: {keychain: service/account}}
 principals:
-  - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor, stdio: true, owner: true, space: team-a}
+  - {id: alice, role: developer, groups: [team-a], profiles: [dev], token: '\${env:ALICE}', client: cursor, stdio: true, owner: true, space: team-a, registers: [dev]}
   - {id: bob, profiles: [harbor]}
 profiles:
   dev:

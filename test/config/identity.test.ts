@@ -60,7 +60,7 @@ describe('tokens', () => {
     withProject((project) => {
       const { principals } = project.config(YAML, ENV);
       const hash = createHash('sha256').update(ENV.BOB).digest('hex');
-      expect(principals[1]).toEqual({ id: 'bob', role: 'user', groups: [], profiles: ['default'], client: 'cursor', owner: false, tokenHash: hash });
+      expect(principals[1]).toEqual({ id: 'bob', role: 'user', groups: [], profiles: ['default'], client: 'cursor', owner: false, registers: [], tokenHash: hash });
       expect(project.config(YAML, { BOB: `sha256:${hash.toUpperCase()}` }).principals[1]?.tokenHash).toBe(hash);
       const [fallback] = principals;
       if (fallback === undefined) throw new Error('no principal');

@@ -2,14 +2,14 @@
 import { spawn } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { describeHost } from '../../facade/host/operations.ts';
-import { startHost, TOKENS, type HostBench } from '../host/bench.ts';
+import { hostConfig, startHost, TOKENS, type HostBench } from '../host/bench.ts';
 import { blocksOf, codeIn, readPage, rowsOf, sectionOf } from './markdown.ts';
 
 const PAGE = 'docs/host-api.md';
 const commands = blocksOf(PAGE).filter(({ text }) => text.includes('curl '));
 let host: HostBench;
 beforeAll(async () => {
-  host = await startHost();
+  host = await startHost(hostConfig().replace('  own: { }', '  own: { }\n  pages: { }').replace('owner: true', 'owner: true, registers: [pages]'));
 }, 30_000);
 afterAll(() => host.close());
 
@@ -27,7 +27,7 @@ describe('docs/host-api.md', () => {
   it('does what it says, command by command', async () => {
     const answers: Record<string, unknown>[] = [];
     for (const { text } of commands) answers.push(JSON.parse(await type(text)) as Record<string, unknown>);
-    expect(answers.map((answer) => Object.keys(answer))).toEqual([['grant'], ['grant'], ['grant'], ['tools'], ['result'], ['expired']]);
+    expect(answers.map((answer) => Object.keys(answer))).toEqual([['grant'], ['grant'], ['grant'], ['tools'], ['result'], ['expired'], ['server']]);
     expect((answers[3]?.['tools'] as { name: string }[]).map(({ name }) => name)).toEqual(['chaos_echo']);
     expect(answers[5]).toEqual({ expired: 1 });
     expect(JSON.parse(await type(commands[4]?.text ?? ''))).toMatchObject({ error: { code: 'APPROVAL_REQUIRED' } });

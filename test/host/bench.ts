@@ -5,6 +5,7 @@ import path from 'node:path';
 import type { ValidateFunction } from 'ajv';
 import { OPENAPI_FILE } from '../../facade/host/operations.ts';
 import { openHostDoor } from '../../facade/host/door.ts';
+import { loadConfig } from '../../facade/config/load.ts';
 import { createAccess } from '../../facade/cli/access.ts';
 import { serveHttp } from '../../facade/wire/http.ts';
 import { startFacade, type StartOptions, type TestFacade } from '../stories/facade.ts';
@@ -72,12 +73,14 @@ export interface HostBench {
 
 export async function startHost(config = hostConfig(), options: StartOptions & { readonly startsFile?: string } = {}): Promise<HostBench> {
   const startsFile = options.startsFile ?? '/dev/null';
-  const facade = await startFacade(config, { ...options, env: { HOST_TOKEN: TOKENS.host, ALICE_TOKEN: TOKENS.alice, CHAOS_STARTS: startsFile, ...options.env } });
+  const env = { ...process.env, HOST_TOKEN: TOKENS.host, ALICE_TOKEN: TOKENS.alice, CHAOS_STARTS: startsFile, ...options.env };
+  const facade = await startFacade(config, { ...options, env });
   const { assembled } = facade;
   const { listen } = assembled.config;
   const faults: unknown[] = [];
   const onFault = (thrown: unknown): void => void faults.push(thrown);
-  const host = openHostDoor(assembled, { listen, now: () => performance.now(), onFault });
+  const reload = async (): Promise<void> => void (await assembled.reload(() => loadConfig(assembled.config.file, { env, home: '/home/nobody-at-all' }), true));
+  const host = openHostDoor(assembled, { listen, now: () => performance.now(), onFault, reload });
   const server = await serveHttp({ facade: assembled.gateway, listen, authenticate: createAccess(() => assembled.config, listen), host, onFault, drainMs: 100 });
   const url = new URL(server.url).origin;
   const check = createCheck();

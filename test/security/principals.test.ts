@@ -43,7 +43,7 @@ async function listen(facade: RawFacade): Promise<(method: string, path: string,
   const onFault = (thrown: unknown): never => {
     throw thrown;
   };
-  const host = openHostDoor(assembled, { listen: at, now: () => performance.now(), onFault });
+  const host = openHostDoor(assembled, { listen: at, now: () => performance.now(), onFault, reload: async () => undefined });
   const server = await serveHttp({ facade: assembled.gateway, listen: at, authenticate: createAccess(() => assembled.config, at), host, onFault, drainMs: 100 });
   closers.push(() => server.close());
   return async (method, path, { token, body, session } = {}) => {

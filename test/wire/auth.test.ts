@@ -10,7 +10,7 @@ import { ensureToken } from '../../facade/wire/token.ts';
 import { verifies } from '../verifies.ts';
 
 const hash = (token: string): string => createHash('sha256').update(token).digest('hex');
-const person = (id: string, tokenHash?: string): PrincipalConfig => ({ id, role: 'user', groups: ['g'], profiles: ['p'], client: `${id}-client`, owner: false, ...(tokenHash === undefined ? {} : { tokenHash }) });
+const person = (id: string, tokenHash?: string): PrincipalConfig => ({ id, role: 'user', groups: ['g'], profiles: ['p'], client: `${id}-client`, owner: false, registers: [], ...(tokenHash === undefined ? {} : { tokenHash }) });
 
 describe('tokens', () => {
   const principals = [person('alice', hash('alice-token')), person('bob', hash('bob-token')), person('carol'), person('broken', 'abcd')];
