@@ -8,6 +8,9 @@ import type { ServerSettings } from './settings.ts';
 import type { ConnectionSlots, SlotHolder } from './slots.ts';
 import type { Ending } from './tidings.ts';
 
+/** How long a connection on which nothing happens may take to answer a ping. */
+const PING_MS = 5000;
+
 /** What a connector is made of, and what it reports. */
 export interface ConnectorParts {
   readonly settings: ServerSettings;
@@ -64,7 +67,20 @@ export class Connector implements SlotHolder {
     if (this.session !== session) throw refusal() ?? new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${settings.name}" ended at once.` });
     this.ready = true;
     this.usedAt = performance.now();
+    this.checkWhileIdle(session);
     return session;
+  }
+
+  /** A server elsewhere ends without a word to us: one that is not used would count as healthy until the next call. */
+  private checkWhileIdle(session: UpstreamSession): void {
+    const { healthCheckMs: every = 0 } = this.parts.settings;
+    if (every === 0) return;
+    const timer = setInterval(() => {
+      if (this.current !== session) return clearInterval(timer);
+      if (session.inFlight > 0) return;
+      // Who waits for a connection may have found this one busy meanwhile.
+      void this.endUnless(session, () => session.answersPing(PING_MS), 'does not answer a ping').then(() => this.parts.slots.noteIdle());
+    }, every).unref();
   }
 
   /** To be called when it was used, and may be idle now. */
@@ -103,13 +119,16 @@ export class Connector implements SlotHolder {
   }
 
   /** Asks a session for a sign of life, and ends it as lost when there is none within the time given. */
-  async endIfDeaf(session: UpstreamSession, withinMs: number): Promise<void> {
+  endIfDeaf(session: UpstreamSession, withinMs: number): Promise<void> {
+    return this.endUnless(session, () => session.showsLife(withinMs), 'was ended, because it took no notice of a cancelled call nor of a ping');
+  }
+
+  private async endUnless(session: UpstreamSession, lives: () => Promise<boolean>, why: string): Promise<void> {
     if (this.probing || this.current !== session) return;
     this.probing = true;
-    const alive = await session.showsLife(withinMs);
+    const alive = await lives();
     this.probing = false;
     if (alive || this.current !== session) return;
-    const why = 'was ended, because it took no notice of a cancelled call nor of a ping';
     session.kill(why);
     this.lose(session, { why: `Server "${this.parts.settings.name}" ${why}.` });
   }

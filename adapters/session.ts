@@ -121,6 +121,19 @@ export class UpstreamSession {
     }
   }
 
+  /** False when a ping gets no answer of the server: none in time, a connection that broke, or an error of what stands before it (HTTP 5xx). */
+  async answersPing(withinMs: number): Promise<boolean> {
+    try {
+      await this.peer.request({ method: 'ping', params: () => '{}', timeoutMs: withinMs, hardTimeoutMs: withinMs });
+      return true;
+    } catch (thrown) {
+      if (thrown instanceof UpstreamError) return true;
+      // A server that knows no ping is there all the same.
+      const { code } = (asTollgateError(thrown).cause ?? {}) as { readonly code?: unknown };
+      return typeof code === 'number' && code >= 400 && code < 500;
+    }
+  }
+
   private async connect(): Promise<ServerInfo> {
     const { peer, events } = this;
     let lost: TollgateError | undefined;

@@ -37,6 +37,8 @@ export interface ServerSettings {
   readonly maxRetries: number;
   /** First pause before a remote server is tried again; doubles up to 30 s. */
   readonly reconnectBackoffMs: number;
+  /** Between two pings of a connection on which nothing happens, for servers that are no process of ours; 0 or absent: none. */
+  readonly healthCheckMs?: number;
   readonly unusable?: string;
 }
 

@@ -44,6 +44,7 @@ export interface ServerConfig extends ServerDefinition {
   /** Restarts a session may cause after a crash (HA-08, HE-02). */
   readonly maxRetries: number;
   readonly reconnectBackoffMs: number;
+  readonly healthCheckMs?: number;
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   readonly labels: readonly string[];
   /** File that defined it, for messages. */

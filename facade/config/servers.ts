@@ -17,7 +17,7 @@ import type { SandboxBase } from './sandbox.ts';
 import type { WrittenServer } from './written.ts';
 
 /** Defaults of a server; the schema names the same ones (HA-08, HA-09, HE-02). */
-const SERVER_DEFAULTS = { connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, remoteRetries: 10, reconnectBackoffMs: 1000, start: 'lazy', lifetime: 'on-demand' } as const;
+const SERVER_DEFAULTS = { connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, remoteRetries: 10, reconnectBackoffMs: 1000, healthCheckMs: 30_000, start: 'lazy', lifetime: 'on-demand' } as const;
 
 /** What the building of servers needs beside the entry. */
 export interface ServerContext {
@@ -75,6 +75,7 @@ export function settingsOf(written: WrittenServer, base: SandboxBase, transport:
     hardTimeoutMs: written.hardTimeoutMs ?? Math.max(SERVER_DEFAULTS.hardTimeoutMs, written.timeoutMs ?? 0),
     maxRetries: written.maxRetries ?? (transport === 'stdio' ? SERVER_DEFAULTS.maxRetries : SERVER_DEFAULTS.remoteRetries),
     reconnectBackoffMs: written.reconnectBackoffMs ?? SERVER_DEFAULTS.reconnectBackoffMs,
+    ...(transport !== 'stdio' && { healthCheckMs: written.healthCheckMs ?? SERVER_DEFAULTS.healthCheckMs }),
     labels: written.labels ?? [],
   };
 }
@@ -123,6 +124,9 @@ function checkSettings(written: WrittenServer, path: Path, report: Report): void
   const { mapping, timeoutMs = SERVER_DEFAULTS.timeoutMs, hardTimeoutMs } = written;
   if (written.command !== undefined && written.reconnectBackoffMs !== undefined) {
     report.refuseKey([...path, 'reconnectBackoffMs'], 'reconnectBackoffMs is the pause before a remote server is connected to again, and this server is started by a command: nothing would read it; remove it');
+  }
+  if (written.command !== undefined && written.healthCheckMs !== undefined) {
+    report.refuseKey([...path, 'healthCheckMs'], 'healthCheckMs is for servers that Tollgate does not start, and this one is started by a command: nothing would read it; remove it');
   }
   if (mapping !== undefined && !(MAPPINGS as readonly string[]).includes(mapping)) {
     report.refuse([...path, 'mapping'], `mapping ${quote(mapping)} does not exist; ${didYouMean(mapping, MAPPINGS)}`);

@@ -63,6 +63,7 @@ export interface WrittenServer {
   readonly hardTimeoutMs?: number;
   readonly maxRetries?: number;
   readonly reconnectBackoffMs?: number;
+  readonly healthCheckMs?: number;
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   readonly labels?: readonly string[];
 }

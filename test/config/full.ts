@@ -47,6 +47,7 @@ servers:
     url: https://web.example/mcp
     headers: {X-Team: blue}
     reconnectBackoffMs: 500
+    healthCheckMs: 60000
     oauth: {grant: client_credentials, issuer: 'https://login.example', clientId: team-a, clientSecret: '\${secret:a}', scopes: [read], callbackPort: 7311}
   clicks: {command: clicks, isolation: direct}
 programs: {bash: /opt/tools/bash, bwrap: /opt/tools/bwrap, docker: /opt/tools/docker, npm: /opt/tools/npm, opa: /opt/tools/opa, podman: /opt/tools/podman, prlimit: /opt/tools/prlimit, rg: /opt/tools/rg, setpriv: /opt/tools/setpriv, socat: /opt/tools/socat, unshare: /opt/tools/unshare, xdg-open: /opt/tools/xdg-open}
