@@ -26,6 +26,7 @@ import type { Assemble } from './assembled.ts';
 import { isIsolated, type BackendMakers } from './backends.ts';
 import type { Config } from './config/config.ts';
 import { realPlaces } from './config/control-files.ts';
+import { hiddenFrom } from './config/server-files.ts';
 import type { Look } from './consent/discovery.ts';
 import { createKnowledge } from './knowledge/answer.ts';
 import { openStore, type Store } from './knowledge/store.ts';
@@ -152,7 +153,7 @@ function launchHost(current: () => Config, { redactor, audit, state }: Pick<Shar
   return {
     get workspace() { return current().workspace; },
     get folder() { return current().folder; },
-    get hidden() { return [current().state, current().acceptedFolder, current().audit.folder, ...current().controlFiles, ...socketFolders(current())]; },
+    get hidden() { return [current().state, current().acceptedFolder, current().audit.folder, ...hiddenFrom(current().controlFiles), ...socketFolders(current())]; },
     get fixed() { return realPlaces(current().controlFiles); },
     secrets: openSecrets(current, { places, redactor }),
     credentials: keepSignIns({ vault: places.vault, redactor, state }),

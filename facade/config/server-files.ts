@@ -65,6 +65,14 @@ export function strayServerFiles(folder: string): readonly Problem[] {
   }));
 }
 
+/**
+ * Control files as programs of servers must not read them: of a folder of server files its definitions alone, because the program of
+ * a server may lie beside them (`servers/NAME.js`).
+ */
+export function hiddenFrom(controlFiles: readonly string[]): readonly string[] {
+  return controlFiles.flatMap((file) => (path.basename(file) === SERVER_FOLDER ? listFiles(file, /\.(?:ya?ml|toml)$/).map((base) => path.join(file, base)) : [file]));
+}
+
 function readFiles(folder: string): readonly { readonly name: string; readonly file: YamlFile }[] {
   return listFiles(folder, /\.ya?ml$/).map((base) => {
     const shown = `${SERVER_FOLDER}/${base}`;
