@@ -32,6 +32,8 @@ export interface IndexRow extends Readonly<Record<Column, string>> {
 
 /** The index: as large as the log, whose places it holds. `folder` is the one of the chain files. */
 export interface AuditIndex {
+  /** Another number once the index was made again: numbers of rows are others then. */
+  readonly times: number;
   /** Takes up what was appended since. */
   update(): void;
   /** Rows of a query: `SELECT … FROM record …`. */
@@ -56,6 +58,7 @@ export const AUDIT_INDEX = 'audit-index.db';
 export function openIndex(folder: string, path: string): AuditIndex {
   let database = openOrRebuild(path);
   let update = createUpdate(database, folder);
+  let times = 1;
   const guarded = <T>(work: () => T): T => {
     try {
       return work();
@@ -65,11 +68,15 @@ export function openIndex(folder: string, path: string): AuditIndex {
       database.close();
       database = isHeld(thrown) ? openDatabase(':memory:', SCHEMA) : rebuild(path);
       update = createUpdate(database, folder);
+      times += 1;
       update();
       return work();
     }
   };
   return {
+    get times() {
+      return times;
+    },
     update: () => guarded(() => update()),
     rows: <Row>(sql: string, values: readonly Value[]) => guarded(() => database.all<Row>(sql)(...values)),
     close: () => database.close(),

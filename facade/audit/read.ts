@@ -167,12 +167,22 @@ interface Following {
 }
 
 async function* follow(at: Following, from: number): AsyncGenerator<Found> {
-  const { where } = at;
+  const { where, index } = at;
   let last = from;
+  let { times } = index;
+  const seen = new Map(index.rows<{ file: string; end: number }>('SELECT file, max(offset) AS end FROM record GROUP BY file', []).map(({ file, end }) => [file, end]));
+  const after = (n: number): readonly IndexRow[] => index.rows<IndexRow>(`SELECT * FROM record WHERE ${where.sql} AND n > ? ORDER BY n`, [...where.values, n]);
   while (!at.signal.aborted) {
-    at.index.update();
-    for (const row of at.index.rows<IndexRow>(`SELECT * FROM record WHERE ${where.sql} AND n > ? ORDER BY n`, [...where.values, last])) {
+    index.update();
+    let rows = after(last);
+    if (index.times !== times) {
+      // The index was made again, and numbers rows from 1.
+      times = index.times;
+      rows = after(0).filter(({ file, offset }) => offset > (seen.get(file) ?? -1));
+    }
+    for (const row of rows) {
       last = row.n;
+      seen.set(row.file, row.offset);
       const found = readRecord(at.folder, row);
       if (found !== undefined && where.keeps(found)) yield found;
     }

@@ -1,6 +1,6 @@
 /** Tests the index of the log under several commands at once, a lock, and damage: every record is taken up once, and no answer is lost. */
 import { spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, statSync, writeSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, renameSync, statSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import Libsql from 'libsql';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -106,6 +106,32 @@ describe('the index of the log', () => {
     const next = openReader(folder, index);
     expect([...next.all({ type: 'intent' })]).toHaveLength(2000);
     next.close();
+  });
+});
+
+describe('following the log', () => {
+  it('shows each record once, although the index is made again meanwhile' + verifies('ST-44'), async () => {
+    const { folder, index } = logOf(500);
+    // Numbers of rows run ahead of those of an index that is made again.
+    openReader(folder, index).close();
+    renameSync(path.join(folder, `${DEAD_CHAIN}.jsonl`), path.join(folder, 'aside'));
+    openReader(folder, index).close();
+    renameSync(path.join(folder, 'aside'), path.join(folder, `${DEAD_CHAIN}.jsonl`));
+    const reader = openReader(folder, index);
+    expect(countOf(index).inserted).toBeGreaterThan(countOf(index).rows);
+    const stop = new AbortController();
+    const seen: unknown[] = [];
+    const following = (async () => {
+      for await (const { record } of reader.follow({ type: 'decision' }, stop.signal, 5)) seen.push((record as { id?: string }).id);
+    })();
+    writeDeadChain(folder, [[decision('before')]], `20260102T000000000Z-${DEAD_PID}`);
+    await expect.poll(() => seen).toEqual(['before']);
+    damage(index);
+    writeDeadChain(folder, [[decision('after')]], `20260103T000000000Z-${DEAD_PID}`);
+    await expect.poll(() => seen).toEqual(['before', 'after']);
+    stop.abort();
+    await following;
+    reader.close();
   });
 });
 

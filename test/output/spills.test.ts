@@ -109,9 +109,9 @@ describe('many runs and spills', () => {
 
   it('leave the steps of a call as they are' + verifies('ST-41'), async () => {
     const keepFor = vi.spyOn(Spills.prototype, 'keepFor');
-    const facade = await startRaw({ web: { tools: [tool('page')], answers: { page: { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(2000) }] }) } } } }, {
+    const facade = await startRaw({ web: { tools: [tool('page')], settings: { labels: ['untrusted'] }, answers: { page: { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(2000) }] }) } } } }, {
       principals: [{ id: 'ann', profiles: ['all'], stdio: true }], profiles: { all: { servers: ['web'], expose: { primitives: {}, tools: ['web.*'] } } },
-      rules: [allow('web')], caps: { bytes: 2048 }, runs: { keep: '2h' },
+      rules: [allow('web')], labels: { sticky: ['untrusted'] }, budgets: [{ id: 'many', scope: 'run', calls: 10_000, outputBytes: 1e9 }], caps: { bytes: 2048 }, runs: { keep: '2h' },
     });
     try {
       expect(keepFor.mock.calls).toEqual([[2 * HOUR_MS]]);
