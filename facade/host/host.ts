@@ -1,6 +1,6 @@
 /** Owns what a host may do: grants, runs, lists and calls for origins; refuses to let any but an owner decide, or speak for another origin. */
 import { parseDoc } from '../../adapters/rpc/json.ts';
-import type { JsonDoc } from '../../adapters/port.ts';
+import { refusedState, type JsonDoc } from '../../adapters/port.ts';
 import { asTollgateError, ERRORS, TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Assembled } from '../assembled.ts';
@@ -135,7 +135,11 @@ function serverOperations(parts: HostParts): HostOperations {
       requireOwner(principal);
       const registered = new Map(readRegistrations(parts.config.state).map(({ name, by }) => [name, by]));
       const servers = [...parts.catalog.servers.values()].map(({ name, adapter }) => {
-        const { state, reason, restarts } = adapter.health();
+        // Before its first start a server does not know what stands against it.
+        const refusal = parts.config.servers.has(name) ? parts.consents.refusalOf(name) : undefined;
+        const health = adapter.health();
+        const { state, reason } = health.state === 'idle' && refusal !== undefined ? { state: refusedState(refusal), reason: refusal.message } : health;
+        const { restarts } = health;
         return { name, state, ...(reason !== undefined && { reason }), restarts, tools: parts.catalog.entries(name).length, ...(registered.has(name) && { registeredBy: registered.get(name) }) };
       });
       return JSON.stringify({ servers });

@@ -56,7 +56,7 @@ describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'),
     expect(await names(bench)).toEqual(['chaos_echo']);
     expect((await call(bench, 'calc_echo')).status).toBeGreaterThanOrEqual(400);
     expect(events(bench)).toEqual([['registered', 'alice']]);
-    expect((await bench.ask('GET /servers')).value.servers).toEqual(expect.arrayContaining([expect.objectContaining({ name: 'calc', registeredBy: 'alice', tools: 0 })]));
+    expect((await bench.ask('GET /servers')).value.servers).toEqual(expect.arrayContaining([expect.objectContaining({ name: 'calc', registeredBy: 'alice', state: 'not approved', tools: 0 })]));
     await approveAll(bench.facade.assembled.config, ['calc']);
     expect(await names(bench)).toContain('calc_echo');
     expect((await call(bench, 'calc_echo')).status).toBe(200);
