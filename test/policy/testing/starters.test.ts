@@ -21,12 +21,20 @@ const PAGE = readFileSync(path.join(packageRoot(), 'docs', 'starters.md'), 'utf8
 /** The rows of the table in a starter's section, as cases: what the page says of it is so. */
 function casesOnPage(name: string): readonly { readonly call: string; readonly line: string }[] {
   const section = PAGE.split(/^## /m).find((one) => one.startsWith(`${name}\n`)) ?? '';
-  return [...section.matchAll(/^\| `(.+)` \| (allow|ask|deny) \| `(.+)` \|$/gm)].map(([, call = '', expect_, reason]) => {
-    const [tool = '', ...rest] = call.split(' ');
-    const text = rest.join(' ');
-    const args = { read: { path: text }, write: { path: text, content: 'x' }, edit: { path: text, old_string: 'a', new_string: 'b' }, bash: { command: text } }[tool] ?? {};
-    return { call, line: `  - ${JSON.stringify({ name: call, call: { tool, args }, expect: expect_, reason })}\n` };
-  });
+  return [...section.matchAll(/^\| `(.+)` \| (allow|ask|deny) \| `(.+)` \|$/gm)].map(([, call = '', expect_ = '', reason = '']) => ({ call, line: lineOf(call, { expect: expect_, reason }) }));
+}
+
+/** The rows of the table of labels for a starter. */
+function labelCasesOnPage(name: string): readonly string[] {
+  return [...PAGE.matchAll(/^\| ([a-z-]+) \| `(\w+)` \| `(.+)` \| (allow|ask|deny) \| `(.+)` \|$/gm)]
+    .filter(([, starter]) => starter === name).map(([, , label = '', call = '', expect_ = '', reason = '']) => lineOf(call, { expect: expect_, reason, labels: [label] }));
+}
+
+function lineOf(call: string, wanted: { readonly expect: string; readonly reason: string; readonly labels?: readonly string[] }): string {
+  const [tool = '', ...rest] = call.split(' ');
+  const text = rest.join(' ');
+  const args = { read: { path: text }, write: { path: text, content: 'x' }, edit: { path: text, old_string: 'a', new_string: 'b' }, bash: { command: text } }[tool] ?? {};
+  return `  - ${JSON.stringify({ name: `${call} ${wanted.labels?.join() ?? ''}`, call: { tool, args }, ...wanted })}\n`;
 }
 
 let project: Project;
@@ -57,9 +65,18 @@ describe('starter policies', () => {
 
   it.each(STARTERS)('%s has no rule that decides nothing, and answers as its page says', async (name) => {
     prepare(name, SERVERS);
-    project.write('policies/others_suite.yaml', `cases:\n${casesOnPage(name).map(({ line }) => line).join('')}`);
+    project.write('policies/others_suite.yaml', `cases:\n${[...casesOnPage(name).map(({ line }) => line), ...labelCasesOnPage(name)].join('')}`);
     const { code, out, err } = await cli(project, ['policy', 'test', '--threshold', '100']);
     expect([code, out.split('\n').filter((line) => line.startsWith('FAIL')), err]).toEqual([0, [], '']);
+  });
+
+  it('use labels where data may leave: the page has a case for each such rule' + verifies('PF-07', 'ST-97'), () => {
+    for (const name of STARTERS) {
+      const ids = [...readFileSync(path.join(FOLDER, `${name}.yaml`), 'utf8').matchAll(/- id: (\S+)\n(?: {4}.*\n)*? {4}when: .*labels:/g)].map(([, id = '']) => id);
+      const onPage = labelCasesOnPage(name).join('');
+      expect([name, ids.filter((id) => !onPage.includes(`"${id}"`))]).toEqual([name, []]);
+      expect([name, ids.length > 0]).toEqual([name, ['workspace', 'no-leaving', 'strict'].includes(name)]);
+    }
   });
 
   it.each(['workspace', 'no-leaving'])('%s asks before a file of a project in which another client finds programs to start' + verifies('TR-57'), async (name) => {
