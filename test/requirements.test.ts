@@ -40,8 +40,4 @@ describe('requirements', () => {
     expect([...cited.keys()].filter((id) => !ids.has(id))).toEqual([]);
     expect(new Set(rows.map((row) => row.id)).size).toBe(rows.length);
   });
-
-  it('of the facade are all built', () => {
-    expect(rows.filter((row) => row.by === 'facade' && row.pending !== undefined).map((row) => row.id)).toEqual([]);
-  });
 });
