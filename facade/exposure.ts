@@ -271,7 +271,8 @@ function startsOf({ mayStart }: View): Pick<View, 'mayStart'> {
 
 /** Looked up when a name is not known: a list needs no table of what it hides. */
 function reasonsOf(hidden: readonly Shown[], name: string): readonly Reason[] | undefined {
-  const found = hidden.filter((one) => findExposed(new Map([[shownName(named(one)), true]]), name) !== undefined).flatMap(({ decision }) => decision.reasons);
+  const isMeant = (one: Shown): boolean => findExposed(new Map([[shownName(named(one)), true]]), name) !== undefined || `${one.candidate.asked.server}.${one.candidate.asked.tool}` === name;
+  const found = hidden.filter(isMeant).flatMap(({ decision }) => decision.reasons);
   return found.length === 0 ? undefined : [...new Map(found.map((reason) => [reason.id, reason])).values()];
 }
 

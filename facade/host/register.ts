@@ -30,7 +30,7 @@ export class Registrar {
     this.#reload = reload;
   }
 
-  /** Throws IDENTITY for whoever may not, USAGE for a server that cannot be, AUDIT_FAILED; then it is not there. */
+  /** Throws IDENTITY for whoever may not, USAGE for a server that cannot be, AUDIT_FAILED, STATE_FAILED; then it is not there. */
   register(principal: Principal, wanted: WantedServer): Promise<Registration> {
     return this.#inTurn(() => this.#register(principal, wanted));
   }
@@ -48,11 +48,12 @@ export class Registrar {
     this.#note({ event: 'registered', server: name, by: id });
     // Consent to another server that had this name is none to this one.
     await consents.revoke(name);
-    if (!writeRegistration(config.state, registration)) throw taken(name);
+    if (!onDisk(() => writeRegistration(config.state, registration))) throw taken(name);
     await this.#reload();
     const made = this.#parts.config.servers.get(name);
     if (made !== undefined && made.unusable === undefined) return registration;
-    removeRegistration(config.state, name);
+    this.#note({ event: 'unregistered', server: name, by: id });
+    onDisk(() => removeRegistration(config.state, name));
     await this.#reload();
     throw new TollgateError('USAGE', { detail: `Server "${name}" cannot be used: ${made?.unusable ?? 'the configuration could not be loaded with it'}.`, next: 'Correct what is named, and register it again.' });
   }
@@ -65,7 +66,7 @@ export class Registrar {
     this.#note({ event: 'unregistered', server: name, by: id });
     // First of all nothing of it starts any more.
     await consents.revoke(name);
-    removeRegistration(config.state, name);
+    onDisk(() => removeRegistration(config.state, name));
     await this.#reload();
     return registration;
   }
@@ -78,6 +79,15 @@ export class Registrar {
     const done = this.#last.then(work);
     this.#last = done.catch(() => undefined);
     return done;
+  }
+}
+
+/** Throws STATE_FAILED for what the system throws. */
+function onDisk<T>(work: () => T): T {
+  try {
+    return work();
+  } catch (cause) {
+    throw new TollgateError('STATE_FAILED', { detail: 'The folder of registered servers cannot be written.', cause });
   }
 }
 

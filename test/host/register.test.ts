@@ -84,7 +84,10 @@ describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'),
   it('outlives a restart, and goes with the right to register it', async () => {
     await register(await start());
     const second = await restart();
-    expect(second.facade.assembled.config.profiles.get('pages')?.servers).toContain('calc');
+    const { config: loaded } = second.facade.assembled;
+    expect(loaded.profiles.get('pages')?.servers).toContain('calc');
+    // Other processes of the state folder notice it as they notice an edit.
+    expect(loaded.controlFiles).toContain(registeredFolder(loaded.state));
     for (const config of [CONFIG.replace(', registers: [pages]', ''), CONFIG.replace('registers: [pages]', 'registers: [other]'), CONFIG.replace('id: alice', 'id: bob')]) {
       const { assembled } = (await restart(config)).facade;
       expect([assembled.config.servers.has('calc'), assembled.config.profiles.get('pages')?.servers.includes('calc')]).toEqual([false, false]);
@@ -136,6 +139,16 @@ describe('registering' + verifies('ST-81', 'HE-15'), () => {
     expect((await register(bench)).status).toBe(201);
     expect(errorOf(await register(bench, { name: 'calc-two' })).message).toContain('limits.servers');
     expect(kept(bench)).toEqual(['calc.json']);
+  });
+
+  it('is refused where nothing can be written, and says so', async () => {
+    const bench = await start();
+    const at = registeredFolder(bench.facade.assembled.config.state);
+    writeFileSync(at, 'no folder');
+    expect(await register(bench)).toMatchObject({ status: 503, value: { error: { code: 'STATE_FAILED', retryable: true } } });
+    expect(bench.facade.assembled.config.servers.has('calc')).toBe(false);
+    rmSync(at);
+    expect((await register(bench)).status).toBe(201);
   });
 
   it('of one name by two at once is done once', async () => {

@@ -63,6 +63,17 @@ describe('tools that a host lists', () => {
   });
 });
 
+describe('an id of a tool that policy hides', () => {
+  it('is as unknown as its name, and the audit has the reasons for both' + verifies('ST-70', 'TR-78'), async () => {
+    const bench = await start(hostConfig({ rules: '[{ id: all, outcome: allow, when: {} }, { id: no-echo, outcome: deny, when: { tools: [chaos.echo] } }]' }));
+    for (const scope of ['mcp:tools.list', 'mcp:server.connect', 'mcp:tools.call']) await grant(bench, scope);
+    const answers = [await call(bench, 'chaos_echo'), await call(bench, 'chaos.echo')].map(({ value }) => ({ ...value.error, decision: '' }));
+    expect(answers[0]).toMatchObject({ code: 'UNKNOWN_TOOL' });
+    expect(answers[1]).toEqual(answers[0]);
+    expect(bench.facade.records().filter(({ type }) => type === 'decision')).toMatchObject([{ exposed: 'chaos_echo', reasons: [{ id: 'no-echo' }] }, { exposed: 'chaos.echo', reasons: [{ id: 'no-echo' }] }]);
+  });
+});
+
 describe('a refusal', () => {
   it('says whether the same request may succeed later, and names the decision of its call' + verifies('ST-71', 'HE-09'), async () => {
     const bench = await start(hostConfig({ chaos: ', maxRetries: 0' }));
