@@ -104,7 +104,10 @@ export class Gateway implements Facade {
 
   metrics(principal: Principal): string {
     const entries = this.#serversFor(principal).map(({ name, adapter }) => [name, adapter.health()] as const);
-    return this.#shared.metrics.text(Object.fromEntries(entries), this.#shared.budgets.unsettled, principal.owner === true ? undefined : principal.id);
+    const sessions = { stdio: 0, http: 0 };
+    for (const { transport } of this.#sessions) sessions[transport] += 1;
+    const { metrics, budgets, spills } = this.#shared;
+    return metrics.text({ health: Object.fromEntries(entries), unsettled: budgets.unsettled, sessions, spills: spills.kept }, principal.owner === true ? undefined : principal.id);
   }
 
   health(principal: Principal): Readonly<Record<string, string>> {

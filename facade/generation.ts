@@ -108,7 +108,7 @@ export class Generation {
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {
         const event = callEvent(trace, error, Date.now());
-        metrics.onEnd(trace, error);
+        metrics.onEnd(trace, error, Date.now());
         shared.feed.note(event);
         log.debug(event, 'call');
         if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, correlation: event.correlation, err: error.cause ?? error }, error.code);

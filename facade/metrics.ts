@@ -1,11 +1,10 @@
 /** Owns the counters of the process in Prometheus text format (HB-06); refuses labels whose number a client could grow. */
 import type { HealthState, ServerEvent } from '../adapters/port.ts';
 import type { TollgateError } from '../catalogs/errors.ts';
+import { family, histograms, labelled, noDurations, observe, type Durations } from './exposition.ts';
 import type { Trace } from './record.ts';
 import type { Statistics, Tally } from './statistics.ts';
 
-/** Upper bounds of the duration buckets, seconds (OpenTelemetry's advice for MCP histograms, shortened). */
-const BUCKETS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120];
 const STATES: readonly HealthState[] = ['idle', 'healthy', 'degraded', 'unavailable', 'not approved', 'disabled', 'killed'];
 
 /** Calls of one principal, tool and origin that ended in one way. */
@@ -17,10 +16,20 @@ interface Ends {
   count: number;
 }
 
-interface Durations {
-  readonly buckets: number[];
-  sum: number;
-  count: number;
+/** How often the audit and the state could not do what they were asked. */
+export interface Faults {
+  audit: number;
+  state: number;
+}
+
+/** What is so at the moment of asking. */
+export interface Readings {
+  readonly health: Readonly<Record<string, { readonly state: HealthState; readonly restarts: number }>>;
+  /** Leases whose settling is tried again. */
+  readonly unsettled: number;
+  /** Open sessions by transport. */
+  readonly sessions: Readonly<Record<'stdio' | 'http', number>>;
+  readonly spills: { readonly files: number; readonly bytes: number };
 }
 
 /** Counts ends of calls; a tool that did not resolve is `unknown`, so names from outside make no series. */
@@ -30,19 +39,24 @@ export class Metrics {
   readonly #events = new Map<string, number>();
   readonly #calls = new Map<string, Ends>();
   /** By principal and tool. */
-  readonly #durations = new Map<string, Map<string, Durations>>();
+  readonly #upstream = new Map<string, Map<string, Durations>>();
+  readonly #whole = new Map<string, Map<string, Durations>>();
+  readonly #faults: Faults;
+  #spilled = 0;
 
-  /** `tally` is given each end as well. */
-  constructor(tally: Tally) {
+  /** `tally` is given each end as well; `faults` are counted by whoever sees them. */
+  constructor(tally: Tally, faults: Faults) {
     this.#tally = tally;
+    this.#faults = faults;
   }
 
   onServerEvent({ server, event }: ServerEvent): void {
-    const key = `server="${escape(server)}",event="${event}"`;
+    const key = labelled({ server, event });
     this.#events.set(key, (this.#events.get(key) ?? 0) + 1);
   }
 
-  onEnd(trace: Trace, error: TollgateError | undefined): void {
+  /** `now`: by the clock of the trace. */
+  onEnd(trace: Trace, error: TollgateError | undefined, now: number): void {
     const tool = trace.exposed?.name ?? 'unknown';
     const outcome = error?.code ?? (trace.shaped?.isError === true ? 'TOOL_FAILED' : 'ok');
     const { id: principal, origin } = trace.principal;
@@ -51,7 +65,10 @@ export class Metrics {
     if (ends.count === 0) this.#calls.set(key, ends);
     ends.count += 1;
     this.#tally.count({ tool, origin, outcome, ms: trace.upstreamMs });
-    if (trace.upstreamMs !== undefined) this.#observe(principal, tool, trace.upstreamMs / 1000);
+    this.#spilled += trace.shaped?.spilled ?? 0;
+    if (trace.upstreamMs !== undefined) observe(durationsIn(this.#upstream, principal, tool), trace.upstreamMs / 1000);
+    // A clock may be set back.
+    observe(durationsIn(this.#whole, principal, tool), Math.max(0, now - trace.startedAt) / 1000);
   }
 
   /** A call begins or ends to wait for a person. */
@@ -60,35 +77,41 @@ export class Metrics {
   }
 
   /**
-   * Returns the page that /metrics serves. `only`: the id of the principal whose counts alone are shown; then what the process
+   * Returns what /metrics serves of calls and servers. `only`: the id of the principal whose counts alone are shown; then what the process
    * and its servers do for everyone is left out.
    */
-  text(health: Readonly<Record<string, { state: HealthState; restarts: number }>>, unsettled: number, only?: string): string {
+  text(readings: Readings, only?: string): string {
     const isShown = (principal: string): boolean => only === undefined || principal === only;
-    const lines = ['# HELP tollgate_calls_total Calls by exposed tool, origin and outcome code.', '# TYPE tollgate_calls_total counter'];
     const counts = new Map<string, number>();
     for (const { principal, tool, origin, outcome, count } of this.#calls.values()) {
-      const key = `tool="${escape(tool)}",origin="${escape(origin)}",outcome="${outcome}"`;
+      const key = labelled({ tool, origin, outcome });
       if (isShown(principal)) counts.set(key, (counts.get(key) ?? 0) + count);
     }
-    for (const [key, count] of counts) lines.push(`tollgate_calls_total{${key}} ${count}`);
-    lines.push('# HELP tollgate_upstream_seconds Time that servers took.', '# TYPE tollgate_upstream_seconds histogram');
-    for (const [tool, one] of this.#durationsOf(isShown)) lines.push(...histogram(`tool="${escape(tool)}"`, one));
-    lines.push('# HELP tollgate_server_state 1 for the state that the server is in.', '# TYPE tollgate_server_state gauge');
-    const servers = Object.entries(health);
-    for (const [name, { state }] of servers) for (const each of STATES) lines.push(`tollgate_server_state{server="${escape(name)}",state="${each}"} ${each === state ? 1 : 0}`);
-    return `${[...lines, ...(only === undefined ? this.#common(servers, unsettled) : [])].join('\n')}\n`;
+    const byTool = (durations: ByTool): [string, Durations][] => [...summed(durations, isShown)].map(([tool, one]) => [labelled({ tool }), one]);
+    const servers = Object.entries(readings.health);
+    const lines = [
+      ...family('tollgate_calls_total', ['counter', 'Calls by exposed tool, origin and outcome code.'], counts),
+      ...histograms('tollgate_call_seconds', 'Time from the request to its answer, waits for persons and budgets included.', byTool(this.#whole)),
+      ...histograms('tollgate_upstream_seconds', 'Time that servers took.', byTool(this.#upstream)),
+      ...family('tollgate_server_state', ['gauge', '1 for the state that the server is in.'], servers.flatMap(([server, { state }]) => STATES.map((each) => [labelled({ server, state: each }), each === state ? 1 : 0] as const))),
+      ...(only === undefined ? this.#common(readings) : []),
+    ];
+    return `${lines.join('\n')}\n`;
   }
 
   /** What all principals cause together. */
-  #common(servers: readonly (readonly [string, { readonly restarts: number }])[], unsettled: number): readonly string[] {
+  #common({ health, unsettled, sessions, spills }: Readings): readonly string[] {
     return [
-      '# HELP tollgate_server_restarts_total Restarts of servers.', '# TYPE tollgate_server_restarts_total counter',
-      ...servers.map(([name, { restarts }]) => `tollgate_server_restarts_total{server="${escape(name)}"} ${restarts}`),
-      '# HELP tollgate_server_events_total What happened to servers.', '# TYPE tollgate_server_events_total counter',
-      ...[...this.#events].map(([key, count]) => `tollgate_server_events_total{${key}} ${count}`),
-      '# HELP tollgate_budget_unsettled Leases whose settling failed and is tried again.', '# TYPE tollgate_budget_unsettled gauge', `tollgate_budget_unsettled ${unsettled}`,
-      '# HELP tollgate_approvals_waiting Calls that wait for a person.', '# TYPE tollgate_approvals_waiting gauge', `tollgate_approvals_waiting ${this.#waiting}`,
+      ...family('tollgate_server_restarts_total', ['counter', 'Restarts of servers.'], Object.entries(health).map(([server, { restarts }]) => [labelled({ server }), restarts])),
+      ...family('tollgate_server_events_total', ['counter', 'What happened to servers.'], this.#events),
+      ...family('tollgate_budget_unsettled', ['gauge', 'Leases whose settling failed and is tried again.'], [['', unsettled]]),
+      ...family('tollgate_approvals_waiting', ['gauge', 'Calls that wait for a person.'], [['', this.#waiting]]),
+      ...family('tollgate_sessions', ['gauge', 'Open sessions by transport, those of hosts included.'], Object.entries(sessions).map(([transport, count]) => [labelled({ transport }), count])),
+      ...family('tollgate_audit_faults_total', ['counter', 'Records, and looks at the log, that failed.'], [['', this.#faults.audit]]),
+      ...family('tollgate_state_faults_total', ['counter', 'Reads and writes of the shared state that failed.'], [['', this.#faults.state]]),
+      ...family('tollgate_spilled_bytes_total', ['counter', 'Bytes that were cut from results and kept as spills.'], [['', this.#spilled]]),
+      ...family('tollgate_spill_bytes', ['gauge', 'Bytes of the spills that are kept now.'], [['', spills.bytes]]),
+      ...family('tollgate_spill_files', ['gauge', 'Spills that are kept now.'], [['', spills.files]]),
     ];
   }
 
@@ -96,45 +119,27 @@ export class Metrics {
   statistics(): Statistics {
     return this.#tally.read();
   }
+}
 
-  /** Durations by tool, of some principals together. */
-  #durationsOf(isShown: (principal: string) => boolean): ReadonlyMap<string, Durations> {
-    const found = new Map<string, Durations>();
-    for (const [principal, tools] of this.#durations) {
-      if (!isShown(principal)) continue;
-      for (const [tool, { buckets, sum, count }] of tools) {
-        const one = found.get(tool) ?? noDurations();
-        found.set(tool, { buckets: one.buckets.map((seen, at) => seen + (buckets[at] ?? 0)), sum: one.sum + sum, count: one.count + count });
-      }
+/** Durations by principal and tool. */
+type ByTool = ReadonlyMap<string, ReadonlyMap<string, Durations>>;
+
+function durationsIn(all: Map<string, Map<string, Durations>>, principal: string, tool: string): Durations {
+  const tools = all.get(principal) ?? new Map<string, Durations>();
+  const one = tools.get(tool) ?? noDurations();
+  all.set(principal, tools.set(tool, one));
+  return one;
+}
+
+/** Durations by tool, of some principals together. */
+function summed(all: ByTool, isShown: (principal: string) => boolean): ReadonlyMap<string, Durations> {
+  const found = new Map<string, Durations>();
+  for (const [principal, tools] of all) {
+    if (!isShown(principal)) continue;
+    for (const [tool, { buckets, sum, count }] of tools) {
+      const one = found.get(tool) ?? noDurations();
+      found.set(tool, { buckets: one.buckets.map((seen, at) => seen + (buckets[at] ?? 0)), sum: one.sum + sum, count: one.count + count });
     }
-    return found;
   }
-
-  #observe(principal: string, tool: string, seconds: number): void {
-    const tools = this.#durations.get(principal) ?? new Map<string, Durations>();
-    this.#durations.set(principal, tools);
-    const one = tools.get(tool) ?? noDurations();
-    const bucket = BUCKETS.findIndex((bound) => seconds <= bound);
-    if (bucket !== -1) one.buckets[bucket] = (one.buckets[bucket] ?? 0) + 1;
-    one.sum += seconds;
-    one.count += 1;
-    tools.set(tool, one);
-  }
-}
-
-function noDurations(): Durations {
-  return { buckets: BUCKETS.map(() => 0), sum: 0, count: 0 };
-}
-
-function histogram(key: string, one: Durations): string[] {
-  let seen = 0;
-  const lines = BUCKETS.map((bound, index) => {
-    seen += one.buckets[index] ?? 0;
-    return `tollgate_upstream_seconds_bucket{${key},le="${bound}"} ${seen}`;
-  });
-  return [...lines, `tollgate_upstream_seconds_bucket{${key},le="+Inf"} ${one.count}`, `tollgate_upstream_seconds_sum{${key}} ${one.sum.toFixed(6)}`, `tollgate_upstream_seconds_count{${key}} ${one.count}`];
-}
-
-function escape(value: string): string {
-  return value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n');
+  return found;
 }

@@ -6,9 +6,10 @@ import { openAudit, type AuditEntry, type AuditLog } from './audit/log.ts';
 import { createBudgets, createGate, type Budgets, type Gate } from './budget.ts';
 import type { Config } from './config/config.ts';
 import { Consents } from './consent/consents.ts';
+import { countFaults } from './faults.ts';
 import { createLog, type Logger } from './log.ts';
 import { Aside } from './manage/aside.ts';
-import { Metrics } from './metrics.ts';
+import { Metrics, type Faults } from './metrics.ts';
 import { Redactor } from './output/redact.ts';
 import { Spills } from './output/spills.ts';
 import { EventFeed } from './servers/feed.ts';
@@ -46,14 +47,15 @@ export function openShared(config: Config, { onLog, inspect }: { readonly onLog:
   const redactor = new Redactor();
   registerSecrets(redactor, config);
   const log = createLog(redactor, onLog, process.env['TOLLGATE_LOG']);
-  const state = openState(config.state);
+  const faults: Faults = { audit: 0, state: 0 };
+  const state = countFaults(openState(config.state), () => void (faults.state += 1));
   let audit: AuditLog | undefined;
   try {
-    audit = openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes });
+    audit = countFaults(openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes }), () => void (faults.audit += 1));
     const digest = createDigest(readAuditKey(config.state));
     const tally = new Tally(state);
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
-    return { log, tell: (line) => onLog(`${redactor.redact(line).value}\n`), redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(tally), tally, feed: new EventFeed(Date.now, (text) => redactor.redact(text).value), aside: new Aside(), gateOf: createGates() };
+    return { log, tell: (line) => onLog(`${redactor.redact(line).value}\n`), redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(tally, faults), tally, feed: new EventFeed(Date.now, (text) => redactor.redact(text).value), aside: new Aside(), gateOf: createGates() };
   } catch (thrown) {
     void audit?.close();
     void state.close();

@@ -78,6 +78,11 @@ export class SpillLines {
     return this.#byHandle.get(handle);
   }
 
+  /** How many there are, and bytes of all. */
+  get kept(): { readonly files: number; readonly bytes: number } {
+    return { files: this.#all.files, bytes: this.#all.bytes };
+  }
+
   /** The one that has been kept longest. */
   get oldest(): Spill | undefined {
     return this.#all.oldest;

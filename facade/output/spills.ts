@@ -99,6 +99,11 @@ export class Spills {
     return inBounds(spill.bytes, () => readSpill(spill, { handle, args, how }));
   }
 
+  /** How many there are, and bytes of all. */
+  get kept(): { readonly files: number; readonly bytes: number } {
+    return this.#lines.kept;
+  }
+
   /** Deletes what a run kept. */
   forget(owner: SpillOwner): void {
     this.#lines.dropRun(owner);

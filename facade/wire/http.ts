@@ -10,7 +10,9 @@ import { answer, answerEmpty, answerWith, refuse } from './answer.ts';
 import { bearerToken, type Authenticate } from './auth.ts';
 import { drained, type Drain } from './drain.ts';
 import { createGate, urlHost, type Gate } from './gate.ts';
+import { ProcessMetrics } from '../process-metrics.ts';
 import { HOST_PATH, type HostDoor } from '../host/door.ts';
+import { HttpMetrics } from './http-metrics.ts';
 import { serveMcp, type Visit } from './mcp.ts';
 import { SessionTable } from './sessions.ts';
 import { Sockets } from './sockets.ts';
@@ -62,6 +64,8 @@ class HttpFront {
   readonly #sessions: SessionTable;
   readonly #server: Server;
   readonly #sockets: Sockets;
+  readonly #metrics = new HttpMetrics();
+  #process: ProcessMetrics | undefined;
   #gate: Gate | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed: Promise<void> | undefined;
@@ -97,6 +101,7 @@ class HttpFront {
       this.#server.listen(port, host, resolve);
     });
     this.#server.removeAllListeners('error').on('error', this.#options.onFault);
+    this.#process = new ProcessMetrics();
     const bound = (this.#server.address() as AddressInfo).port;
     this.#gate = createGate(this.#options.listen, bound);
     this.#timer = setInterval(() => this.#tick(), Math.min(TICK_MS, this.#options.listen.idleMs)).unref();
@@ -112,6 +117,7 @@ class HttpFront {
     const { host } = this.#options;
     await drained(Promise.all([this.#sessions.drain(), host?.drain()]), this.#options);
     clearInterval(this.#timer);
+    this.#process?.close();
     const gone = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     await Promise.all([this.#sessions.endAll('Tollgate stopped while the call ran.'), host?.close()]);
     await turn();
@@ -128,6 +134,7 @@ class HttpFront {
 
   async #receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
     this.#sockets.begin(request, response);
+    this.#metrics.begin(response);
     try {
       await this.#admit(request, response);
     } catch (thrown) {
@@ -160,7 +167,8 @@ class HttpFront {
     // Without a token /healthz tells no more than /readyz.
     const principal = path === '/healthz' && request.headers.authorization === undefined ? undefined : this.#visit(request, response).principal;
     if (path === '/healthz' || principal === undefined) return this.#answerReadiness(response, 'ok', principal === undefined ? {} : { servers: facade.health(principal) });
-    return answer(response, facade.metrics(principal), { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+    const shared = principal.owner === true ? [...this.#metrics.lines(this.#sockets, this.#sessions), ...(this.#process?.lines() ?? []), ''].join('\n') : '';
+    return answer(response, `${facade.metrics(principal)}${shared}`, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
   }
 
   /** Tells strangers whether to send work here, and nothing else. */

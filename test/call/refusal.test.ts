@@ -142,17 +142,19 @@ describe('decide', () => {
 
 describe('Metrics', () => {
   it('counts by tool, origin and outcome, without names that a client could invent' + verifies('HB-06'), () => {
-    const metrics = new Metrics(new Tally({ get: () => undefined, swap: () => true }));
+    const metrics = new Metrics(new Tally({ get: () => undefined, swap: () => true }), { audit: 0, state: 0 });
     const trace = (more: Partial<Trace>): Trace => ({ id: 'd', principal, session: 's', asked: 'made-up', argBytes: 0, startedAt: 0, revision: 'r', executed: 'no', ...more });
-    metrics.onEnd(trace({}), new TollgateError('UNKNOWN_TOOL'));
-    metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 20 }), undefined);
-    metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 900_000 }), undefined);
+    metrics.onEnd(trace({}), new TollgateError('UNKNOWN_TOOL'), 0);
+    metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 20 }), undefined, 3000);
+    metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 900_000 }), undefined, 900_500);
     for (const change of [1, 1, -1] as const) metrics.onWaiting(change);
-    const text = metrics.text({ 'a"b': { state: 'healthy', restarts: 2 } }, 3);
+    const text = metrics.text({ health: { 'a"b': { state: 'healthy', restarts: 2 } }, unsettled: 3, sessions: { stdio: 1, http: 2 }, spills: { files: 1, bytes: 7 } });
     expect(text).toContain('tollgate_calls_total{tool="unknown",origin="cli",outcome="UNKNOWN_TOOL"} 1');
     expect(text).toContain('tollgate_calls_total{tool="read",origin="cli",outcome="ok"} 2');
     expect(text).toContain('tollgate_upstream_seconds_bucket{tool="read",le="0.05"} 1');
     expect(text).toContain('tollgate_upstream_seconds_bucket{tool="read",le="+Inf"} 2');
+    expect(text).toContain('tollgate_call_seconds_bucket{tool="read",le="5"} 1');
+    expect(text).toContain('tollgate_call_seconds_sum{tool="read"} 903.500000');
     expect(text).toContain('tollgate_server_state{server="a\\"b",state="healthy"} 1');
     expect(text).toContain('tollgate_server_restarts_total{server="a\\"b"} 2');
     expect(text).toContain('tollgate_budget_unsettled 3');
