@@ -1,5 +1,5 @@
 /** Owns the arguments of bubblewrap for a jail; refuses to put anything of the jail's environment where a process list shows it. */
-import { existsSync, lstatSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import { existsSync, lstatSync, readFileSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import { searchFolders } from '../../catalogs/programs.ts';
 import { isWithin } from './closed.ts';
 import { asJudged } from './given.ts';
@@ -70,7 +70,7 @@ export function unite(mounts: readonly Mount[]): readonly Mount[] {
 /** The options, for `--args`: they hold the environment, so they must never stand in an argument list. */
 export function optionsOf(jail: Jail, plan: Plan, identity: Identity): readonly string[] {
   return [
-    '--unshare-user', '--uid', `${identity.uid}`, '--gid', `${identity.gid}`, '--unshare-net', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try',
+    '--unshare-user', '--uid', `${identity.uid}`, '--gid', `${identity.gid}`, '--unshare-net', '--unshare-pid', ...(isUnreaped() ? ['--as-pid-1'] : []), '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try',
     '--hostname', 'sandbox', '--cap-drop', 'ALL', '--new-session', '--die-with-parent', '--seccomp', `${FDS.seccomp}`, '--json-status-fd', `${FDS.status}`, '--block-fd', `${FDS.block}`,
     ...systemOptions(),
     ...memoryOptions(jail.limits.fileMb * 1024 * 1024),
@@ -129,7 +129,19 @@ while [ $n -lt 500 ]; do while read -r a b c d e; do case $b$d in *:0C380A) brea
 `;
 
 /** Says that all stands, and waits to be let go, so that nobody can miss the end of a short program. */
-const GATE = 'echo ready >&3; read -r go <&3; exec "$@" 3>&-';
+const GATE = 'echo ready >&3; read -r go <&3; ';
+const BECOME = 'exec "$@" 3>&-';
+/** Stays as the first process, and reaps what the program leaves. It holds no descriptor of the program: the end of a pipe would not be seen else. */
+const WAIT = 'exec 4<&0; "$@" <&4 3>&- 4<&- & exec </dev/null >/dev/null 2>&1 3>&- 4<&-; wait $!';
+
+/**
+ * True where process 1 reaps nothing: it is Tollgate, or a Node.js that started it. Bubblewrap with a first process of its own ends before that
+ * process does, and leaves it to process 1, so that each sandbox would leave a zombie. There a shell is the first process. It is not so
+ * everywhere, because the shell has the program's environment and the first process of bubblewrap has none.
+ */
+export function isUnreaped(comm: string = readFileSync('/proc/1/comm', 'latin1')): boolean {
+  return process.pid === 1 || /^(?:node|npm|npx|MainThread)\b/.test(comm);
+}
 
 /** What runs in the sandbox: the limits are set inside, where processes of others do not count, and then the program. */
 export function commandOf(jail: Jail, { program }: Plan, tools: Tools): readonly string[] {
@@ -139,5 +151,5 @@ export function commandOf(jail: Jail, { program }: Plan, tools: Tools): readonly
   // By the shell: a machine that allows fewer keeps its own number.
   const files = `ulimit -n ${Math.max(MIN_FILES, memoryMb * FILES_PER_MB)} 2>/dev/null\n`;
   const way = jail.egress === undefined ? '' : bridge(tools.socat ?? 'socat');
-  return ['/bin/sh', '-c', files + way + GATE, 'sandbox', tools.prlimit, ...limits, '--', program, ...jail.args];
+  return ['/bin/sh', '-c', files + way + GATE + (isUnreaped() ? WAIT : BECOME), 'sandbox', tools.prlimit, ...limits, '--', program, ...jail.args];
 }

@@ -17,9 +17,9 @@ export function handleOf(child: ChildProcess, first: Born, life: Pick<Lifetime, 
 
 /** Ends all of it at once. */
 export function killInside(child: ChildProcess, first: Born): void {
-  // Asked for after the end too, when its number may be that of another.
-  if (!isGone(first.pid, first.born)) signalOne(first.pid, 'SIGKILL');
-  signalGroup(child, 'SIGKILL');
+  // Asked for after the end too, when its number may be that of another. Bubblewrap reaps its first process and ends with it; killed
+  // beside it, it would leave it to process 1 of the machine or container, which may reap nothing.
+  if (isGone(first.pid, first.born) || !signalOne(first.pid, 'SIGKILL')) signalGroup(child, 'SIGKILL');
 }
 
 /** Bubblewrap would die of a signal without a word to the program: it goes to all processes inside. */

@@ -3,7 +3,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { existsSync, readlinkSync } from 'node:fs';
 import { Duplex } from 'node:stream';
 import { HELPER_PATH } from '../../catalogs/programs.ts';
-import { systemFolders } from './bubblewrap.ts';
+import { isUnreaped, systemFolders } from './bubblewrap.ts';
 import { withoutForeign } from './descriptors.ts';
 import { chooseIdentity } from './identity.ts';
 import { isOfSystem } from './programs.ts';
@@ -42,7 +42,7 @@ export function startReader({ program, args, workspace, fd, isFolder }: Reading)
   const staged = stagePlan(plan, identity);
   const { mounts } = staged?.plan ?? plan;
   const options = [
-    '--unshare-user', '--uid', `${identity.uid}`, '--gid', `${identity.gid}`, '--unshare-net', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try',
+    '--unshare-user', '--uid', `${identity.uid}`, '--gid', `${identity.gid}`, '--unshare-net', '--unshare-pid', ...(isUnreaped() ? ['--as-pid-1'] : []), '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try',
     '--cap-drop', 'ALL', '--new-session', '--die-with-parent', '--seccomp', `${SECCOMP_FD}`, ...systemFolders(),
     ...(existsSync('/etc/ld.so.cache') ? ['--ro-bind', '/etc/ld.so.cache', '/etc/ld.so.cache'] : []),
     '--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys', ...mounts.flatMap(({ from, to }) => ['--ro-bind', from, to]), '--remount-ro', '/',
