@@ -10,7 +10,8 @@ import { LineReader, oneLine } from './rpc/framing.ts';
 import type { AdapterOptions, ServerSettings } from './settings.ts';
 import { killMarked, MARK, newMark } from './strays.ts';
 
-const DEFAULT_GRACE = { closeMs: 5000, termMs: 3000 };
+/** How long a program may take to end with its input, and after SIGTERM. Milliseconds. */
+export const DEFAULT_GRACE = { closeMs: 5000, termMs: 3000 };
 /** What a dead server had written is read for this long, even if a grandchild still holds its stdout open. */
 const DRAIN_MS = 250;
 /** Completes "Server x …", and stands in its log. */

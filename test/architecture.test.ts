@@ -108,6 +108,11 @@ describe('the house', () => {
     expect(wrong).toEqual([]);
   });
 
+  it('starts programs in adapters alone, besides a browser, an installer, a source of a secret and opa' + verifies('CY-21'), () => {
+    const starters = all.filter(({ text }) => /from 'node:child_process'/.test(text)).map(({ file }) => file).filter((file) => !file.startsWith('adapters/'));
+    expect(starters.sort()).toEqual(['facade/cli/login.ts', 'facade/connect/install.ts', 'facade/secrets/program.ts', 'policies/opa.ts']);
+  });
+
   it('has the nine stages in call.ts in the order of the picture in the docs' + verifies('DC-01'), () => {
     const stages = [...readFileSync(path.join(root, 'facade/call.ts'), 'utf8').matchAll(/\/\/ (\d) (\w+)/g)].map((found) => `${found[1]} ${found[2]}`);
     const drawn = [...readFileSync(path.join(root, 'docs/request-path.md'), 'utf8').matchAll(/^\| (\d) \| (\w+) \|/gm)].map((found) => `${found[1]} ${found[2]}`);

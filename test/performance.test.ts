@@ -48,4 +48,10 @@ describe('the recorded numbers', () => {
     expect(Number(row?.[2])).toBeGreaterThan(0);
     expect(Number(row?.[2])).toBeLessThanOrEqual(1.3);
   });
+
+  it('the egress proxy adds less than 5 ms to a request at p95' + verifies('PF-16'), () => {
+    const [, goal, reached] = rowsOf(readPage(PAGE)).find(([name]) => name === 'egress, added to a request, p95') ?? [];
+    expect(goal).toBe('5 ms');
+    expect(Number(/^[\d.]+ to ([\d.]+) ms/.exec(reached ?? '')?.[1])).toBeLessThan(5);
+  });
 });

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import config from '../vitest.config.ts';
 import { verifies } from './verifies.ts';
 
 interface Row {
@@ -33,6 +34,11 @@ describe('requirements', () => {
     const open = rows.filter((row) => row.pending === undefined && !cited.has(row.id)).map((row) => row.id);
     expect(open).toEqual([]);
     for (const row of rows) if (row.pending !== undefined) expect(row.pending.length, row.id).toBeGreaterThan(10);
+  });
+
+  it('are held by a coverage of 85 % of lines and branches' + verifies('HE-12'), () => {
+    const thresholds = config.test?.coverage?.thresholds as { readonly lines?: number; readonly branches?: number } | undefined;
+    expect([thresholds?.lines ?? 0, thresholds?.branches ?? 0].filter((share) => share < 85)).toEqual([]);
   });
 
   it('have ids that every citation can name, each once', () => {

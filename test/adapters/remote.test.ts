@@ -207,7 +207,7 @@ describe('a remote server that goes away', () => {
   });
 });
 
-describe('a real SSE server', () => {
+describe('a real SSE server' + verifies('HE-01'), () => {
   async function realSse(): Promise<Real & { accepted: () => number; drop: () => void }> {
     let accepted = 0;
     const sessions = new Map<string, SSEServerTransport>();

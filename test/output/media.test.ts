@@ -19,5 +19,9 @@ describe('caps.media' + verifies('ST-95', 'HA-23'), () => {
       return ((await facade.call(session, 'one_draw', {})).result?.content ?? []).map(({ type }) => type);
     };
     expect([await kindsFor('me'), await kindsFor('painter')]).toEqual([['text'], ['image']]);
+    // On record is its size, and nothing of it.
+    const outcomes = facade.records().filter(({ type }) => type === 'outcome');
+    expect(outcomes.map(({ sizes }) => (sizes as { raw: number }).raw > 4_000)).toEqual([true, true]);
+    expect(JSON.stringify(facade.records())).not.toContain('AAAA');
   });
 });

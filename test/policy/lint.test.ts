@@ -165,7 +165,7 @@ describe('rules against each other', () => {
     expect(await faultsOf(two('deny, when: {verbs: [read]}', 'deny, mode: shadow, when: {verbs: [read]}'))).toEqual([]);
   });
 
-  it('ten thousand are compared within a few seconds' + verifies('DC-02'), async () => {
+  it('ten thousand are compared within a few seconds', async () => {
     const many = Array.from({ length: 10_000 }, (_, number) => ({ id: `r${number}`, outcome: number % 2 === 0 ? 'deny' : 'allow', when: { tools: [`git.t${number}`], verbs: ['read'] } }));
     await expect(policyOf(many)).resolves.toMatchObject({ rules: 10_000 });
   }, 20_000);

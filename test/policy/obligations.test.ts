@@ -7,7 +7,7 @@ const ALLOW = { id: 'yes', outcome: 'allow', when: {} };
 const policyWith = (over: Partial<Settings>, rules: readonly unknown[] = [ALLOW]) => policyOf(rules, { settings: settings(over) });
 const budget = (id: string, when: BudgetSettings['when'] = {}, calls = 1): BudgetSettings => ({ id, scope: 'run', calls, when });
 
-describe('caps', () => {
+describe('caps' + verifies('DC-02'), () => {
   it('of later profiles win over those of earlier ones and over the general ones; rules only tighten' + verifies('CY-17', 'HA-21'), async () => {
     const profiles = [profile({ caps: { bytes: 5000 } }), profile({ name: 'wide', caps: { bytes: 9000, lines: 40 } })];
     const policy = await policyWith({ caps: { bytes: 1000, lines: 10 }, profiles }, [ALLOW, { id: 'tight', outcome: 'allow', when: { verbs: ['write'] }, obligations: { caps: { bytes: 3000, lines: 5000 }, timeoutMs: 900 } }, { id: 'tighter', outcome: 'allow', when: { tools: ['git.push'] }, obligations: { timeoutMs: 100 } }]);

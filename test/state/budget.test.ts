@@ -73,7 +73,7 @@ describe('a budget', () => {
     await expect(take(budgets, [bytes])).rejects.toMatchObject({ data: { unit: 'argBytes', left: 5 } });
   });
 
-  it('grants the rest where the worst case is not left, and counts what was used beyond the grant', async () => {
+  it('grants the rest where the worst case is not left, and counts what was used beyond the grant' + verifies('HA-09'), async () => {
     const budgets = createBudgets(openState(temporaryFolder()));
     const both: BudgetObligation[] = [{ id: 'a', scope: 'run', outputBytes: 5000 }, { id: 'b', scope: 'principal', wallMs: 2000, outputBytes: 9000 }];
     const lease = await take(budgets, both);

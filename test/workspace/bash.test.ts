@@ -118,7 +118,7 @@ describe('bash run', () => {
     expect(await makeBench().text('bash', { command: 'seq 1 100', limit: 10 })).toBe('1\n2\n3\n[tollgate: lines 4-93 of 100 were cut by limit]\n94\n95\n96\n97\n98\n99\n100');
   });
 
-  it('a command over its time goes on as a session, and says so' + verifies('CY-05'), async () => {
+  it('a command over its time goes on as a session, and says so' + verifies('CY-05', 'HA-09'), async () => {
     const bench = makeBench();
     const [text, note] = textsOf(await bench.call('bash', { command: 'echo first; sleep 0.5; echo second; exit 4', timeout_ms: 200 }));
     expect(text).toBe('first');
