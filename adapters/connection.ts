@@ -20,6 +20,8 @@ export interface ConnectionEvents {
 export interface Connection extends Link {
   /** Whether it has written to its log so far. Absent where there is none. */
   readonly wrote?: boolean;
+  /** Whether its process has started all the processes that it may have. Absent where that cannot be told. */
+  isFull?(): boolean;
   /** Opens the way. Throws INIT_FAILED, SERVER_UNAVAILABLE, SANDBOX_UNAVAILABLE, SECRET_MISSING and VAULT_FAILED. */
   start(events: ConnectionEvents): Promise<void>;
   /** Called with the negotiated revision, for transports that must repeat it. */

@@ -1,4 +1,5 @@
 /** Owns the one connection that a server may have, with its slot: opening, losing and ending it; refuses a second beside it. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
 import type { Connection } from './connection.ts';
 import type { ServerInfo, UpstreamCall } from './port.ts';
@@ -8,6 +9,8 @@ import type { ServerSettings } from './settings.ts';
 import type { ConnectionSlots, SlotHolder } from './slots.ts';
 import type { Ending } from './tidings.ts';
 
+/** From the end of a call to the first look at the number of processes, and from that to the second: many programs leave some for a moment. */
+const FULL_LOOKS_MS = [2000, 3000];
 /** How long a connection on which nothing happens may take to answer a ping. */
 const PING_MS = 5000;
 
@@ -35,6 +38,7 @@ export class Connector implements SlotHolder {
   private ready = false;
   private usedAt = 0;
   private probing = false;
+  private isLooking = false;
   private readonly closing = new Map<UpstreamSession, Promise<void>>();
   badLines = 0;
   info: ServerInfo | undefined;
@@ -85,6 +89,7 @@ export class Connector implements SlotHolder {
 
   /** To be called when it was used, and may be idle now. */
   noteUse(): void {
+    void this.endIfFull();
     this.usedAt = performance.now();
     this.parts.slots.noteIdle();
   }
@@ -121,6 +126,23 @@ export class Connector implements SlotHolder {
   /** Asks a session for a sign of life, and ends it as lost when there is none within the time given. */
   endIfDeaf(session: UpstreamSession, withinMs: number): Promise<void> {
     return this.endUnless(session, () => session.showsLife(withinMs), 'was ended, because it took no notice of a cancelled call nor of a ping');
+  }
+
+  /** After a call: a server whose processes have used up its limit, and stay, could do nothing any more. It is ended as lost, so that it can be started again. */
+  private async endIfFull(): Promise<void> {
+    const session = this.current;
+    if (session === undefined || this.isLooking) return;
+    this.isLooking = true;
+    let isFull = true;
+    for (let look = 0; look < FULL_LOOKS_MS.length && isFull; look += 1) {
+      await sleep(FULL_LOOKS_MS[look], undefined, { ref: false });
+      isFull = this.current === session && session.inFlight === 0 && session.isFull;
+    }
+    this.isLooking = false;
+    if (!isFull) return;
+    const why = 'was ended, because what it had started took all the processes that limits.processes lets it have';
+    session.kill(why);
+    this.lose(session, { why: `Server "${this.parts.settings.name}" ${why}.`, exit: 'processes' });
   }
 
   private async endUnless(session: UpstreamSession, lives: () => Promise<boolean>, why: string): Promise<void> {

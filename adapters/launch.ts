@@ -37,6 +37,8 @@ export interface Launched {
   refusal?(): TollgateError | undefined;
   /** Once it has ended: whether memory was the reason, as far as that can be told. */
   hasLackedMemory?(): boolean;
+  /** Whether its processes are as many as they may be, as far as that can be told. */
+  isFull?(): boolean;
   /** Gives back what was made for it (proxy, sockets, folders); call it when the process has ended. Idempotent. */
   release(): Promise<void>;
 }

@@ -45,6 +45,11 @@ export class UpstreamSession {
     this.peer = new Peer(connection, { onToolsChanged: () => events.onToolsChanged(), onDropped: () => events.onBad(), onRefused: (refused) => events.onRefused?.(refused, this.calls.size === 1 ? [...this.calls][0] : undefined) });
   }
 
+  /** Whether it can start no process any more. */
+  get isFull(): boolean {
+    return this.connection.isFull?.() === true;
+  }
+
   /** Calls without an answer so far. */
   get inFlight(): number {
     return this.peer.inFlight;

@@ -16,6 +16,11 @@ export const DEFAULT_GRACE = { closeMs: 5000, termMs: 3000 };
 const DRAIN_MS = 250;
 /** Completes "Server x …", and stands in its log. */
 const LACKED = 'was ended by the system: all its processes together needed more memory than limits.memoryMb';
+/** Completes "Server x …": it was refused memory, and ended itself. */
+const NO_MEMORY_LEFT = 'ended, because it was out of memory: raise limits.memoryMb, or what it allows itself';
+/** What Node.js, C++, Python, Rust, Go, the JVM and the system write to stderr when memory is refused. */
+const NO_MEMORY = /heap out of memory|std::bad_alloc|^MemoryError\b|memory allocation of \d+ bytes failed|runtime: out of memory|java\.lang\.OutOfMemoryError|Cannot allocate memory/;
+const LAST_WORDS_MS = 5000;
 const STDERR_LINE_BYTES = 8 * 1024;
 const STDERR_LINES_PER_SECOND = 200;
 
@@ -31,6 +36,8 @@ export class StdioConnection implements Connection {
   private closing: Promise<void> | undefined;
   private ended = false;
   wrote = false;
+  /** When it last wrote that it had no memory, monotonic milliseconds. */
+  private complainedAt = Number.NEGATIVE_INFINITY;
 
   constructor(settings: ServerSettings, options: AdapterOptions) {
     this.settings = settings;
@@ -51,6 +58,10 @@ export class StdioConnection implements Connection {
       const lines = this.outbox.splice(0).join('');
       if (this.launched?.child.stdin.writable === true) this.launched.child.stdin.write(lines);
     });
+  }
+
+  isFull(): boolean {
+    return this.launched?.isFull?.() === true;
   }
 
   backlog(): number {
@@ -126,6 +137,7 @@ export class StdioConnection implements Connection {
     const reader = new MessageReader(child.stdout, events);
     const log = limitRate((line) => {
       this.wrote = true;
+      if (NO_MEMORY.test(line)) this.complainedAt = performance.now();
       this.options.onStderr(this.settings.name, line);
     });
     const errors = new LineReader({ maxBytes: STDERR_LINE_BYTES, onLine: (line) => log(line.toString('utf8')), onBad: (reason) => log(`(${reason})`) });
@@ -147,10 +159,13 @@ export class StdioConnection implements Connection {
     child.on('exit', (code, signal) => {
       const lacked = !this.ended && launched.hasLackedMemory?.() === true;
       if (lacked) this.options.onStderr(this.settings.name, `(${LACKED})`);
-      const why = lacked ? LACKED : signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`;
-      const exit = lacked ? 'memory' : (signal ?? code ?? undefined);
-      child.once('close', () => finish(why, exit));
-      setTimeout(() => finish(why, exit), DRAIN_MS).unref();
+      // Its last words may be read after its end.
+      const tell = (): void => {
+        const memory = lacked ? LACKED : code !== 0 && performance.now() - this.complainedAt < LAST_WORDS_MS ? NO_MEMORY_LEFT : undefined;
+        finish(memory ?? (signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`), memory === undefined ? (signal ?? code ?? undefined) : 'memory');
+      };
+      child.once('close', tell);
+      setTimeout(tell, DRAIN_MS).unref();
     });
     child.stdout.on('end', () => setTimeout(() => finish('closed its output'), DRAIN_MS).unref());
     // EPIPE: what was sent is lost, and drain never comes.

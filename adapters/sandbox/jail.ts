@@ -49,6 +49,8 @@ export interface Jailed {
   readonly lost?: ReadonlySet<string>;
   /** Once it has ended: whether it was ended because all its processes together had reached the limit of memory. Absent where nothing can tell. */
   hasLackedMemory?(): boolean;
+  /** Whether its processes are as many as they may be, so that it can start none. Absent where nothing can tell. */
+  isFull?(): boolean;
   /** What to look for while it runs and once it has ended; absent where rules close nothing of git. */
   readonly grounds?: Grounds;
   /** Once it has ended: why it never stood, where what isolates it can tell that only by then. */

@@ -22,7 +22,7 @@ import { throughLinks } from './links.ts';
 import { isOfSystem } from './programs.ts';
 import { stagePlan } from './stage.ts';
 import { findTools, namespaceFix, type Tools } from './tools.ts';
-import { bornAt, restingDescendantsOf } from './tree.ts';
+import { bornAt, isFull, restingDescendantsOf } from './tree.ts';
 
 /** Setting up takes about 10 ms; a machine that needs this long has other troubles. */
 const SETUP_MS = 20_000;
@@ -72,7 +72,7 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
         if (life.looks()) throw swapped();
       },
     });
-    return { ...handleOf(child, { pid: inner, born: bornAt(inner) }, life), hasLackedMemory, lost: life.opened, ...(grounds !== undefined && { grounds }) };
+    return { ...handleOf(child, { pid: inner, born: bornAt(inner) }, life), hasLackedMemory, isFull: () => isFull(inner, jail.limits.processes), lost: life.opened, ...(grounds !== undefined && { grounds }) };
   } catch (thrown) {
     if (child !== undefined) signalGroup(child, 'SIGKILL');
     else release();

@@ -1,6 +1,9 @@
 /** Owns the processes inside a sandbox as the host sees them; refuses to signal one that is not beneath its first. */
 import { readdirSync, readFileSync } from 'node:fs';
 
+/** A process that is just ending counts for the kernel still, and not for us. */
+const SPARE = 1;
+
 /** Every process beneath `first`, without it. Reads /proc once; a process that ends meanwhile is left out. */
 export function descendantsOf(first: number): readonly number[] {
   const children = new Map<number, number[]>();
@@ -10,6 +13,16 @@ export function descendantsOf(first: number): readonly number[] {
   }
   const beneath = (pid: number): readonly number[] => (children.get(pid) ?? []).flatMap((child) => [child, ...beneath(child)]);
   return beneath(first);
+}
+
+/**
+ * True when the processes at `first` and beneath it, with their threads, are as many as they may be, and half of them are processes: a program
+ * with many threads works well at its limit.
+ */
+export function isFull(first: number, limit: number): boolean {
+  const pids = [first, ...descendantsOf(first)];
+  const tasks = pids.reduce((sum, pid) => sum + Number(fieldsOf(`${pid}`)[17] ?? 0), 0);
+  return tasks >= limit - SPARE && pids.length >= limit / 2;
 }
 
 function parentOf(pid: string): number | undefined {
