@@ -17,8 +17,8 @@ export interface Io {
   readonly out: NodeJS.WritableStream;
   /** Resolves when the process is asked to stop (SIGINT, SIGTERM). */
   readonly stopped: Promise<void>;
-  /** Resolves at the next signal after that, which ends the process at once where nobody has asked for this; then the third does. */
-  readonly urged?: Promise<void>;
+  /** Gives the next signal after that another meaning than to end the process at once; the answer takes it back. */
+  readonly onUrge?: (listener: () => void) => () => void;
   /** Starts the watchdog of this process (facade/watchdog/watchdog.ts); absent where commands run in the process of others. */
   readonly watch?: (watched: Watched) => Promise<void>;
   /** Gives SIGHUP another meaning than to stop, where the process has no terminal that could have gone. */

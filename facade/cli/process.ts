@@ -22,8 +22,9 @@ export function processIo(host: Host): Io {
     get stopped() {
       return signals.stopped;
     },
-    get urged() {
-      return signals.urged;
+    onUrge: (listener) => {
+      signals.onUrge = listener;
+      return () => (signals.onUrge = undefined);
     },
     watch: async (watched) => (await import('../watchdog/watchdog.ts')).startWatchdog(watched, (line) => void stderr.write(line)),
     onHangup: (listener) => {
@@ -52,9 +53,9 @@ function readOr(read: () => string, otherwise: string): string {
 class Signals {
   onHangup: (() => void) | undefined;
   readonly #host: Host;
+  /** Taken away by its first use. */
+  onUrge: (() => void) | undefined;
   #stopped: Promise<void> | undefined;
-  #urged: Promise<void> | undefined;
-  #urge: (() => void) | undefined;
 
   constructor(host: Host) {
     this.#host = host;
@@ -64,8 +65,11 @@ class Signals {
     return (this.#stopped ??= this.#listen());
   }
 
-  get urged(): Promise<void> {
-    return (this.#urged ??= new Promise((resolve) => (this.#urge = resolve)));
+  #urge(): void {
+    const listener = this.onUrge;
+    this.onUrge = undefined;
+    if (listener === undefined) this.#host.exit(EXIT.unexpected);
+    else listener();
   }
 
   #listen(): Promise<void> {
@@ -75,9 +79,7 @@ class Signals {
       const receive = (signal: NodeJS.Signals): void => {
         const other = signal === 'SIGHUP' && !isStopping ? this.onHangup : undefined;
         if (other !== undefined) return other();
-        if (isStopping && this.#urge === undefined) return host.exit(EXIT.unexpected);
-        if (isStopping) this.#urge?.();
-        if (isStopping) this.#urge = undefined;
+        if (isStopping) return this.#urge();
         isStopping = true;
         resolve();
       };

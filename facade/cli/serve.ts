@@ -17,14 +17,13 @@ export async function runStdio(options: CommonOptions & { as?: string }, io: Io,
   const inForce = readInForce(options, io);
   const { config } = inForce;
   const principal = readPrincipal(config, options, io);
-  const [stop, hurry] = [new AbortController(), new AbortController()];
+  const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
-  void io.urged?.then(() => hurry.abort());
   return withReloading({ inForce, options, io, assemble, listening: false }, async ({ gateway, notices, onFault, warmUp }) => {
     tell(notices, inForce, io);
     warmUp();
     await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: true });
-    await serveStdio({ facade: gateway, principal, input: io.stdin as Readable, output: io.out as Writable, maxBytes: MOST_BYTES, stop: stop.signal, drainMs: config.limits.drainMs, hurry: hurry.signal, onFault });
+    await serveStdio({ facade: gateway, principal, input: io.stdin as Readable, output: io.out as Writable, maxBytes: MOST_BYTES, stop: stop.signal, drainMs: config.limits.drainMs, onUrge: io.onUrge, onFault });
     return EXIT.ok;
   });
 }
@@ -33,8 +32,6 @@ export async function runStdio(options: CommonOptions & { as?: string }, io: Io,
 export async function runHttp(options: CommonOptions & { port?: number }, io: Io, assemble: Assemble): Promise<number> {
   const inForce = readInForce(options, io, true);
   const { config } = inForce;
-  const hurry = new AbortController();
-  void io.urged?.then(() => hurry.abort());
   const listen = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
   const { stopped } = io;
   return withReloading({ inForce, options, io, assemble, listening: true }, async (assembled, reloader) => {
@@ -45,7 +42,7 @@ export async function runHttp(options: CommonOptions & { port?: number }, io: Io
     io.onHangup?.(() => void reloader.now());
     const access = openAccess(config, listen);
     const host = openHostDoor(assembled, { listen, now: () => performance.now(), onFault, reload: () => reloader.now() });
-    const server = await serveHttp({ facade: gateway, listen, authenticate: createAccess(() => assembled.config, listen), host, drainMs: config.limits.drainMs, hurry: hurry.signal, onFault });
+    const server = await serveHttp({ facade: gateway, listen, authenticate: createAccess(() => assembled.config, listen), host, drainMs: config.limits.drainMs, onUrge: io.onUrge, onFault });
     if (options.json === true) io.stdout(`${JSON.stringify({ url: server.url, tokenFile: access.tokenFile })}\n`);
     // Where several could be meant, a start over stdio refuses to guess.
     const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);

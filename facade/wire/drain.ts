@@ -4,18 +4,18 @@
 export interface Drain {
   /** Milliseconds. */
   readonly drainMs: number;
-  /** Aborted to stop at once: a second signal, or a signal after the client has said its last word. */
-  readonly hurry?: AbortSignal;
+  /** Has the listener told when somebody is in a hurry (a second signal); the answer ends that. */
+  readonly onUrge?: ((listener: () => void) => () => void) | undefined;
 }
 
 /** Resolves when the work has ended, the time is over, or somebody is in a hurry. */
-export async function drained(work: Promise<unknown>, { drainMs, hurry }: Drain): Promise<void> {
-  if (drainMs <= 0 || hurry?.aborted === true) return;
+export async function drained(work: Promise<unknown>, { drainMs, onUrge }: Drain): Promise<void> {
+  if (drainMs <= 0) return;
   let over = (): void => undefined;
   const end = new Promise<void>((resolve) => (over = resolve));
   const timer = setTimeout(over, drainMs);
-  hurry?.addEventListener('abort', over, { once: true });
+  const release = onUrge?.(over);
   await Promise.race([work, end]);
   clearTimeout(timer);
-  hurry?.removeEventListener('abort', over);
+  release?.();
 }

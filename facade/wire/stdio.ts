@@ -56,7 +56,7 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
   const end = await ended(options);
   if (end === 'input') reader.end();
   // A client that only stopped writing may wait for answers; the next one to ask for an end is a signal.
-  if (end !== 'output') await drained(Promise.race([dispatch.drain(), broken(output)]), { ...options, ...(end === 'input' && { hurry: anyOf(options.stop, options.hurry) }) });
+  if (end !== 'output') await drained(Promise.race([dispatch.drain(), broken(output)]), { drainMs: options.drainMs, onUrge: end === 'input' ? atStop(options.stop) : options.onUrge });
   await dispatch.close(end === 'output' ? 'The client went away while the call ran.' : 'Tollgate stopped while the call ran.');
   input.off('data', onData);
   await writer.finish(end === 'output' ? 0 : FLUSH_MS);
@@ -94,8 +94,13 @@ function broken(output: Writable): Promise<void> {
   });
 }
 
-function anyOf(...signals: readonly (AbortSignal | undefined)[]): AbortSignal {
-  return AbortSignal.any(signals.filter((signal) => signal !== undefined));
+/** The first signal, which a client sends that has run out of patience. */
+function atStop(stop: AbortSignal | undefined): NonNullable<Drain['onUrge']> {
+  return (listener) => {
+    stop?.addEventListener('abort', listener, { once: true });
+    if (stop?.aborted === true) listener();
+    return () => stop?.removeEventListener('abort', listener);
+  };
 }
 
 /** The id of a message too large to be read, where it stands first or last in the outermost object; else the client would wait for its timeout. */

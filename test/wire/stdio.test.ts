@@ -93,14 +93,20 @@ describe('stdio', () => {
   });
 
   it.each(['a second signal', 'a signal after the end of the input'])('%s cuts at once' + verifies('ST-20'), async (which) => {
-    const [stop, hurry] = [new AbortController(), new AbortController()];
-    const { facade, input, say, replies, done } = serve({ stop: stop.signal, hurry: hurry.signal, drainMs: 3_600_000 });
+    const stop = new AbortController();
+    let urge: (() => void) | undefined;
+    const onUrge = (listener: () => void): (() => void) => {
+      urge = listener;
+      return () => (urge = undefined);
+    };
+    const { facade, input, say, replies, done } = serve({ stop: stop.signal, onUrge, drainMs: 3_600_000 });
     facade.onCall = untilAborted;
     say(initialize(), call(1));
     await until(() => facade.calls.length === 1);
     if (which === 'a second signal') {
       stop.abort();
-      hurry.abort();
+      await until(() => urge !== undefined);
+      urge?.();
     } else {
       input.end();
       await new Promise((resolve) => setImmediate(resolve));
@@ -108,6 +114,8 @@ describe('stdio', () => {
     }
     await done;
     expect(replies().map(({ id }) => id)).toEqual([0, 1]);
+    // What comes after the drain ends the process at once.
+    expect(urge).toBeUndefined();
   });
 
   it('takes a last line without a newline', async () => {
