@@ -103,7 +103,7 @@ describe('a call that waits', () => {
     expect(await other).toMatchObject({ code: 'APPROVAL_REQUIRED', text: expect.stringContaining('The configuration changed while this call waited') });
     // What the old configuration asked is gone with it; what was asked by a client that left stays until it expires.
     expect((await desk.all('pending')).map(({ item }) => item.argsText)).toEqual(['{"n":1}']);
-    expect(facade.assembled.gateway.generations).toBe(1);
+    await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
   });
 
   it('does not go on under a definition that was exchanged meanwhile (rug pull)', async () => {
