@@ -4,7 +4,7 @@ import { basename, join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { isAlive, OWN_MARK, type ProcessMark } from '../state/process.ts';
 import { checkSeal, parseRecord } from './chain.ts';
-import { CHECKPOINT, digestFile, readCheckpoint, syncFolder, writeCheckpoint, type Checkpoint, type ChainStart, type Digest, type HeldFile } from './checkpoint.ts';
+import { digestFile, isOf, readCheckpoint, sealOf, syncFolder, writeCheckpoint, type Archive, type Checkpoint, type ChainStart, type Digest, type HeldFile } from './checkpoint.ts';
 import { byChain, isWriterAlive, listParts, readLines, type ChainPart } from './lines.ts';
 import { TORN } from './recover.ts';
 import { verifyAudit, type AuditVerdict } from './verify.ts';
@@ -56,13 +56,12 @@ export function archiveAudit(request: ArchiveRequest): Archived | AuditVerdict {
     return locked(request.folder, () => {
       const verdict = verifyAudit(request.folder, [], { digest: request.digest });
       if (!verdict.ok) return verdict;
-      const kept = readCheckpoint(request.to, request.digest);
-      if (kept.fault !== undefined) throw new TollgateError('USAGE', { detail: `${request.to} holds an archive that is not of this log: ${kept.fault}.`, next: 'Name another folder with --to.' });
+      const kept = settle(request);
       const leaving = [...byChain(listParts(request.folder))].flatMap((parts) => leavingOf(parts, request.before));
       const moved = { files: leaving.length, records: leaving.reduce((sum, { end }) => sum + end.records, 0) };
       if (leaving.length === 0) return moved;
       request.record(moved);
-      move(request, leaving, kept.checkpoint);
+      move(request, leaving, kept);
       return moved;
     });
   });
@@ -95,7 +94,47 @@ function endOf(part: ChainPart): End | undefined {
   return end;
 }
 
-/** Copies, then the archive's checkpoint, then the log's, then the removal: each is on the disk before the next. */
+/**
+ * The checkpoint of the archive, which must be the one that the log knows: to add to an older copy would make its gaps look intended. What a
+ * move left open that was interrupted is closed. Throws USAGE.
+ */
+function settle({ folder, to, digest }: ArchiveRequest): Checkpoint {
+  const refused = (what: string): TollgateError => new TollgateError('USAGE', { detail: `${to} cannot be added to: ${what}.`, next: 'Bring the archive back, or name another folder with --to.' });
+  const kept = readCheckpoint(to, digest);
+  if (kept.fault !== undefined) throw refused(kept.fault);
+  const { checkpoint } = readCheckpoint(folder, digest);
+  const known = checkpoint.archives.find((archive) => (kept.seal === '' ? archive.folder === to : isOf(archive, kept)));
+  if (kept.seal !== '' && known === undefined) throw refused('it holds an archive of another log, or an older copy of one');
+  if (kept.seal === '' && known !== undefined && known.seal !== '') throw refused('it held an archive, and its checkpoint is gone');
+  const finished = removeLeaving(folder, checkpoint, digest);
+  if (known?.next !== undefined && known.next === kept.seal) writeCheckpoint(folder, naming({ ...finished, archives: finished.archives.filter((one) => one !== known) }, { ...known, folder: to, ...countsOf(kept.checkpoint), seal: kept.seal, next: undefined }), digest);
+  return kept.checkpoint;
+}
+
+/** Removes what was moved, and says so. */
+function removeLeaving(folder: string, checkpoint: Checkpoint, digest: Digest): Checkpoint {
+  if (checkpoint.leaving.length === 0) return checkpoint;
+  // Torn ends are small, and another record may name them as well: a copy went along, and they stay.
+  for (const name of checkpoint.leaving) fs.rmSync(join(folder, name), { force: true });
+  syncFolder(folder);
+  const finished = { ...checkpoint, leaving: [] };
+  writeCheckpoint(folder, finished, digest);
+  return finished;
+}
+
+/** The checkpoint with what it says of one archive replaced. */
+function naming(checkpoint: Checkpoint, archive: Omit<Archive, 'next'> & { readonly next?: string | undefined }): Checkpoint {
+  const isSame = (one: Archive): boolean => one.folder === archive.folder || (one.seal !== '' && one.seal === archive.seal);
+  const { next, ...rest } = archive;
+  return { ...checkpoint, archives: [...checkpoint.archives.filter((one) => !isSame(one)), { ...rest, ...(next !== undefined && { next }) }] };
+}
+
+function countsOf({ held }: Checkpoint): Pick<Archive, 'files' | 'records'> {
+  const files = held.filter(({ records }) => records > 0);
+  return { files: files.length, records: files.reduce((sum, { records }) => sum + records, 0) };
+}
+
+/** Copies, then what the log expects of the archive, the archive's checkpoint, the log's, and the removal: each is on the disk before the next. */
 function move({ folder, to, before, digest, now }: ArchiveRequest, leaving: readonly Leaving[], kept: Checkpoint): void {
   const { checkpoint } = readCheckpoint(folder, digest);
   const held = new Map(kept.held.map((one) => [one.file, one]));
@@ -105,14 +144,16 @@ function move({ folder, to, before, digest, now }: ArchiveRequest, leaving: read
   syncFolder(to);
   const names = new Set(leaving.map(({ part }) => part.name));
   const atStart = checkpoint.starts.filter(({ file, before: prior }) => names.has(file) && !held.has(prior));
-  const seal = writeCheckpoint(to, { ...kept, starts: merged(kept.starts, atStart), held: [...held.values()] }, digest);
-  const files = [...held.values()].filter(({ records }) => records > 0);
-  const archive = { folder: to, seal, at: new Date(now).toISOString(), before, files: files.length, records: files.reduce((sum, { records }) => sum + records, 0) };
+  const after: Checkpoint = { ...kept, starts: merged(kept.starts, atStart), held: [...held.values()] };
+  const [seal, next] = [kept.held.length === 0 ? '' : sealOf(kept, digest), sealOf(after, digest)];
+  const archive = { folder: to, at: new Date(now).toISOString(), before };
+  writeCheckpoint(folder, naming(checkpoint, { ...archive, ...countsOf(kept), seal, next }), digest);
+  writeCheckpoint(to, after, digest);
   const starts = merged(checkpoint.starts.filter(({ file }) => !names.has(file)), startsOf(folder, leaving));
-  writeCheckpoint(folder, { ...checkpoint, starts, archives: [...checkpoint.archives.filter((one) => one.folder !== to), archive] }, digest);
-  // Torn ends are small, and another record may name them as well: a copy went along, and they stay.
-  for (const { part } of leaving) fs.rmSync(part.path, { force: true });
-  syncFolder(folder);
+  const others = checkpoint.archives.filter((one) => one.seal === '' || one.seal !== seal);
+  const moved: Checkpoint = { ...naming({ ...checkpoint, archives: others }, { ...archive, ...countsOf(after), seal: next }), starts, leaving: [...names] };
+  writeCheckpoint(folder, moved, digest);
+  removeLeaving(folder, moved, digest);
 }
 
 function merged(starts: readonly ChainStart[], more: readonly ChainStart[]): readonly ChainStart[] {
@@ -194,6 +235,6 @@ function guard<T>(work: () => T): T {
   } catch (cause) {
     if (cause instanceof TollgateError) throw cause;
     const { code } = cause as NodeJS.ErrnoException;
-    throw new TollgateError('STATE_FAILED', { detail: `The log could not be archived${code === undefined ? '' : ` (${code})`}: no record was lost, and what was not moved is in the log.`, next: `Mend the folder of the archive, then run it again. Until then, \`audit verify --archive\` may name ${CHECKPOINT}.`, cause });
+    throw new TollgateError('STATE_FAILED', { detail: `The log could not be archived${code === undefined ? '' : ` (${code})`}: no record was lost, and what was not moved is in the log.`, next: `Mend the folder of the archive, then run it again.`, cause });
   }
 }

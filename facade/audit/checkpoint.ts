@@ -1,6 +1,6 @@
 /** Owns the checkpoint of a folder of chain files: where chains begin whose first files are elsewhere, and what an archive holds; refuses one that is not under the key of the state folder. */
 import { createHash } from 'node:crypto';
-import { closeSync, fsyncSync, openSync, readFileSync, readSync, renameSync, writeFileSync } from 'node:fs';
+import fs from 'node:fs';
 import { join } from 'node:path';
 
 /** Name of the file, in the folder of a log and in that of an archive. */
@@ -28,10 +28,14 @@ export interface HeldFile {
   readonly records: number;
 }
 
-/** What the checkpoint of a log says of one archive. `seal` is that of the archive's own checkpoint. Times are ISO. */
+/**
+ * What the checkpoint of a log says of one archive. `seal` is that of the archive's own checkpoint, '' before there is one; `next` the one
+ * that a move is about to write, or has just written. Times are ISO.
+ */
 export interface Archive {
   readonly folder: string;
   readonly seal: string;
+  readonly next?: string;
   readonly at: string;
   /** All moved records are older. */
   readonly before: string;
@@ -39,16 +43,18 @@ export interface Archive {
   readonly records: number;
 }
 
-/** What stands in a checkpoint: `archives` of a log, `held` of an archive. */
+/** What stands in a checkpoint: `archives` and `leaving` of a log, `held` of an archive. */
 export interface Checkpoint {
   readonly v: 1;
   readonly starts: readonly ChainStart[];
   readonly archives: readonly Archive[];
   readonly held: readonly HeldFile[];
+  /** Files that are archived, and about to be removed: one that is still there does not count. */
+  readonly leaving: readonly string[];
 }
 
 /** A folder without one says nothing of itself. */
-export const NO_CHECKPOINT: Checkpoint = { v: 1, starts: [], archives: [], held: [] };
+export const NO_CHECKPOINT: Checkpoint = { v: 1, starts: [], archives: [], held: [], leaving: [] };
 
 /** A checkpoint that was read. `fault`: why it does not count; the checkpoint is empty then. `seal`: '' where there is none. */
 export interface ReadCheckpoint {
@@ -72,27 +78,32 @@ export function readCheckpoint(folder: string, digest: Digest | undefined): Read
   }
 }
 
-/** Writes it whole or not at all; it is on the disk when this returns. Answers its seal. Throws what node:fs throws. */
-export function writeCheckpoint(folder: string, checkpoint: Checkpoint, digest: Digest): string {
+/** Writes it whole or not at all; it is on the disk when this returns. Throws what node:fs throws. */
+export function writeCheckpoint(folder: string, checkpoint: Checkpoint, digest: Digest): void {
   const path = join(folder, CHECKPOINT);
   const seal = sealOf(checkpoint, digest);
-  writeFileSync(`${path}.${process.pid}`, `${JSON.stringify({ checkpoint, seal })}\n`, { mode: 0o600, flush: true });
-  renameSync(`${path}.${process.pid}`, path);
+  fs.writeFileSync(`${path}.${process.pid}`, `${JSON.stringify({ checkpoint, seal })}\n`, { mode: 0o600, flush: true });
+  fs.renameSync(`${path}.${process.pid}`, path);
   syncFolder(folder);
-  return seal;
 }
 
-function sealOf(checkpoint: Checkpoint, digest: Digest): string {
+/** The keyed digest of a checkpoint. */
+export function sealOf(checkpoint: Checkpoint, digest: Digest): string {
   return digest(`${DOMAIN}${JSON.stringify(checkpoint)}`);
+}
+
+/** Whether a log means this very archive, as it is. */
+export function isOf({ seal, next }: Archive, archive: Pick<ReadCheckpoint, 'seal'>): boolean {
+  return archive.seal === seal || archive.seal === next;
 }
 
 /** Puts the names in a folder on the disk. */
 export function syncFolder(folder: string): void {
-  const fd = openSync(folder, 'r');
+  const fd = fs.openSync(folder, 'r');
   try {
-    fsyncSync(fd);
+    fs.fsyncSync(fd);
   } finally {
-    closeSync(fd);
+    fs.closeSync(fd);
   }
 }
 
@@ -102,11 +113,11 @@ const CHUNK_BYTES = 1024 * 1024;
 export function digestFile(path: string): { readonly bytes: number; readonly sha256: string } | undefined {
   let fd: number | undefined;
   try {
-    fd = openSync(path, 'r');
+    fd = fs.openSync(path, 'r');
     const hash = createHash('sha256');
     const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
     let bytes = 0;
-    for (let read = readSync(fd, chunk); read > 0; read = readSync(fd, chunk)) {
+    for (let read = fs.readSync(fd, chunk); read > 0; read = fs.readSync(fd, chunk)) {
       hash.update(chunk.subarray(0, read));
       bytes += read;
     }
@@ -115,13 +126,13 @@ export function digestFile(path: string): { readonly bytes: number; readonly sha
     if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw thrown;
   } finally {
-    if (fd !== undefined) closeSync(fd);
+    if (fd !== undefined) fs.closeSync(fd);
   }
 }
 
 function readIfThere(path: string): string | undefined {
   try {
-    return readFileSync(path, 'utf8');
+    return fs.readFileSync(path, 'utf8');
   } catch (thrown) {
     if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw thrown;

@@ -1,7 +1,7 @@
 /** Owns the proof that the logs are as they were written; refuses to trust anything but the bytes of the chain files. */
 import { dirname, join } from 'node:path';
 import { checkSeal, NO_HASH, parseFileName, parseRecord, type AuditRecord } from './chain.ts';
-import { CHECKPOINT, digestFile, readCheckpoint, type Archive, type ChainStart, type Digest, type ReadCheckpoint } from './checkpoint.ts';
+import { CHECKPOINT, digestFile, isOf, readCheckpoint, type Archive, type ChainStart, type Digest, type ReadCheckpoint } from './checkpoint.ts';
 import { byChain, isWriterAlive, listParts, readLines, type ChainPart, type Line } from './lines.ts';
 import { TORN } from './recover.ts';
 
@@ -74,7 +74,7 @@ function verifyOnce(folder: string, expectHeads: readonly string[], { archives =
     chains.push({ chain: own[0]?.chain ?? '', files: own.length, records: walk.records, ...from, head: walk.head, state: stateOf(walk, own) });
   }
   for (const head of missing) faults.push({ file: '', what: `the expected head ${head.slice(0, 200)} is in no chain: records were cut off, or archived` });
-  const known = folders[0]?.checkpoint.archives.map((archive) => ({ ...archive, verified: folders.some(({ seal }) => seal === archive.seal) })) ?? [];
+  const known = folders[0]?.checkpoint.archives.filter(({ files }) => files > 0).map(({ next: _, ...archive }) => ({ ...archive, verified: folders.some(({ seal }) => seal === archive.seal) })) ?? [];
   return { ok: faults.length === 0, records: chains.reduce((sum, chain) => sum + chain.records, 0), chains, faults, ...(known.length > 0 && { archives: known }) };
 }
 
@@ -83,9 +83,13 @@ interface Folder extends ReadCheckpoint {
   readonly path: string;
 }
 
-/** The files of all folders. One that was not removed yet after it was archived stands in two: that of the log counts. */
+/** The files of all folders. One that is being archived may stand in two. */
 function partsOf(folders: readonly Folder[]): readonly ChainPart[] {
-  const byName = new Map(folders.flatMap(({ path }) => listParts(path)).reverse().map((part) => [part.name, part] as const));
+  const found = folders.flatMap(({ path, checkpoint }) => {
+    const leaving = new Set(checkpoint.leaving);
+    return listParts(path).filter(({ name }) => !leaving.has(name));
+  });
+  const byName = new Map(found.reverse().map((part) => [part.name, part] as const));
   return [...byName.values()].sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
 }
 
@@ -95,8 +99,8 @@ function faultsOf(folders: readonly Folder[]): AuditFault[] {
   return folders.flatMap((folder) => {
     const file = join(folder.path, CHECKPOINT);
     if (folder.fault !== undefined) return [{ file, what: folder.fault }];
-    const isForeign = folder !== log && log?.checkpoint.archives.every(({ seal }) => seal !== folder.seal) === true;
-    const foreign = isForeign ? [{ file, what: 'the checkpoint of the log does not name this archive as it is: it is of another log or an older copy, or `audit archive` was interrupted and must be run again' }] : [];
+    const isForeign = folder !== log && log?.checkpoint.archives.every((archive) => !isOf(archive, folder)) === true;
+    const foreign = isForeign ? [{ file, what: 'the checkpoint of the log does not name this archive as it is: it is of another log, or an older copy' }] : [];
     return [...foreign, ...folder.checkpoint.held.flatMap((held) => {
       const found = digestFile(join(folder.path, held.file));
       const isSame = found?.bytes === held.bytes && found.sha256 === held.sha256;

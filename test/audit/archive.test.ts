@@ -1,7 +1,7 @@
 /** Tests archives of the log: what may go, that verify goes on from the checkpoint and still finds what was done to the rest, and every place at which a move can stop. */
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { archiveAudit, type ArchiveRequest } from '../../facade/audit/archive.ts';
 import { fileName } from '../../facade/audit/chain.ts';
 import { CHECKPOINT } from '../../facade/audit/checkpoint.ts';
@@ -205,25 +205,40 @@ describe('verify after an archive', () => {
 });
 
 describe('a move that stops', () => {
-  it('loses nothing at any step, and is finished by the next one' + verifies('ST-46'), async () => {
-    const { folder, to, files, archive, verify } = await world();
-    const whole = `${folder}-whole`;
-    cpSync(folder, whole, { recursive: true });
-    const moved = archive(at(2));
-    const [log, done] = [readFileSync(path.join(folder, CHECKPOINT)), files(to)];
-    const steps: readonly (() => void)[] = [
-      // Before anything was removed; before the checkpoint of the log; before that of the archive; in the middle of the copies.
-      () => undefined, () => rmSync(path.join(folder, CHECKPOINT)), () => rmSync(path.join(to, CHECKPOINT)), () => rmSync(path.join(to, done[1] ?? '')),
-    ];
-    for (const [step] of steps.entries()) {
-      cpSync(whole, folder, { recursive: true, filter: (name) => !name.endsWith(CHECKPOINT) });
-      writeFileSync(path.join(folder, CHECKPOINT), log);
-      for (const undo of steps.slice(0, step + 1)) undo();
-      expect(verify(), `step ${step}`).toMatchObject({ ok: true, records: 22 });
-      expect(archive(at(2))).toEqual(moved);
-      expect([verify(), verify(to)]).toMatchObject([{ ok: true, records: 8 }, { ok: true, records: 22 }]);
+  it('loses nothing at any step, and is finished by the next one, also into another folder' + verifies('ST-46'), async () => {
+    let isDone = false;
+    for (let step = 0; !isDone; step += 1) {
+      for (const order of [['to'], ['other', 'to']] as const) {
+        const { folder, to, archive, verify } = await world();
+        const folders = { to, other: `${to}-other` };
+        archive(at(1));
+        isDone = !crash(step, () => archive(at(2)));
+        rmSync(path.join(folder, 'archive.lock'), { force: true });
+        expect([verify(), verify(to)], `step ${step}`).toMatchObject([{ ok: true, faults: [] }, { ok: true, records: 22, faults: [] }]);
+        for (const name of order) archive(at(3), { to: folders[name] });
+        expect(verify(...order.map((name) => folders[name])), `step ${step}`).toMatchObject({ ok: true, records: 22, faults: [] });
+        expect(verify()).toMatchObject({ ok: true, records: 4 });
+      }
+      expect(step).toBeLessThan(100);
     }
-    expect(files(to)).toEqual(done);
+  });
+
+  it('is refused where the archive is an older copy, or its checkpoint is gone: its gaps would look intended' + verifies('ST-45'), async () => {
+    const { to, archive, verify } = await world();
+    archive(at(1));
+    const older = `${to}-older`;
+    cpSync(to, older, { recursive: true });
+    archive(at(2));
+    expect(() => archive(at(3), { to: older })).toThrow(expect.objectContaining({ code: 'USAGE' }));
+    const own = readFileSync(path.join(to, CHECKPOINT));
+    rmSync(path.join(to, CHECKPOINT));
+    expect(() => archive(at(3))).toThrow(expect.objectContaining({ code: 'USAGE' }));
+    writeFileSync(path.join(to, CHECKPOINT), own);
+    // An archive may be moved.
+    cpSync(to, `${to}-moved`, { recursive: true });
+    rmSync(to, { recursive: true });
+    expect(archive(at(3), { to: `${to}-moved` })).toMatchObject({ files: 1 });
+    expect(verify(`${to}-moved`)).toMatchObject({ ok: true, records: 22, archives: [{ folder: `${to}-moved`, files: 5 }] });
   });
 
   it('is refused before it begins where the log is broken, the record cannot be written, or the folder holds something else' + verifies('ST-46'), async () => {
@@ -255,6 +270,30 @@ describe('a move that stops', () => {
     expect(existsSync(lock)).toBe(false);
   });
 });
+
+/** Lets so many changes of files be made, and fails all that follow, as the end of the process would; false when it ended before. */
+function crash(step: number, work: () => unknown): boolean {
+  let left = step;
+  let isCrashed = false;
+  const names = ['copyFileSync', 'renameSync', 'writeFileSync', 'rmSync', 'fsyncSync', 'chmodSync'] as const;
+  const spies = names.map((name) => {
+    const real = fs[name] as (...args: unknown[]) => unknown;
+    return vi.spyOn(fs, name).mockImplementation(((...args: unknown[]) => {
+      left -= 1;
+      isCrashed ||= left < 0;
+      if (isCrashed) throw new Error('crash');
+      return real(...args);
+    }) as never);
+  });
+  try {
+    work();
+  } catch {
+    expect(isCrashed).toBe(true);
+  } finally {
+    for (const spy of spies) spy.mockRestore();
+  }
+  return isCrashed;
+}
 
 describe('tollgate audit archive', () => {
   it('moves, records who did it, and verify says where the archive begins' + verifies('ST-45'), async () => {

@@ -1,0 +1,62 @@
+/** Tests archives under kill -9: of the command at any moment and of processes that write, the log verifies after each, and at the end every record that was acknowledged is in one place. */
+import { spawn } from 'node:child_process';
+import path from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { createDigest, readAuditKey } from '../../facade/audit/key.ts';
+import { openReader } from '../../facade/audit/read.ts';
+import { verifyAudit, type AuditVerdict } from '../../facade/audit/verify.ts';
+import { cli } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { startFixture } from '../state/place.ts';
+import { verifies } from '../verifies.ts';
+
+const MAIN = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
+/** More by hand: minutes of kills. */
+const MINUTES = Number(process.env['TOLLGATE_FAULT_MINUTES'] ?? 0);
+const ROUNDS = 8;
+const MOST_MS = 900;
+
+/** Numbers from 0 to 1, the same in each run. */
+function numbers(seed: number): () => number {
+  let state = seed;
+  return () => (state = (state * 48_271) % 2_147_483_647) / 2_147_483_647;
+}
+
+it('loses nothing that was acknowledged, whenever it is killed' + verifies('ST-46'), async () => {
+  const project = new Project();
+  onTestFinished(() => project.remove());
+  project.write('tollgate.yaml', 'version: 1\nworkspace: ./work\nstate: ./state\nrules: [{id: no, outcome: deny, when: {}}]\n');
+  project.write('work/x', '');
+  const state = path.join(project.folder, 'state');
+  const folder = path.join(state, 'audit');
+  const archives = ['one', 'two'].map((name) => path.join(project.folder, name));
+  const digest = createDigest(readAuditKey(state));
+  const verify = (...with_: string[]): AuditVerdict => verifyAudit(folder, [], { archives: with_, digest });
+  const acknowledged = new Set<string>();
+  const next = numbers(20_261_123);
+  const end = Date.now() + MINUTES * 60_000;
+  for (let round = 0; round < ROUNDS || Date.now() < end; round += 1) {
+    const writer = startFixture('audit-writer.mjs', [folder, '1500', '20000']);
+    const words = [MAIN, 'audit', 'archive', '--before', new Date().toISOString(), '--to', archives[round % 2] ?? '', '-c', path.join(project.folder, 'tollgate.yaml')];
+    const child = spawn(process.execPath, words, { stdio: 'ignore', cwd: project.folder, env: { ...process.env, HOME: project.home } });
+    onTestFinished(() => void child.kill('SIGKILL'));
+    const timer = setTimeout(() => child.kill('SIGKILL'), next() * MOST_MS);
+    await new Promise((resolve) => child.once('close', resolve));
+    clearTimeout(timer);
+    if (round % 2 === 0) writer.child.kill('SIGKILL');
+    for (const line of await writer.ended) if (/^\d+\.\d+$/.test(line)) acknowledged.add(line);
+    // What is half a line is put aside at the next start, as after any kill.
+    await cli(project, ['audit', 'archive', '--before', '2020-01-01T00:00:00Z', '--to', archives[0] ?? '']);
+    expect(verify(), `round ${round}`).toMatchObject({ ok: true, faults: [] });
+  }
+  for (const to of archives) expect(await cli(project, ['audit', 'archive', '--before', new Date().toISOString(), '--to', to])).toMatchObject({ code: 0 });
+  expect(verify(...archives)).toMatchObject({ ok: true, faults: [] });
+  const found = new Set<string>();
+  for (const place of [folder, ...archives]) {
+    const reader = openReader(place, ':memory:');
+    for (const { record } of reader.all({ type: 'intent' })) found.add((record as { id: string }).id);
+    reader.close();
+  }
+  expect(acknowledged.size).toBeGreaterThan(ROUNDS * 100);
+  expect([...acknowledged].filter((id) => !found.has(id))).toEqual([]);
+}, 120_000 + MINUTES * 120_000);
