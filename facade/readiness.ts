@@ -44,13 +44,15 @@ async function works(work: Promise<unknown>): Promise<boolean> {
   return Promise.race([work.then(() => true, () => false), late]).finally(() => clearTimeout(timer));
 }
 
-/** Writes what nobody reads next to the records, and removes it. Throws what node:fs throws. */
+/** Writes what nobody reads next to the records. Throws what node:fs throws. */
 async function probeFolder(folder: string): Promise<void> {
   const file = path.join(folder, `.readyz-${process.pid}-${randomBytes(4).toString('hex')}`);
   const handle = await open(file, 'wx', 0o600);
   try {
+    // Before the write: a process that is killed then leaves nothing.
+    await unlink(file);
     await handle.writeFile(PROBE);
   } finally {
-    await handle.close().finally(() => unlink(file));
+    await handle.close();
   }
 }
