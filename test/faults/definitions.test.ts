@@ -159,6 +159,20 @@ describe('definitions that do not fit the protocol', () => {
       project.remove();
     }
   });
+
+  it('are told by the Tollgate that runs the server: servers starts no copy to know them', async () => {
+    const project = new Project();
+    define('odd', [[{ name: 'bad', title: 5, inputSchema: {} }, STEADY]]);
+    define('even', [[STEADY]]);
+    const one = await startFacade(configOf('./workspace'), { folder: project.folder });
+    running.push(one);
+    one.assembled.warmUp();
+    await one.list(one.open('alice'));
+    const rows = async (): Promise<readonly Row[]> => dataOf<{ servers: readonly Row[] }>((await cli(project, ['servers', '--json'])).out).servers.filter(({ name }) => name === 'odd');
+    await expect.poll(rows, { timeout: 20_000 }).toMatchObject([{ state: 'healthy', processes: [{ pid: process.pid }], quarantined: [{ tool: 'bad', reason: 'DEFINITION_INVALID: title: expected string, got number 5' }] }]);
+    await running.pop()?.close();
+    project.remove();
+  });
 });
 
 describe('the shape of a definition', () => {
