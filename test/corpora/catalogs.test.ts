@@ -13,7 +13,7 @@ import { compileSchema } from '../../catalogs/validation/compiled.ts';
 import { prepareSchema } from '../../catalogs/validation/prepare.ts';
 import { instanceOf, mutantsOf } from '../catalogs/instances.ts';
 import { verifies } from '../verifies.ts';
-import { isWithheldRightly, listAll, mostWithheld, readCases, readCatalogs } from './corpus.ts';
+import { isWithheldRightly, listAll, mostWithheld, readCatalogs, readTools } from './corpus.ts';
 
 const listed = listAll(readCatalogs());
 const PROFILES = ['portable', 'flat', 'openai', 'gemini-legacy', 'nova', 'depth5', 'faithful'];
@@ -126,8 +126,8 @@ function rawJudge(schema: Readonly<Record<string, unknown>>): (value: unknown) =
 }
 
 describe('attacks in definitions', () => {
-  const poisoned = readCases<{ readonly id: string; readonly class: string; readonly basis: string; readonly tool: RawTool }>('attacks/poisoned_tools.json', ['class', 'basis', 'tool']);
-  const benign = readCases<{ readonly id: string; readonly tool: RawTool }>('attacks/benign_tools.json', ['tool']);
+  const poisoned = readTools<{ readonly id: string; readonly class: string; readonly basis: string; readonly tool: RawTool }>('attacks/poisoned_tools.json', ['class', 'basis', 'tool']);
+  const benign = readTools<{ readonly id: string; readonly tool: RawTool }>('attacks/benign_tools.json', ['tool']);
 
   it('hidden, reordering and terminal characters quarantine the tool, every one', () => {
     const bytes = poisoned.filter(({ basis }) => basis === 'bytes');

@@ -38,6 +38,11 @@ export function readCases<T extends { readonly id: string }>(file: string, keys:
   return cases as readonly T[];
 }
 
+/** As `readCases`, of cases with a tool. A definition without an input schema gets an empty one: what such a case shows is in its words, and without it no server may list it. */
+export function readTools<T extends { readonly id: string; readonly tool: RawTool }>(file: string, keys: readonly (keyof T & string)[]): readonly T[] {
+  return readCases<T>(file, keys).map((one) => ({ ...one, tool: 'inputSchema' in one.tool ? one.tool : { ...(one.tool as RawTool), inputSchema: { type: 'object' } } }));
+}
+
 /** Throws when a field of a case holds a word that no test of the suite judges. */
 export function requireKnown<T extends { readonly id: string }>(file: string, cases: readonly T[], { field, known }: { readonly field: keyof T & string; readonly known: readonly unknown[] }): void {
   for (const one of cases) if (!known.includes(one[field])) throw new Error(`${file}: case ${one.id} has the ${field} ${JSON.stringify(one[field])}, which no test judges; known are ${known.join(', ')}`);

@@ -8,7 +8,7 @@ import { auditTool, auditValue, judgeTool, type AuditFinding } from '../../catal
 import { exposedNames } from '../../catalogs/names.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import { verifies } from '../verifies.ts';
-import { isWithheldRightly, listAll, mostWithheld, readCases, readCatalogs, requireKnown } from './corpus.ts';
+import { isWithheldRightly, listAll, mostWithheld, readCases, readCatalogs, readTools, requireKnown } from './corpus.ts';
 
 interface Case {
   readonly id: string;
@@ -18,10 +18,10 @@ interface Case {
 }
 
 const FILE = 'attacks/poisoned_tools.json';
-const poisoned = readCases<Case>(FILE, ['class', 'basis', 'tool']);
+const poisoned = readTools<Case>(FILE, ['class', 'basis', 'tool']);
 requireKnown(FILE, poisoned, { field: 'basis', known: ['bytes', 'structure', 'confusable', 'text-heuristic', 'not-in-text', 'hash-change'] });
-const benign = readCases<Pick<Case, 'id' | 'tool'>>('attacks/benign_tools.json', ['tool']);
-const overt = readCases<Pick<Case, 'id' | 'tool'>>('attacks/overt_malicious_tools.json', ['tool']);
+const benign = readTools<Pick<Case, 'id' | 'tool'>>('attacks/benign_tools.json', ['tool']);
+const overt = readTools<Pick<Case, 'id' | 'tool'>>('attacks/overt_malicious_tools.json', ['tool']);
 const outputs = readCases<{ readonly id: string; readonly class: string; readonly expected: string; readonly content?: unknown }>('attacks/outputs.json', ['class', 'expected']);
 const catalogs = readCatalogs();
 const real = listAll(catalogs);
