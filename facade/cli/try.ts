@@ -23,6 +23,8 @@ export async function runTry(options: TryOptions, io: Io, assemble: Assemble): P
   const args = parseArgs(options.args);
   return askFacade({ config, options, io, assemble }, async (assembled) => {
     const { deps } = assembled;
+    // A call does not wait for servers that are asked for their tools; this question does, to tell a missing server from a missing tool.
+    await deps.exposures.tableFor(principal);
     const { exposed } = await deps.exposures.resolve(principal, options.tool).catch((thrown: unknown) => {
       throw explainUnknown(thrown, { principal, assembled });
     });
