@@ -81,6 +81,7 @@ export const ERRORS = {
   OPA_MISSING: local('Rego of your own needs `opa`, and none was found.', 'Install opa (the four ways are in docs/policies.md) or ship a built bundle.'),
   STATE_TOO_NEW: local('The state folder was written by a newer Tollgate.', 'Upgrade, or name another state folder.'),
   STATE_FAILED: retryable(rpc(-32009, 'The state database cannot be used.', 'Free the disk or mend the state folder.')),
+  STATE_LOST: rpc(-32009, 'The state of this installation is gone: its database was removed.', 'Put it back with `tollgate state restore FILE`, or begin with an empty one: `tollgate state repair --start-empty`.'),
   USAGE: local('The command line is not understood.', 'Read `tollgate --help`.'),
 } as const satisfies Record<string, ErrorRow>;
 

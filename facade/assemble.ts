@@ -27,7 +27,7 @@ type Options = Parameters<Assemble>[1];
 /** Makes `assemble` (see Assemble in facade/assembled.ts) from the implementations. */
 export function createAssemble(make: Implementations): Assemble {
   return async (config, options) => {
-    const shared = openShared(config, { onLog: options.onLog ?? (() => undefined), inspect: make.inspect });
+    const shared = await openShared(config, { onLog: options.onLog ?? (() => undefined), inspect: make.inspect });
     try {
       return await new Assembly(make, options, shared).start(config);
     } catch (thrown) {

@@ -1,6 +1,7 @@
 /** Owns what a call reserves of its budgets and gives back; refuses what is spent at once, and what is busy at the deadline. */
 import { canComeBack, claimsOf, grantOf, keyOf, spentError, type LeaseRequest } from './budget/claims.ts';
 import { createLine, type Attempt } from './budget/line.ts';
+import { instant, type Instant } from './state/clock.ts';
 import type { Held, State } from './state/state.ts';
 
 export type { BudgetKeys, KeyedBudget, LeaseRequest } from './budget/claims.ts';
@@ -32,8 +33,9 @@ export interface Budgets {
   readonly unsettled: number;
 }
 
-/** Budgets over shared state. `now` in ms since 1970. */
-export function createBudgets(state: State, now: () => number = Date.now): Budgets {
+/** Budgets over shared state. `clock` is replaced in tests. */
+export function createBudgets(state: State, clock: () => Instant = instant): Budgets {
+  const now = (): number => clock().wall;
   /** Counter → calls of this process that hold some of it. */
   const running = new Map<string, number>();
   const settler = createSettler(state);
@@ -43,7 +45,7 @@ export function createBudgets(state: State, now: () => number = Date.now): Budge
     // Remembered from before the answer: a call that ends meanwhile has given back what this one may have.
     const shared = new Set<string>();
     const claims = claimsOf(request, (key) => running.has(key) && Boolean(shared.add(key)));
-    const answer = await state.reserve(claims, now());
+    const answer = await state.reserve(claims, clock());
     if ('held' in answer) return { got: open(request, answer.held) };
     const { refused } = answer;
     const isHeld = refused.unit === 'concurrent' || shared.has(keyOf(refused.claim));

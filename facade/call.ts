@@ -41,6 +41,8 @@ import type { WorkspaceFiles } from './workspace-files.ts';
 
 /** What a call needs. Made once by facade/main.ts; `policy` is read once per call, so that a call keeps its revision. */
 export interface Deps {
+  /** See State.fresh. */
+  readonly fresh: () => Promise<void> | undefined;
   readonly files: WorkspaceFiles;
   readonly exposures: Exposures;
   readonly policy: () => Policy;

@@ -59,7 +59,7 @@ const SPILL_INPUT = createValidator(SPILL_TOOL.inputSchema);
 /** What is shown when the facade is switched off. */
 const NOTHING: Table = { byName: new Map(), listed: [], text: '{"tools":[]}', reader: undefined, collisions: [], unshown: [], hiddenBy: () => undefined };
 
-/** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs, `aliased` those of which a tool has this alias. */
+/** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs, `aliased` those of which a tool has this alias; `fresh` is awaited before what people have decided is read (see State.fresh). */
 export class Exposures {
   readonly #catalog: Catalog;
   readonly #policy: () => Policy;
@@ -67,17 +67,19 @@ export class Exposures {
   readonly #serversOf: (principal: Principal) => readonly string[];
   readonly #maxArgBytes: (principal: Principal) => number;
   readonly #view: Standings['view'];
+  readonly #fresh: () => Promise<void> | undefined;
   readonly #aliased: (principal: Principal, name: string) => readonly string[];
   readonly #tell: (refused: readonly Unshown[]) => void;
   readonly #tables = new WeakMap<Principal, { readonly policy: string; readonly catalog: number; readonly view: string; readonly table: Table }>();
 
-  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number; view: Standings['view']; aliased?: (principal: Principal, name: string) => readonly string[]; tell?: (refused: readonly Unshown[]) => void }) {
+  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number; view: Standings['view']; fresh?: () => Promise<void> | undefined; aliased?: (principal: Principal, name: string) => readonly string[]; tell?: (refused: readonly Unshown[]) => void }) {
     this.#catalog = parts.catalog;
     this.#policy = parts.policy;
     this.#serversOf = parts.serversOf;
     this.#maxArgBytes = parts.maxArgBytes;
     this.#view = parts.view;
     this.#aliased = parts.aliased ?? (() => []);
+    this.#fresh = parts.fresh ?? (() => undefined);
     this.#tell = parts.tell ?? (() => undefined);
     const known = parts.primitives.flatMap((tool) => PRIMITIVES.filter((name) => name === tool.name).map((name) => [name, { tool, validator: createValidator(tool.inputSchema) }] as const));
     this.#primitives = new Map(known);
@@ -85,6 +87,7 @@ export class Exposures {
 
   /** The table for a list: every server of the principal is asked first, and waited for as `waitMs` says (see Catalog.refresh). Throws POLICY_FAILED, and what stands against a list. */
   async tableFor(principal: Principal, from?: From, waitMs?: number): Promise<Table> {
+    await this.#fresh();
     const view = this.#view(principal, from);
     if (view.unlisted !== undefined) throw view.unlisted;
     if (view.off !== undefined) return NOTHING;
@@ -98,6 +101,8 @@ export class Exposures {
    * running. A tool has its id (`server.tool`) as a name too, where one name is shown for it. Throws UNKNOWN_TOOL, POLICY_FAILED, and why its server is not there for a tool that this principal knows, or could know.
    */
   async resolve(principal: Principal, name: string, from?: From): Promise<{ table: Table; exposed: Exposed }> {
+    const renewal = this.#fresh();
+    if (renewal !== undefined) await renewal;
     const view = this.#view(principal, from);
     if (view.off !== undefined) throw view.off;
     const table = await this.#tableNow(principal, view);

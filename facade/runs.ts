@@ -6,6 +6,7 @@ import type { Principal } from '../policies/port.ts';
 import type { KeyedBudget } from './budget/claims.ts';
 import type { Config } from './config/config.ts';
 import { NOTHING_STANDS, OPEN, type StandingSource } from './standing.ts';
+import { instant } from './state/clock.ts';
 import type { State } from './state/state.ts';
 
 /** Whom and what a run serves, as in-process servers are told. Never read from arguments or `_meta`. */
@@ -100,7 +101,7 @@ export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: S
       const [budget] = budgetsOf(run);
       if (budget?.calls === undefined) return undefined;
       // Asks for more than there can be: nothing is taken, and the refusal tells what is left.
-      const answer = await state.reserve([{ budget: budget.id, scope: 'run', key: runKey(run), demands: [{ unit: 'calls', limit: budget.calls, most: 0, least: budget.calls + 1 }] }], now());
+      const answer = await state.reserve([{ budget: budget.id, scope: 'run', key: runKey(run), demands: [{ unit: 'calls', limit: budget.calls, most: 0, least: budget.calls + 1 }] }], instant());
       return 'refused' in answer ? answer.refused.left : undefined;
     },
     end,

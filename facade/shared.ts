@@ -16,7 +16,7 @@ import { EventFeed } from './servers/feed.ts';
 import type { OpenSession } from './session.ts';
 import type { State } from './state/state.ts';
 import { Tally } from './statistics.ts';
-import { openState } from './state/sqlite.ts';
+import { followState } from './state/follow.ts';
 
 /** What every generation works with. */
 export interface Shared {
@@ -42,13 +42,13 @@ export interface Shared {
   readonly gateOf: (session: OpenSession, limit: number) => Gate;
 }
 
-/** Opens all parts. Throws STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED; what was opened before is closed again. */
-export function openShared(config: Config, { onLog, inspect }: { readonly onLog: (line: string) => void; readonly inspect: Inspect }): Shared {
+/** Opens all parts. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST, AUDIT_FAILED; what was opened before is closed again. */
+export async function openShared(config: Config, { onLog, inspect }: { readonly onLog: (line: string) => void; readonly inspect: Inspect }): Promise<Shared> {
   const redactor = new Redactor();
   registerSecrets(redactor, config);
   const log = createLog(redactor, onLog, process.env['TOLLGATE_LOG']);
   const faults: Faults = { audit: 0, state: 0 };
-  const state = countFaults(openState(config.state), () => void (faults.state += 1));
+  const state = countFaults(await followState(config.state), () => void (faults.state += 1));
   let audit: AuditLog | undefined;
   try {
     audit = countFaults(openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes }), () => void (faults.audit += 1));

@@ -98,6 +98,7 @@ export class ApprovalQueue implements Approvals {
     const { call, binding } = request;
     const { refusalOf, pinOf } = this.#parts;
     try {
+      await this.#parts.state.fresh();
       await call.stands();
       const refusal = await refusalOf(call.effect.server, before);
       if (refusal !== undefined) throw refusal;

@@ -1,5 +1,4 @@
 /** Owns the knowledge which requests somebody still waits for, in all processes; refuses to count a process that is dead. */
-import { isAlive, OWN_MARK, type ProcessMark } from '../state/process.ts';
 import type { State } from '../state/state.ts';
 
 const SPACE = 'waiting';
@@ -7,7 +6,7 @@ const SPACE = 'waiting';
 /** Does `work` while it is known that this call waits for the request. */
 export async function whileWaiting<T>(state: State, { id, call }: { readonly id: string; readonly call: string }, work: () => Promise<T>): Promise<T> {
   const key = `${id}/${call}`;
-  await state.put(SPACE, key, JSON.stringify(OWN_MARK));
+  await state.put(SPACE, key, state.mark());
   try {
     return await work();
   } finally {
@@ -19,7 +18,7 @@ export async function whileWaiting<T>(state: State, { id, call }: { readonly id:
 export async function awaited(state: State): Promise<ReadonlySet<string>> {
   const ids = new Set<string>();
   for (const [key, text] of state.list(SPACE)) {
-    if (isAlive(JSON.parse(text) as ProcessMark)) ids.add(key.slice(0, key.indexOf('/')));
+    if (state.isAlive(text)) ids.add(key.slice(0, key.indexOf('/')));
     else await state.remove(SPACE, key);
   }
   return ids;

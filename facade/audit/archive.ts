@@ -2,7 +2,7 @@
 import fs from 'node:fs';
 import { basename, join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { isAlive, OWN_MARK, type ProcessMark } from '../state/process.ts';
+import { isAlive, ownMark } from '../state/process.ts';
 import { checkSeal, parseRecord } from './chain.ts';
 import { digestFile, isOf, readCheckpoint, sealOf, syncFolder, writeCheckpoint, type Archive, type Checkpoint, type ChainStart, type Digest, type HeldFile } from './checkpoint.ts';
 import { byChain, isWriterAlive, listParts, readLines, type ChainPart } from './lines.ts';
@@ -200,13 +200,13 @@ function syncFile(path: string): void {
 /** Two at once would each write a checkpoint that the other does not know of. */
 function locked<T>(folder: string, work: () => T): T {
   const path = join(folder, LOCK);
-  const lock = (): void => fs.writeFileSync(path, JSON.stringify(OWN_MARK), { flag: 'wx', mode: 0o600 });
+  const lock = (): void => fs.writeFileSync(path, ownMark(folder), { flag: 'wx', mode: 0o600 });
   try {
     lock();
   } catch (thrown) {
     if ((thrown as NodeJS.ErrnoException).code !== 'EEXIST') throw thrown;
     const holder = holderOf(path);
-    if (holder === undefined || isAlive(holder)) {
+    if (holder === '' || isAlive(folder, holder)) {
       throw new TollgateError('STATE_FAILED', { detail: 'Another `tollgate audit archive` works on this log.', next: `Wait for its end. If none runs, remove ${basename(path)} from the folder of the log.` });
     }
     fs.rmSync(path, { force: true });
@@ -219,13 +219,12 @@ function locked<T>(folder: string, work: () => T): T {
   }
 }
 
-/** Undefined for one that is being written, or is nothing of ours. */
-function holderOf(path: string): ProcessMark | undefined {
+/** Empty for one that is being written. */
+function holderOf(path: string): string {
   try {
-    const mark = JSON.parse(fs.readFileSync(path, 'utf8')) as Partial<ProcessMark>;
-    return Number.isInteger(mark.pid) && typeof mark.born === 'string' ? (mark as ProcessMark) : undefined;
+    return fs.readFileSync(path, 'utf8');
   } catch {
-    return undefined;
+    return '';
   }
 }
 

@@ -10,12 +10,13 @@ const DOMAIN_BYTES = Buffer.from(DOMAIN);
 /** `prev` of the first record of a chain. */
 export const NO_HASH = '0'.repeat(64);
 
-/** The first record of a chain. `pid` and `born` tell later whether its writer still lives; the nonce makes chains unlike. */
+/** The first record of a chain. `process` names the lock by which others see whether its writer lives; `pid` and `born` are for people, and for where no lock could be taken. The nonce makes chains unlike. */
 export interface OpenedEntry {
   readonly type: 'opened';
   readonly chain: string;
   readonly pid: number;
   readonly born: string;
+  readonly process?: string;
   readonly nonce: string;
 }
 
@@ -26,6 +27,7 @@ export interface ContinuedEntry {
   readonly before: string;
   readonly pid: number;
   readonly born: string;
+  readonly process?: string;
 }
 
 /** The last record of a chain whose process ended in order. */

@@ -78,7 +78,7 @@ export interface UpgradeEntry {
 /** The user of the machine changed how Tollgate is set up. Names of ours only: never a value, never a place on the disk. */
 export interface SetupEntry {
   readonly type: 'setup';
-  readonly event: 'imported' | 'import-undone' | 'exported' | 'export-undone' | 'secret-set' | 'secret-rotated' | 'secret-removed' | 'configuration-accepted' | 'audit-archived';
+  readonly event: 'imported' | 'import-undone' | 'exported' | 'export-undone' | 'secret-set' | 'secret-rotated' | 'secret-removed' | 'configuration-accepted' | 'audit-archived' | 'state-restored' | 'state-repaired';
   readonly outcome: 'allow';
   readonly by: string;
   /** Whose files: ids of clients, or `file` for one that no client is known by. */

@@ -1,7 +1,7 @@
 /** Owns how chain files are found and read line by line, as bytes; refuses to hold more than one line in memory. */
 import { closeSync, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
-import { join } from 'node:path';
-import { isAlive } from '../state/process.ts';
+import path, { join } from 'node:path';
+import { isAlive, isRunning } from '../state/process.ts';
 import { parseFileName, parseRecord } from './chain.ts';
 
 /** A file of a chain. */
@@ -97,14 +97,15 @@ export function readLineAt(path: string, offset: number, length: number): Buffer
 
 /** True while the process that writes this file runs. The first record tells it apart from a later process with its number. */
 export function isWriterAlive(part: ChainPart): boolean {
-  return isAlive({ pid: part.pid, born: bornOf(part.path) });
+  const { process, born = '' } = writerOf(part.path);
+  return process === undefined ? isRunning({ pid: part.pid, born }) : isAlive(path.dirname(part.path), process);
 }
 
-/** '' for a file that is torn in its first record: then the pid alone must do, which errs towards waiting. */
-function bornOf(path: string): string {
-  for (const line of readLines(path)) {
-    const born = (parseRecord(line.bytes) as { born?: unknown } | undefined)?.born;
-    return typeof born === 'string' ? born : '';
+/** Nothing for a file that is torn in its first record: then the pid alone must do, which errs towards waiting. */
+function writerOf(file: string): { readonly process?: string; readonly born?: string } {
+  for (const line of readLines(file)) {
+    const { process, born } = (parseRecord(line.bytes) ?? {}) as { process?: unknown; born?: unknown };
+    return { ...(typeof process === 'string' && { process }), ...(typeof born === 'string' && { born }) };
   }
-  return '';
+  return {};
 }

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import { basename, join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { OWN_MARK } from '../state/process.ts';
+import { OWN_PROCESS, ownMark, type LocalProcess } from '../state/process.ts';
 import { chainName, fileName, isoTime, NO_HASH, seal, type CallEntry, type ChainEntry, type Sealable } from './chain.ts';
 import type { AuditEntry } from './entry.ts';
 import { createChainFile, type AuditFs, type ChainFile } from './file.ts';
@@ -64,6 +64,7 @@ class Chain implements AuditLog {
   #head = NO_HASH;
   #timer: NodeJS.Timeout | undefined;
   #syncFault: unknown;
+  readonly #writer: LocalProcess & { readonly process?: string };
   #closed = false;
   /** Records are made in here, one after the other; the usual one fits. */
   readonly #room = Buffer.allocUnsafe(8192);
@@ -72,10 +73,11 @@ class Chain implements AuditLog {
   constructor(options: AuditOptions) {
     this.#options = options;
     this.#now = options.now ?? Date.now;
+    this.#writer = writerIn(options.folder);
     for (let start = this.#now(); ; start += 1) {
-      this.#name = chainName(new Date(start), OWN_MARK.pid);
+      this.#name = chainName(new Date(start), OWN_PROCESS.pid);
       const nonce = randomBytes(16).toString('hex');
-      if (this.#begin(0, { type: 'opened', chain: this.#name, ...OWN_MARK, nonce }) !== undefined) return;
+      if (this.#begin(0, { type: 'opened', chain: this.#name, ...this.#writer, nonce }) !== undefined) return;
     }
   }
 
@@ -134,7 +136,7 @@ class Chain implements AuditLog {
   /** Carries the chain on in the next file. The old one stays in use until the new one stands. */
   #rotate(): ChainFile {
     const old = this.#file;
-    const first: ChainEntry = { type: 'continued', chain: this.#name, before: basename(this.file), ...OWN_MARK };
+    const first: ChainEntry = { type: 'continued', chain: this.#name, before: basename(this.file), ...this.#writer };
     let next: ChainFile | undefined;
     for (let part = this.#part + 1; next === undefined; part += 1) next = this.#begin(part, first);
     if (old !== undefined) this.#retire(old);
@@ -196,5 +198,14 @@ function guard<T>(work: () => T): T {
     if (cause instanceof TollgateError) throw cause;
     const code = (cause as NodeJS.ErrnoException).code;
     throw new TollgateError('AUDIT_FAILED', code === undefined ? { cause } : { detail: `The audit log cannot be written (${code}), so nothing runs.`, cause });
+  }
+}
+
+/** Where no lock can be taken, the process number has to do. */
+function writerIn(folder: string): LocalProcess & { readonly process?: string } {
+  try {
+    return { ...OWN_PROCESS, process: ownMark(folder) };
+  } catch {
+    return OWN_PROCESS;
   }
 }

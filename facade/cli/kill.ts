@@ -5,6 +5,7 @@ import { didYouMean, quote } from '../config/problems.ts';
 import { KillSwitch, type Kill } from '../servers/kill-switch.ts';
 import { revive } from '../servers/revivals.ts';
 import { openState } from '../state/sqlite.ts';
+import { Stops } from '../state/stops.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
 import { placeOf, recordActs, type Place } from './place.ts';
@@ -29,37 +30,48 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
   const place = placeOf(options, io);
   // Whatever is stopped can be let go again: a name that was never checked, or is not in the file any more.
   if (server !== undefined && lift !== true) checkName(server, place);
-  const state = openState(place.state);
+  const stops = new Stops(place.state);
   try {
-    const killSwitch = new KillSwitch(state);
+    const killSwitch = new KillSwitch({ stops });
     if (lift === true) {
-      if (server !== undefined) await revive(state, server, randomUUID());
+      if (server !== undefined) await reviveIn(place.state, server);
       return await liftKills(killSwitch, { options, io, place });
     }
-    if (all !== true && server === undefined) return await listKills(killSwitch, options, io);
+    if (all !== true && server === undefined) return listKills(killSwitch, options, io);
     const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };
-    await killSwitch.throw(kill);
+    killSwitch.throw(kill);
     const words = server === undefined ? 'Every server is stopped, as by `tollgate off`: lists are empty and' : `${server} is stopped:`;
     tell({ io, options }, { killed: [kill] }, `${words} no call reaches it from now on, and what runs ends within a second. Lift it with: tollgate ${server === undefined ? 'on' : `kill --lift ${server}`}`);
     await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });
     return EXIT.ok;
   } finally {
-    await state.close();
+    stops.close();
+  }
+}
+
+async function reviveIn(folder: string, server: string): Promise<void> {
+  const state = openState(folder);
+  try {
+    await revive(state, server, randomUUID());
+  } finally {
+    state.close();
   }
 }
 
 async function liftKills(killSwitch: KillSwitch, { options, io, place }: { options: KillOptions; io: Io; place: Place }): Promise<number> {
-  const lifted = await killSwitch.lift(options.server);
+  const lifted = killSwitch.list().map(({ server = '*' }) => server).filter((name) => options.server === undefined || name === options.server);
+  // What lets things run again is recorded first: what cannot be recorded is not done.
   if (lifted.length > 0) await record(place, { event: 'kill.lifted', names: lifted, by: io.user });
-  const rest = await killSwitch.list();
+  killSwitch.lift(options.server);
+  const rest = killSwitch.list();
   const still = rest.some(({ server }) => server === undefined) ? ' Everything is switched off still: tollgate on' : '';
   const names = lifted.map((name) => (name === '*' ? 'all servers' : name)).join(', ');
   tell({ io, options }, { lifted, killed: rest }, `${lifted.length === 0 ? `${options.server ?? 'No server'} was not stopped; what is: tollgate kill.` : `Lifted for ${names}.`}${still}`);
   return EXIT.ok;
 }
 
-async function listKills(killSwitch: KillSwitch, options: KillOptions, io: Io): Promise<number> {
-  const killed = await killSwitch.list();
+function listKills(killSwitch: KillSwitch, options: KillOptions, io: Io): number {
+  const killed = killSwitch.list();
   if (options.json === true) io.stdout(json({ killed }));
   else if (killed.length > 0) io.stdout(table(io, ['SERVER', 'SINCE', 'BY'], killed.map(({ server, since, by }) => [server ?? 'all', since, by])));
   else io.stderr('No server is stopped. To stop one: tollgate kill SERVER\n');

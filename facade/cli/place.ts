@@ -10,6 +10,7 @@ import { WORKSPACE } from '../config/names.ts';
 import { quote } from '../config/problems.ts';
 import { roughPlaces } from '../config/rough.ts';
 import { DATABASE } from '../state/sqlite.ts';
+import { STOPS_FILE } from '../state/stops.ts';
 import type { Io } from './io.ts';
 import { readForOwner, type CommonOptions } from './open.ts';
 import { printable } from './print.ts';
@@ -36,7 +37,7 @@ export function placeOf(options: Pick<CommonOptions, 'config'> & { readonly stat
   if (options.state !== undefined) {
     const state = path.resolve(io.cwd, options.state);
     // A folder made anew would stop nothing, and say that it did.
-    if (!existsSync(path.join(state, DATABASE))) throw new TollgateError('USAGE', { detail: `There is no state of Tollgate in ${quote(options.state)}.`, next: HOW_TO_FIND });
+    if (!holdsState(state)) throw new TollgateError('USAGE', { detail: `There is no state of Tollgate in ${quote(options.state)}.`, next: HOW_TO_FIND });
     return { state, audit: { folder: path.join(state, 'audit'), rotateBytes: ROTATE_BYTES } };
   }
   const file = findConfig(options.config, io);
@@ -47,6 +48,11 @@ export function placeOf(options: Pick<CommonOptions, 'config'> & { readonly stat
     if (!(thrown instanceof TollgateError) || !['CONFIG_INVALID', 'CONFIG_NOT_ACCEPTED'].includes(thrown.code)) throw thrown;
     return placeWithout(file, io);
   }
+}
+
+/** A database that was lost is no reason not to stop anything. */
+function holdsState(folder: string): boolean {
+  return [DATABASE, STOPS_FILE].some((name) => existsSync(path.join(folder, name)));
 }
 
 const HOW_TO_FIND = 'Name the state folder with --state FOLDER: `tollgate doctor` shows it, and by default it is a folder in ~/.local/state/tollgate named after the project.';
@@ -68,7 +74,7 @@ function placeWithout(file: string, { env, home, stderr }: Io): Place {
   const found = roughPlaces(file, { env, home });
   const shown = quote(path.basename(file));
   const isGone = !existsSync(file);
-  if (found === undefined || !existsSync(path.join(found.state, DATABASE))) {
+  if (found === undefined || !holdsState(found.state)) {
     const detail = isGone ? `There is no ${shown} here or in a folder above, so the state folder is not known.` : `${shown} is refused, and ${found === undefined ? 'where its state folder is cannot be read from it' : 'no state lies in the folder that it would have'}: nothing was changed.`;
     throw new TollgateError('USAGE', { detail, next: HOW_TO_FIND });
   }

@@ -24,6 +24,7 @@ import { addPlan } from './plan-commands.ts';
 import { addPolicy } from './policy.ts';
 import { reportError } from './report.ts';
 import { addSecret } from './secret.ts';
+import { addState } from './state-commands.ts';
 import { addUpgrades } from './upgrade-commands.ts';
 
 /** What facade/main.ts gives the commands. */
@@ -107,11 +108,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
       done(await (await import('./try.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble)));
   program.commandsGroup('Decide:');
   addConsent({ program, io, wiring, done });
-  addApprovals({ program, io, done });
-  addGrants({ program, io, done });
-  addUpgrades({ program, io, done });
-  addPlan({ program, io, done });
-  addLabels({ program, io, done });
+  for (const addGroup of [addApprovals, addGrants, addUpgrades, addPlan, addLabels]) addGroup({ program, io, done });
   addSwitch(program, io, done);
   addKill(program, io, done);
   program.commandsGroup('Keep:');
@@ -119,6 +116,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   addSecret({ program, io, done });
   addLogin({ program, io, signIns: wiring.signIns, inspect: wiring.inspect, done });
   addKnowledge({ program, io, done });
+  addState({ program, io, done });
   program.commandsGroup('Look back:');
   addAudit(program, io, done);
   program.commandsGroup('Commands:');

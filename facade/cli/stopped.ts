@@ -3,21 +3,21 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { asTollgateError } from '../../catalogs/errors.ts';
 import { KillSwitch } from '../servers/kill-switch.ts';
-import { DATABASE, openState } from '../state/sqlite.ts';
+import { Stops, STOPS_FILE } from '../state/stops.ts';
 import type { Io } from './io.ts';
 import { printable } from './print.ts';
 
 /** Says on stderr what nobody can use at present, and how it comes back. `state`: the state folder, which may not be there yet. */
-export async function tellStopped(state: string, { stderr }: Pick<Io, 'stderr'>): Promise<void> {
-  if (!existsSync(path.join(state, DATABASE))) return;
-  for (const line of await linesOf(state)) stderr(`${printable(line)}\n`);
+export function tellStopped(state: string, { stderr }: Pick<Io, 'stderr'>): void {
+  if (!existsSync(path.join(state, STOPS_FILE))) return;
+  for (const line of linesOf(state)) stderr(`${printable(line)}\n`);
 }
 
-async function linesOf(folder: string): Promise<readonly string[]> {
+function linesOf(folder: string): readonly string[] {
   try {
-    const state = openState(folder);
+    const stops = new Stops(folder);
     try {
-      const killed = await new KillSwitch(state).list();
+      const killed = new KillSwitch({ stops }).list();
       const names = killed.flatMap(({ server }) => server ?? []);
       const off = killed.find(({ server }) => server === undefined);
       return [
@@ -25,7 +25,7 @@ async function linesOf(folder: string): Promise<readonly string[]> {
         ...(names.length === 0 ? [] : [`KILLED, so that no call reaches them: ${names.join(', ')}. Lift it with: tollgate kill --lift NAME`]),
       ];
     } finally {
-      await state.close();
+      stops.close();
     }
   } catch (thrown) {
     const { message, next } = asTollgateError(thrown);

@@ -1,6 +1,6 @@
 /** Owns `off` and `on`: the master switch of a state folder, thrown at the terminal and recorded; refuses folders that hold no state. */
 import { KillSwitch } from '../servers/kill-switch.ts';
-import { openState } from '../state/sqlite.ts';
+import { Stops } from '../state/stops.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
 import { placeOf, recordActs } from './place.ts';
@@ -16,21 +16,23 @@ export interface SwitchOptions extends Pick<CommonOptions, 'config' | 'json'> {
 /** The switch is thrown and said to be, and recorded after that: a full disk must not keep anything running. Throws USAGE, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
 export async function runSwitch({ to, ...options }: SwitchOptions, io: Io): Promise<number> {
   const place = placeOf(options, io);
-  const state = openState(place.state);
+  const stops = new Stops(place.state);
   try {
-    const killSwitch = new KillSwitch(state);
+    const killSwitch = new KillSwitch({ stops });
     const now = { since: new Date().toISOString(), by: io.user };
-    const before = (await killSwitch.list()).find(({ server }) => server === undefined);
-    if (to === 'off' && before === undefined) await killSwitch.throw(now);
-    if (to === 'on') await killSwitch.turnOn();
+    const before = killSwitch.list().find(({ server }) => server === undefined);
     const changed = to === 'off' ? before === undefined : before !== undefined;
-    const killed = (await killSwitch.list()).flatMap(({ server }) => server ?? []);
+    const record = (): Promise<void> => recordActs(place.audit, [{ type: 'switch', event: to, outcome: to === 'off' ? 'deny' : 'allow', by: io.user }]);
+    if (to === 'off' && changed) killSwitch.throw(now);
+    // What lets things run again is recorded first: what cannot be recorded is not done.
+    if (to === 'on' && changed) await record().then(() => killSwitch.turnOn());
+    const killed = killSwitch.list().flatMap(({ server }) => server ?? []);
     if (options.json === true) io.stdout(json({ switch: to, changed, ...(to === 'off' ? (before ?? now) : {}), killed }));
     else io.stderr(`${to === 'off' ? offWords(before) : onWords(changed, killed)}\n`);
-    if (changed) await recordActs(place.audit, [{ type: 'switch', event: to, outcome: to === 'off' ? 'deny' : 'allow', by: io.user }]);
+    if (to === 'off' && changed) await record();
     return EXIT.ok;
   } finally {
-    await state.close();
+    stops.close();
   }
 }
 

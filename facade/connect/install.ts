@@ -1,6 +1,6 @@
 /** Owns the installation of a server's package ahead of its first start, in the state folder; refuses an archive that is not the one of the catalog, and runs nothing of it. */
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { findHelper, HELPER_PATH, isHelperNamed } from '../../catalogs/programs.ts';
@@ -27,6 +27,8 @@ export interface InstallWorld {
 /** What npm needs of our environment; a credential that a person keeps in a variable is none of its business. */
 const PASSED = /^(HOME|USER|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|https?_proxy|no_proxy|all_proxy|npm_config_(?!.*(?:_auth|token|password)).*)$/i;
 const TICK_MS = 5000;
+/** An installation that has not changed for so long was killed, ms. */
+const LEFT_MS = 86_400_000;
 
 /** Folder of one version of one server's package. */
 export function packageFolder(state: string, server: string, version: string): string {
@@ -46,8 +48,8 @@ export async function installPackage(installation: Installation, world: InstallW
   const parent = path.dirname(folder);
   mkdirSync(parent, { recursive: true, mode: 0o700 });
   // What an installation that was killed has left.
-  for (const name of readdirSync(parent)) if (name.startsWith('.part-') && !isAlive(name)) rmSync(path.join(parent, name), { recursive: true, force: true });
-  const part = mkdtempSync(path.join(parent, `.part-${process.pid}-`));
+  for (const name of readdirSync(parent)) if (name.startsWith('.part-') && isLeft(path.join(parent, name))) rmSync(path.join(parent, name), { recursive: true, force: true });
+  const part = mkdtempSync(path.join(parent, '.part-'));
   try {
     writeFileSync(path.join(part, 'package.json'), `${JSON.stringify({ private: true, dependencies: { [wanted.name]: wanted.version } })}\n`);
     await runNpm(part, installation, world);
@@ -91,13 +93,9 @@ function moveInto(part: string, folder: string): void {
   }
 }
 
-function isAlive(name: string): boolean {
-  try {
-    process.kill(Number(name.split('-')[1]), 0);
-    return true;
-  } catch (thrown) {
-    return (thrown as NodeJS.ErrnoException).code === 'EPERM';
-  }
+/** The age tells: a process that installs may run in another container, under a number that is another's here. */
+function isLeft(part: string): boolean {
+  return (statSync(part, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY) < Date.now() - LEFT_MS;
 }
 
 /** Named by the owner, or installed with the Node.js that runs us: whoever can change that one has us already. */

@@ -69,6 +69,7 @@ export function openHostDoor(parts: HostParts, { listen, now, onFault, reload }:
         judge(operation, asked);
         if (isDraining) throw new TollgateError('SHUTTING_DOWN');
         if (operation.id === 'events') return await events({ request, response }, principal);
+        await parts.deps.fresh();
         const work = Promise.resolve(operations[operation.id]?.({ principal, asked, gone: gone.signal, ...(reads && { onProgress }), ...(argsText !== undefined && { argsText }) }));
         running.add(work);
         const text = await work.finally(() => running.delete(work));

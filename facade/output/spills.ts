@@ -8,6 +8,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { segmentEnds } from '../../catalogs/segments.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Effect } from '../../policies/port.ts';
+import { isAlive, ownMark } from '../state/process.ts';
 import { cutText, type Cap } from './cut.ts';
 import { keepFile, readKept, type KeptFile } from './kept-file.ts';
 import { SpillLines, type Spill, type SpillLimit, type SpillOwner } from './spill-lines.ts';
@@ -15,6 +16,8 @@ import { SpillLines, type Spill, type SpillLimit, type SpillOwner } from './spil
 export type { SpillOwner } from './spill-lines.ts';
 
 const SCHEME = 'spill://';
+/** The folder of all processes' spills in a state folder. */
+const SPILLS = 'spills';
 /** Newest spills that a run keeps, and bytes of all of them (schema-primitives C3). */
 const OF_RUN: SpillLimit = { files: 64, bytes: 256 * 1_048_576 };
 /** The same for all runs of a principal: a client names runs as it likes. */
@@ -38,7 +41,9 @@ interface SpillOptions {
 
 /** The spills of one process. Files are 0600 in a folder of its own under the state folder. */
 export class Spills {
-  readonly #folder: string;
+  readonly #state: string;
+  /** Made with the first spill: its name begins with the mark of this process. */
+  #folder: string | undefined;
   readonly #most: SpillLimit;
   readonly #now: () => number;
   #lines = new SpillLines(({ file }) => removeFile(file));
@@ -49,9 +54,9 @@ export class Spills {
   constructor(state: string, { most = OF_PRINCIPAL, now = () => performance.now() }: SpillOptions = {}) {
     this.#most = most;
     this.#now = now;
-    const all = path.join(state, 'spills');
-    this.#folder = path.join(all, `${process.pid}-${randomBytes(4).toString('hex')}`);
-    for (const name of existsSync(all) ? readdirSync(all) : []) if (!isRunning(Number.parseInt(name, 10))) rmSync(path.join(all, name), { recursive: true, force: true });
+    this.#state = state;
+    const all = path.join(state, SPILLS);
+    for (const name of existsSync(all) ? readdirSync(all) : []) if (!isAlive(state, name.split('-')[0] ?? '')) rmSync(path.join(all, name), { recursive: true, force: true });
   }
 
   /** From now on spills of this age go, in ms; also those that are there. */
@@ -70,6 +75,7 @@ export class Spills {
     const whole = Buffer.from(text, 'utf8');
     const kept = whole.length > source.maxBytes ? wholeCharacters(whole.subarray(0, source.maxBytes)) : whole;
     const id = randomBytes(16).toString('hex');
+    this.#folder ??= path.join(this.#state, SPILLS, `${ownMark(this.#state)}-${randomBytes(4).toString('hex')}`);
     const file = path.join(this.#folder, id);
     let stored: KeptFile;
     try {
@@ -113,7 +119,7 @@ export class Spills {
   close(): void {
     clearTimeout(this.#timer);
     this.#lines = new SpillLines(() => undefined);
-    rmSync(this.#folder, { recursive: true, force: true });
+    if (this.#folder !== undefined) rmSync(this.#folder, { recursive: true, force: true });
   }
 
   #find(handle: string, owner: SpillOwner): Spill {
@@ -153,15 +159,6 @@ async function readSpill(spill: Spill, ask: Ask): Promise<JsonDoc<ToolResult>> {
   if (action === 'file') return textResult(...page(text, ask));
   if (action === 'search') return textResult(await search(text, ask.args));
   throw new TollgateError('ARGS_INVALID', { detail: `action: a spill can be read (file) or searched, not "${String(action)}"` });
-}
-
-/** Signal 0 asks only; a process of somebody else is there too (EPERM). */
-function isRunning(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch (thrown) {
-    return (thrown as NodeJS.ErrnoException).code === 'EPERM';
-  }
 }
 
 /** A file that cannot be removed goes with the folder at the end. Where not even the folder could be made there is nothing to remove. */

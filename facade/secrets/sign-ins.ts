@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Credentials, CredentialStore } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Redactor } from '../output/redact.ts';
+import { instant } from '../state/clock.ts';
 import type { Claim, State } from '../state/state.ts';
 import { MIN_SECRET, registerSecret } from './secrets.ts';
 import type { Vault } from './vault.ts';
@@ -50,10 +51,10 @@ export function keepSignIns(places: SignInPlaces): CredentialStore {
 async function alone<T>(server: string, work: () => Promise<T>, { state, waitMs = WAIT_MS }: SignInPlaces): Promise<T> {
   const claim: Claim = { budget: 'sign-in', scope: 'folder', key: server, demands: [], concurrent: 1 };
   const end = performance.now() + waitMs;
-  let answer = await state.reserve([claim], Date.now());
+  let answer = await state.reserve([claim], instant());
   while ('refused' in answer && performance.now() < end) {
     await sleep(POLL_MS);
-    answer = await state.reserve([claim], Date.now());
+    answer = await state.reserve([claim], instant());
   }
   if ('refused' in answer) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `Another process has been renewing the sign-in to server "${server}" for too long.` });
   try {

@@ -1,5 +1,6 @@
 /** Owns the cap on connections over all processes of a state folder; refuses none by itself but says that all are taken. */
 import type { SharedSlots } from '../../adapters/port.ts';
+import { instant } from '../state/clock.ts';
 import type { Claim, State } from '../state/state.ts';
 
 const SPACE = 'connections';
@@ -20,7 +21,7 @@ export class SharedConnections implements SharedSlots {
   }
 
   async take(): Promise<(() => void) | undefined> {
-    const answer = await this.#state.reserve([this.#claim], Date.now());
+    const answer = await this.#state.reserve([this.#claim], instant());
     if ('refused' in answer) return undefined;
     let held = true;
     return () => {
@@ -31,7 +32,7 @@ export class SharedConnections implements SharedSlots {
   }
 
   async ask(): Promise<void> {
-    this.#heard = `${process.pid} ${Date.now()}`;
+    this.#heard = `${this.#state.mark()} ${Date.now()}`;
     await this.#state.put(SPACE, WANTED, this.#heard);
   }
 

@@ -1,9 +1,6 @@
 /** Owns the switches in the shared state: which servers nobody may run or call, and the master switch of all that is, in all processes; refuses to guess when the state cannot be read. */
 import { TollgateError } from '../../catalogs/errors.ts';
-import { STOPS, type State } from '../state/state.ts';
-
-/** The master switch. No server has this name. */
-const ALL = '*';
+import { EVERYTHING as ALL, type Stops } from '../state/stops.ts';
 
 /** One switch that is thrown. `server` is absent for the master switch. */
 export interface Kill {
@@ -14,57 +11,55 @@ export interface Kill {
   readonly by: string;
 }
 
-/** Reads the state at every question: what another process threw holds from the next call on. */
+/** Reads the file of stops at every question: what another process threw holds from the next call on. */
 export class KillSwitch {
-  readonly #state: State;
+  readonly #stops: Stops;
 
-  constructor(state: State) {
-    this.#state = state;
+  constructor({ stops }: { readonly stops: Stops }) {
+    this.#stops = stops;
   }
 
-  /** Throws the switch of one server, or the master switch. */
-  async throw({ server, since, by }: Kill): Promise<void> {
-    await this.#state.put(STOPS, server ?? ALL, JSON.stringify({ since, by }));
+  /** Throws the switch of one server, or the master switch. It is on the disk when this returns. */
+  throw({ server, since, by }: Kill): void {
+    this.#stops.put(server ?? ALL, { since, by });
   }
 
   /** Lifts the switch of one server, or every switch. The names that may run again; empty when none was thrown. */
-  async lift(server?: string): Promise<readonly string[]> {
-    const names = [...this.#state.list(STOPS).keys()].filter((name) => server === undefined || name === server);
-    for (const name of names) await this.#state.remove(STOPS, name);
+  lift(server?: string): readonly string[] {
+    const names = [...this.#stops.list().keys()].filter((name) => server === undefined || name === server);
+    for (const name of names) this.#stops.remove(name);
     return names;
   }
 
   /** Turns the master switch on again, and nothing else. False when it was on. */
-  async turnOn(): Promise<boolean> {
-    const wasOff = this.offRefusal() !== undefined;
-    await this.#state.remove(STOPS, ALL);
-    return wasOff;
+  turnOn(): boolean {
+    return this.#stops.remove(ALL);
   }
 
   /** What the master switch says to every list and call, or undefined while it is on. */
   offRefusal(): TollgateError | undefined {
-    return this.#state.get(STOPS, ALL) === undefined ? undefined : switchedOff();
+    return !this.#stops.list().has(ALL) ? undefined : switchedOff();
   }
 
   /** All that are thrown, the master switch first. */
-  async list(): Promise<readonly Kill[]> {
-    return [...this.#state.list(STOPS)].map(([server, text]) => ({ ...(server === ALL ? {} : { server }), ...(JSON.parse(text) as Omit<Kill, 'server'>) }));
+  list(): readonly Kill[] {
+    return [...this.#stops.list()].map(([server, stop]) => ({ ...(server === ALL ? {} : { server }), ...stop }));
   }
 
   /** True when a switch was thrown at this time or later, ms since 1970. */
   isThrownSince(time: number): boolean {
-    return [...this.#state.list(STOPS).values()].some((text) => Date.parse((JSON.parse(text) as Kill).since) >= time);
+    return [...this.#stops.list().values()].some(({ since }) => Date.parse(since) >= time);
   }
 
   /** What stands against a server, or undefined. Throws STATE_FAILED: what cannot be known to run must not. */
   refusalOf(server: string): TollgateError | undefined {
-    const thrown = this.#state.list(STOPS);
+    const thrown = this.#stops.list();
     return thrown.size === 0 ? undefined : refusalIn(new Set(thrown.keys()), server);
   }
 
   /** The names that are thrown, for comparing. */
   names(): ReadonlySet<string> {
-    return new Set(this.#state.list(STOPS).keys());
+    return new Set(this.#stops.list().keys());
   }
 }
 

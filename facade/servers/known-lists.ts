@@ -1,5 +1,5 @@
 /** Owns the lists of tools that servers gave before, so that a list starts none of them; refuses a list of another definition under the same name. */
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { toolFault } from '../../catalogs/definition.ts';
@@ -37,8 +37,9 @@ export function openKnownLists({ config, digest, redactor, onFault }: KnownLists
       if (file === undefined || redactor.redact(text).count > 0) return;
       try {
         mkdirSync(folder, { recursive: true, mode: 0o700 });
-        writeFileSync(`${file}.${process.pid}`, text, { mode: 0o600 });
-        renameSync(`${file}.${process.pid}`, file);
+        const draft = `${file}.${randomUUID()}`;
+        writeFileSync(draft, text, { mode: 0o600 });
+        renameSync(draft, file);
       } catch (thrown) {
         onFault(thrown);
       }

@@ -1,6 +1,5 @@
 /** Owns what each process says of the servers that it runs or has given up, in the shared state; refuses the word of a process that is gone. */
 import type { Health, HealthState } from '../../adapters/port.ts';
-import { isAlive, OWN_MARK, type ProcessMark } from '../state/process.ts';
 import type { State } from '../state/state.ts';
 
 const SPACE = 'health';
@@ -31,9 +30,10 @@ export class OwnReports {
   /** Writes what has changed since the last time. Throws STATE_FAILED, and then waits for the next change. */
   async say(healths: ReadonlyMap<string, Told>): Promise<void> {
     const before = this.#said;
-    this.#said = new Map([...healths].filter(([, { state }]) => WORTH.has(state)).map(([server, { state, reason, version, unfit }]) => [server, JSON.stringify({ state, reason, version, unfit })]));
-    for (const server of before.keys()) if (!this.#said.has(server)) await this.#state.remove(SPACE, keyOf(server));
-    for (const [server, text] of this.#said) if (before.get(server) !== text) await this.#state.put(SPACE, keyOf(server), text);
+    this.#said = new Map([...healths].filter(([, { state }]) => WORTH.has(state)).map(([server, { state, reason, version, unfit }]) => [server, JSON.stringify({ pid: process.pid, state, reason, version, unfit })]));
+    const mark = this.#state.mark();
+    for (const server of before.keys()) if (!this.#said.has(server)) await this.#state.remove(SPACE, keyOf(mark, server));
+    for (const [server, text] of this.#said) if (before.get(server) !== text) await this.#state.put(SPACE, keyOf(mark, server), text);
   }
 }
 
@@ -42,8 +42,8 @@ export async function readReports(state: State): Promise<ReadonlyMap<string, rea
   const all = new Map<string, Report[]>();
   for (const [key, text] of state.list(SPACE)) {
     const { mark, server } = partsOf(key);
-    if (!isAlive(mark)) await state.remove(SPACE, key);
-    else all.set(server, [...(all.get(server) ?? []), { server, pid: mark.pid, ...(JSON.parse(text) as Pick<Report, 'state'>) }].sort((one, other) => GRAVITY.indexOf(one.state) - GRAVITY.indexOf(other.state)));
+    if (!state.isAlive(mark)) await state.remove(SPACE, key);
+    else all.set(server, [...(all.get(server) ?? []), { server, ...(JSON.parse(text) as Pick<Report, 'state' | 'pid'>) }].sort((one, other) => GRAVITY.indexOf(one.state) - GRAVITY.indexOf(other.state)));
   }
   return all;
 }
@@ -53,11 +53,11 @@ export function isFinal({ state }: Report): boolean {
   return state !== 'unavailable';
 }
 
-function keyOf(server: string): string {
-  return `${OWN_MARK.pid} ${OWN_MARK.born} ${server}`;
+function keyOf(mark: string, server: string): string {
+  return `${mark} ${server}`;
 }
 
-function partsOf(key: string): { readonly mark: ProcessMark; readonly server: string } {
-  const [pid, born = '', server = ''] = key.split(' ');
-  return { mark: { pid: Number(pid), born }, server };
+function partsOf(key: string): { readonly mark: string; readonly server: string } {
+  const [mark = '', server = ''] = key.split(' ');
+  return { mark, server };
 }

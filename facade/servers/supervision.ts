@@ -6,7 +6,7 @@ import { pidNamespace } from '../../catalogs/pid-namespace.ts';
 import type { Consents } from '../consent/consents.ts';
 import type { StartSettings } from '../consent/facts.ts';
 import { appendQuietly, type Shared } from '../shared.ts';
-import { isAlive, OWN_MARK } from '../state/process.ts';
+import { isRunning, OWN_PROCESS } from '../state/process.ts';
 import { SharedConnections } from './connections.ts';
 import { KillSwitch, refusalIn } from './kill-switch.ts';
 import { ServerLogs } from './logs.ts';
@@ -22,7 +22,7 @@ const WATCH_MS = 500;
  * processes as this one does. Holds no `/`.
  */
 export function ownerOf(state: string): string {
-  return `${createHash('sha256').update(`${state}\0${pidNamespace()}`).digest('hex').slice(0, 12)}.${OWN_MARK.pid}.${OWN_MARK.born}`;
+  return `${createHash('sha256').update(`${state}\0${pidNamespace()}`).digest('hex').slice(0, 12)}.${OWN_PROCESS.pid}.${OWN_PROCESS.born}`;
 }
 
 /** What a supervisor must be able to do at their word. */
@@ -99,7 +99,7 @@ export class Supervision {
   /** Whether a mark of a process names a facade of this state folder that is gone, so that nobody will end the process. */
   isOrphan(mark: string): boolean {
     const [, tag, pid, born] = /^([0-9a-f]{12})\.(\d+)\.([^/]*)(?:\/|$)/.exec(mark) ?? [];
-    return born !== undefined && this.owner.startsWith(`${tag}.`) && !isAlive({ pid: Number(pid), born });
+    return born !== undefined && this.owner.startsWith(`${tag}.`) && !isRunning({ pid: Number(pid), born });
   }
 
   /** Listens to the other processes until `close`. */

@@ -1,31 +1,31 @@
 /** Owns the arithmetic of one budget's counter: windows and what may still be taken; refuses nothing by itself but says so. */
+import { elapsed, isSameBoot, type Instant } from './clock.ts';
 import type { Amounts, Claim, Refused, Taken, Unit } from './state.ts';
 
-/** A counter as stored: what has been reserved or used since the window began, ms since 1970. */
+/** A counter as stored: what has been reserved or used since its window began. */
 export interface Counter extends Amounts {
-  readonly since: number;
+  readonly since: Instant;
 }
 
-const NOTHING: Amounts = { calls: 0, argBytes: 0, outputBytes: 0, wallMs: 0 };
+/** What a counter begins with. */
+export const NOTHING: Amounts = { calls: 0, argBytes: 0, outputBytes: 0, wallMs: 0 };
 
-/**
- * The counter as it stands at `now`. Windows are fixed and begin with the first use after the last one ended.
- * A clock that was set back restarts the window and keeps what was spent, else the window would last for the whole jump.
- */
-export function currentCounter(claim: Claim, stored: Counter | undefined, now: number): Counter {
+/** The counter as it stands at `now`. Windows are fixed and begin with the first use after the last one ended. */
+export function currentCounter(claim: Claim, stored: Counter | undefined, now: Instant): Counter {
   if (stored === undefined) return { ...NOTHING, since: now };
   if (claim.windowMs === undefined) return stored;
-  if (now < stored.since) return { ...stored, since: now };
-  return now < stored.since + claim.windowMs ? stored : { ...NOTHING, since: now };
+  // The clock was set back over a reboot: the window begins again and keeps what was spent, else it would last for the whole jump.
+  if (!isSameBoot(stored.since, now) && now.wall < stored.since.wall) return { ...stored, since: now };
+  return elapsed(stored.since, now) < claim.windowMs ? stored : { ...NOTHING, since: now };
 }
 
 /** Takes the demands of a claim from its counter, all or none. */
-export function draw(claim: Claim, counter: Counter): { readonly taken: Taken } | { readonly refused: Refused } {
+export function draw(claim: Claim, counter: Counter, now: Instant): { readonly taken: Taken } | { readonly refused: Refused } {
   const amounts: Record<Unit, number> = { ...NOTHING };
   for (const { unit, limit, most, least } of claim.demands) {
     const left = Math.max(0, limit - counter[unit]);
     if (left < least) {
-      const resets = claim.windowMs === undefined ? {} : { resetsAt: counter.since + claim.windowMs };
+      const resets = claim.windowMs === undefined ? {} : { resetsAt: now.wall + claim.windowMs - elapsed(counter.since, now) };
       return { refused: { claim, unit, limit, left, ...resets } };
     }
     amounts[unit] = Math.min(most, left);

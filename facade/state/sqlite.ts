@@ -1,84 +1,158 @@
-/** Owns the embedded state: one SQLite database for all processes of a user; refuses a folder that a newer Tollgate wrote. */
+/** The embedded state: one SQLite database for all processes of a user, and the file of stops next to it. It blocks its thread. */
 import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { isFull, openDatabase, type Database } from './database.ts';
-import { InPlace } from './in-place.ts';
-import { isAlive, OWN_MARK, type ProcessMark } from './process.ts';
-import { currentCounter, draw, type Counter } from './spend.ts';
-import type { Claim, Held, Refused, State, Taken } from './state.ts';
-import { createValues, writesOf } from './values.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { isFull, openDatabase, type Database, type Schema } from './database.ts';
+import { isAlive, ownMark } from './process.ts';
+import { currentCounter, draw, NOTHING, type Counter } from './spend.ts';
+import type { Amounts, Claim, Held, Refused, State, Taken } from './state.ts';
+import { Stops } from './stops.ts';
+import { createValues, type Values } from './values.ts';
 
-const SCHEMA = {
-  version: 1,
+const CHANGES = `
+    CREATE TABLE change (seq INTEGER PRIMARY KEY AUTOINCREMENT, space TEXT NOT NULL, key TEXT NOT NULL) STRICT;
+    CREATE TRIGGER value_put AFTER INSERT ON value BEGIN INSERT INTO change (space, key) VALUES (new.space, new.key); END;
+    CREATE TRIGGER value_changed AFTER UPDATE ON value BEGIN INSERT INTO change (space, key) VALUES (new.space, new.key); END;
+    CREATE TRIGGER value_removed AFTER DELETE ON value BEGIN INSERT INTO change (space, key) VALUES (old.space, old.key); END`;
+const SLOT = `
+    CREATE TABLE slot (
+      budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, lease TEXT NOT NULL, process TEXT NOT NULL,
+      PRIMARY KEY (budget, scope, key, lease)) STRICT, WITHOUT ROWID`;
+
+/** The schema of the state database. */
+export const SCHEMA: Schema = {
+  version: 2,
   sql: `
     CREATE TABLE counter (
       budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, since INTEGER NOT NULL, touched INTEGER NOT NULL,
       calls INTEGER NOT NULL, argBytes INTEGER NOT NULL, outputBytes INTEGER NOT NULL, wallMs INTEGER NOT NULL,
+      monotonic REAL NOT NULL DEFAULT 0, boot TEXT NOT NULL DEFAULT 'none',
       PRIMARY KEY (budget, scope, key)) STRICT, WITHOUT ROWID;
-    CREATE TABLE slot (
-      budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, lease TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL,
-      PRIMARY KEY (budget, scope, key, lease)) STRICT, WITHOUT ROWID;
     CREATE TABLE value (
-      space TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (space, key)) STRICT, WITHOUT ROWID`,
+      space TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (space, key)) STRICT, WITHOUT ROWID;
+    ${SLOT};
+    ${CHANGES}`,
+  upgrades: {
+    1: `
+    ALTER TABLE counter ADD COLUMN monotonic REAL NOT NULL DEFAULT 0;
+    ALTER TABLE counter ADD COLUMN boot TEXT NOT NULL DEFAULT 'none';
+    DROP TABLE slot;
+    ${SLOT};
+    ${CHANGES}`,
+  },
 };
 
+/** Where switches lay before they had a file of their own. */
+const OLD_STOPS = 'kill';
 /** Counters of runs and sessions that nobody ended, and labels of named runs, go when untouched for this long, ms. */
 const STALE_MS = 30 * 86_400_000;
+const OLD_COUNTERS = `scope IN ('run', 'session') AND touched < ?`;
+const OLD_VALUES = `space = ? OR (space LIKE 'labels/%' AND CAST(value AS INTEGER) < ?)`;
 
 /** Name of the database in a state folder. */
 export const DATABASE = 'state.db';
 
-/** Opens `<folder>/state.db`. Throws STATE_TOO_NEW, STATE_FAILED. */
-export function openState(folder: string, now = Date.now()): State {
-  const database = openDatabase(join(folder, DATABASE), SCHEMA);
-  let stops: InPlace | undefined;
+/** The state, for this thread alone. */
+export interface DirectState extends State, Pick<Values, 'changesAfter'> {
+  /** False once the database was removed or replaced. */
+  readonly isInPlace: boolean;
+  /** Reads the file through a new connection; `whole` checks all of it. Throws STATE_FAILED when it is damaged. */
+  probe(whole: boolean): void;
+  close(): void;
+}
+
+/** How a state is opened. `now`: ms since 1970. `busyMs`: how long this thread waits for the locks of other processes; default 5,000. */
+export interface Opening {
+  readonly now?: number;
+  readonly busyMs?: number;
+}
+
+/** Opens `<folder>/state.db`, for commands and for the thread of the state. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST. */
+export function openState(folder: string, { now = Date.now(), ...how }: Opening = {}): DirectState {
+  const file = join(folder, DATABASE);
+  // The folder is made, and looked at, with the database: stops in a folder of somebody else would be no stops.
+  const isNew = !existsSync(file);
+  if (isNew && hadDatabase(folder)) throw new TollgateError('STATE_LOST');
+  const database = openDatabase(file, SCHEMA, how);
+  let stops: Stops | undefined;
   const close = (): void => {
     stops?.close();
     database.close();
   };
   try {
-    stops = new InPlace(join(folder, 'stops'));
-    dropStale(database, now - STALE_MS);
-    return { ...createLedger(database), ...createValues(database, { stops, own: writesOf(folder) }), close };
+    stops = new Stops(folder);
+    if (!stops.hasDatabase) stops.hasDatabase = true;
+    dropStale(database, { before: now - STALE_MS, stops });
+    return {
+      ...createLedger(database, folder), ...createValues(database, stops), stops, fresh: () => undefined, mark: () => ownMark(folder), isAlive: (mark) => isAlive(folder, mark), probe: (whole) => database.probe(whole), close,
+      get isInPlace() { return database.isInPlace; },
+    };
   } catch (thrown) {
     close();
     throw thrown;
   }
 }
 
-function dropStale(database: Database, before: number): void {
+function hadDatabase(folder: string): boolean {
+  if (!existsSync(join(folder, 'stops'))) return false;
+  const stops = new Stops(folder);
   try {
-    database.run(`DELETE FROM counter WHERE scope IN ('run', 'session') AND touched < ?`)(before);
-    database.run(`DELETE FROM value WHERE space LIKE 'labels/%' AND CAST(value AS INTEGER) < ?`)(before);
+    return stops.hasDatabase;
+  } finally {
+    stops.close();
+  }
+}
+
+function dropStale(database: Database, { before, stops }: { readonly before: number; readonly stops: Stops }): void {
+  try {
+    // A database that another process has locked can still be opened, to be read.
+    const stale = database.first<{ n: number }>(`SELECT (SELECT count(*) FROM counter WHERE ${OLD_COUNTERS}) + (SELECT count(*) FROM value WHERE ${OLD_VALUES}) AS n`)(before, OLD_STOPS, before)?.n ?? 0;
+    if (stale === 0) return;
+    for (const { key, value } of database.all<{ key: string; value: string }>('SELECT key, value FROM value WHERE space = ?')(OLD_STOPS)) stops.put(key, JSON.parse(value) as { since: string; by: string });
+    database.transact(() => {
+      database.run(`DELETE FROM counter WHERE ${OLD_COUNTERS}`)(before);
+      database.run(`DELETE FROM value WHERE ${OLD_VALUES}`)(OLD_STOPS, before);
+    });
+    stops.touchValues();
   } catch (thrown) {
-    // On a full disk they stay: whoever opens the state to stop something must get that far.
+    // On a full disk they stay: whoever opens the state to take something back must get that far.
     if (!isFull(thrown)) throw thrown;
   }
 }
 
-function createLedger(database: Database): Pick<State, 'reserve' | 'settle' | 'endScope'> {
-  const read = database.first<Counter>('SELECT since, calls, argBytes, outputBytes, wallMs FROM counter WHERE budget = ? AND scope = ? AND key = ?');
-  const write = database.run('INSERT OR REPLACE INTO counter VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)');
+function createLedger(database: Database, folder: string): Pick<State, 'reserve' | 'settle' | 'endScope'> {
+  const read = database.first<Amounts & { since: number; monotonic: number; boot: string }>('SELECT since, monotonic, boot, calls, argBytes, outputBytes, wallMs FROM counter WHERE budget = ? AND scope = ? AND key = ?');
+  const write = database.run('INSERT OR REPLACE INTO counter (budget, scope, key, since, monotonic, boot, touched, calls, argBytes, outputBytes, wallMs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)');
   const correct = database.run(
-    'UPDATE counter SET outputBytes = outputBytes + ?, wallMs = wallMs + ? WHERE budget = ? AND scope = ? AND key = ? AND since = ?',
+    'UPDATE counter SET outputBytes = outputBytes + ?, wallMs = wallMs + ? WHERE budget = ? AND scope = ? AND key = ? AND since = ? AND monotonic = ?',
   );
   const endCounters = database.run('DELETE FROM counter WHERE scope = ? AND key = ?');
-  const slots = createSlots(database);
+  const slots = createSlots(database, folder);
   const prefix = randomBytes(8).toString('hex');
   let leases = 0;
 
+  const stored = (claim: Claim): Counter | undefined => {
+    const row = read(claim.budget, claim.scope, claim.key);
+    return row === undefined ? undefined : { ...row, since: { wall: row.since, monotonic: row.monotonic, boot: row.boot } };
+  };
   const store = ({ claim, since, amounts }: Taken, before: Counter, now: number): void => {
     const sum = (unit: keyof Taken['amounts']): number => before[unit] + amounts[unit];
-    write(claim.budget, claim.scope, claim.key, since, now, sum('calls'), sum('argBytes'), sum('outputBytes'), sum('wallMs'));
+    write(claim.budget, claim.scope, claim.key, since.wall, since.monotonic, since.boot, now, sum('calls'), sum('argBytes'), sum('outputBytes'), sum('wallMs'));
   };
   return {
     reserve: (claims, now) =>
       database.transact(() => {
         const drawn: { readonly taken: Taken; readonly before: Counter }[] = [];
         for (const claim of claims) {
-          const before = currentCounter(claim, read(claim.budget, claim.scope, claim.key), now);
-          const answer = draw(claim, before);
-          if ('refused' in answer) return answer;
+          const last = stored(claim);
+          const before = currentCounter(claim, last, now);
+          const answer = draw(claim, before, now);
+          if ('refused' in answer) {
+            // A window that began again at a refusal must not do so at each.
+            if (last !== undefined && before.since !== last.since) store({ claim, since: before.since, amounts: NOTHING }, before, now.wall);
+            return answer;
+          }
           drawn.push({ taken: answer.taken, before });
         }
         const refused = claims.map(slots.check).find((answer) => answer !== undefined);
@@ -86,7 +160,7 @@ function createLedger(database: Database): Pick<State, 'reserve' | 'settle' | 'e
         leases += 1;
         const id = `${prefix}.${leases}`;
         for (const { taken, before } of drawn) {
-          if (taken.claim.demands.length > 0) store(taken, before, now);
+          if (taken.claim.demands.length > 0) store(taken, before, now.wall);
           if (taken.claim.concurrent !== undefined) slots.take(taken.claim, id);
         }
         return { held: { id, taken: drawn.map((one) => one.taken) } };
@@ -99,7 +173,7 @@ function createLedger(database: Database): Pick<State, 'reserve' | 'settle' | 'e
             amounts.outputBytes === 0 ? 0 : used.outputBytes - amounts.outputBytes,
             amounts.wallMs === 0 ? 0 : used.wallMs - amounts.wallMs,
           ];
-          if (output !== 0 || wall !== 0) correct(output, wall, claim.budget, claim.scope, claim.key, since);
+          if (output !== 0 || wall !== 0) correct(output, wall, claim.budget, claim.scope, claim.key, since.wall, since.monotonic);
           if (claim.concurrent !== undefined) slots.giveBack(claim, held.id);
         }
       });
@@ -119,23 +193,23 @@ interface Slots {
   giveBack(claim: Claim, lease: Held['id']): void;
 }
 
-function createSlots(database: Database): Slots {
+function createSlots(database: Database, folder: string): Slots {
   const where = 'budget = ? AND scope = ? AND key = ?';
   const count = database.first<{ n: number }>(`SELECT count(*) AS n FROM slot WHERE ${where}`);
-  const holders = database.all<ProcessMark>(`SELECT DISTINCT pid, born FROM slot WHERE ${where}`);
-  const bury = database.run('DELETE FROM slot WHERE pid = ? AND born = ?');
-  const insert = database.run('INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?)');
+  const holders = database.all<{ process: string }>(`SELECT DISTINCT process FROM slot WHERE ${where}`);
+  const bury = database.run('DELETE FROM slot WHERE process = ?');
+  const insert = database.run('INSERT INTO slot VALUES (?, ?, ?, ?, ?)');
   const remove = database.run(`DELETE FROM slot WHERE ${where} AND lease = ?`);
   return {
     check: (claim) => {
       const { concurrent: limit, budget, scope, key } = claim;
       if (limit === undefined || (count(budget, scope, key)?.n ?? 0) < limit) return undefined;
       // Only a full budget pays for the question whether the holders still live.
-      for (const mark of holders(budget, scope, key)) if (!isAlive(mark)) bury(mark.pid, mark.born);
+      for (const { process } of holders(budget, scope, key)) if (!isAlive(folder, process)) bury(process);
       const used = count(budget, scope, key)?.n ?? 0;
       return used < limit ? undefined : { claim, unit: 'concurrent', limit, left: 0 };
     },
-    take: (claim, lease) => void insert(claim.budget, claim.scope, claim.key, lease, OWN_MARK.pid, OWN_MARK.born),
+    take: (claim, lease) => void insert(claim.budget, claim.scope, claim.key, lease, ownMark(folder)),
     giveBack: (claim, lease) => void remove(claim.budget, claim.scope, claim.key, lease),
   };
 }

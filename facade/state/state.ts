@@ -1,10 +1,9 @@
 /** Owns the port to what all processes of one user share; refuses to know which database keeps it. */
+import type { Instant } from './clock.ts';
+import type { Stops } from './stops.ts';
 
-/** An embedded database writes at once, one across the network later. */
+/** An embedded database writes at once, one behind a thread or a network later. */
 export type Awaitable<T> = T | Promise<T>;
-
-/** The space whose values are kept on a full disk too: what must not run. Its keys are few and its values short. */
-export const STOPS = 'kill';
 
 /** What a budget counts. Calls and argument bytes are known before a call, output bytes and wall time only after it. */
 export type Unit = 'calls' | 'argBytes' | 'outputBytes' | 'wallMs';
@@ -35,7 +34,7 @@ export interface Claim {
 /** What was reserved of one claim. `since` names the window, so that a late settle cannot touch the next one. */
 export interface Taken {
   readonly claim: Claim;
-  readonly since: number;
+  readonly since: Instant;
   readonly amounts: Amounts;
 }
 
@@ -55,12 +54,20 @@ export interface Refused {
 }
 
 /**
- * Shared state. Every method throws STATE_FAILED when the database cannot be used; nothing is half done then. What is read is answered
- * at once: each call asks a dozen times what people have decided (decision 31).
+ * Shared state. Every method throws STATE_FAILED or STATE_LOST when the database cannot be used; nothing is half done then. What is read
+ * is answered at once: each call asks a dozen times what people have decided (decision 31). A value that was put, removed, taken or
+ * swapped is on the disk when the method returns.
  */
 export interface State {
+  /** What must not run. It needs no database. */
+  readonly stops: Stops;
+  /**
+   * Call it before values are read for a decision: what is read from then on is what all processes had committed. Returns undefined when
+   * that holds already. Throws, or rejects with, STATE_FAILED when it cannot be proved within two seconds.
+   */
+  fresh(): Promise<void> | undefined;
   /** One atomic operation over all claims: all are reserved or none. A spent budget is named before a busy one. */
-  reserve(claims: readonly Claim[], now: number): Awaitable<{ readonly held: Held } | { readonly refused: Refused }>;
+  reserve(claims: readonly Claim[], now: Instant): Awaitable<{ readonly held: Held } | { readonly refused: Refused }>;
   /** Replaces what was reserved of output bytes and wall time by what was used, and gives slots back. */
   settle(held: Held, used: Readonly<Pick<Amounts, 'outputBytes' | 'wallMs'>>): Awaitable<void>;
   /** Forgets what was spent in a scope that has ended. */
@@ -77,5 +84,9 @@ export interface State {
   list(space: string, prefix?: string): ReadonlyMap<string, string>;
   /** Two that are equal: no value was changed in between, by anybody. Much cheaper than a read; others than values may change it. */
   stamp(): string;
+  /** The mark of this process, for others to ask by. Throws STATE_FAILED where nothing could tell that it has ended. */
+  mark(): string;
+  /** True while the process with this mark runs, and when that cannot be known. */
+  isAlive(mark: string): boolean;
   close(): Awaitable<void>;
 }

@@ -1,83 +1,91 @@
-/** Owns the small values of the shared state: read at once, remembered while nothing was written, and stops kept on a full disk too; refuses to answer from before somebody's write. */
+/** The small values of the shared state, in the database: what is read is remembered while no process has written. */
 import type { Database } from './database.ts';
-import type { InPlace } from './in-place.ts';
-import { STOPS, type State } from './state.ts';
+import type { State } from './state.ts';
+import type { Stops } from './stops.ts';
 
 /** Sorts behind all that stands in keys. */
 const LAST = '\u{10ffff}';
-
-/** For how long what other processes have committed may be unknown, ms: less than it takes a person, or a client that was told, to make the next call. */
-const STAMP_MS = 1;
 const MEMO_MAX = 1000;
+/** Changes that are kept for those who follow them; who is further behind reads everything. */
+const KEPT_CHANGES = 10_000;
 
-/** Writes of this process to each folder, whichever of its connections makes them. */
-const WRITES = new Map<string, { writes: number }>();
-
-/** The count of a folder. */
-export function writesOf(folder: string): { writes: number } {
-  const known = WRITES.get(folder) ?? { writes: 0 };
-  WRITES.set(folder, known);
-  return known;
+/** A value as it is now. Without `value` there is none any more. */
+export interface Change {
+  readonly space: string;
+  readonly key: string;
+  readonly value?: string;
 }
 
-/** Values in the database, and stops in a file of their own where the database takes nothing more. */
-export function createValues(database: Database, { stops, own }: { readonly stops: InPlace; readonly own: { writes: number } }): Pick<State, 'get' | 'put' | 'remove' | 'take' | 'swap' | 'list' | 'stamp'> {
-  // SQLite tells what other processes have committed (PRAGMA data_version); what this one does is counted.
-  const version = database.first<{ data_version: number }>('PRAGMA data_version');
-  let seen = { at: -Infinity, version: '' };
-  const stamp = (): string => {
-    const at = performance.now();
-    if (at - seen.at >= STAMP_MS) seen = { at, version: `${version()?.data_version ?? 0}.${stops.version()}` };
-    return `${seen.version}.${own.writes}`;
-  };
+/** What has changed up to `to`. `all`: these are all values there are. */
+export interface Changes {
+  readonly to: number;
+  readonly all: boolean;
+  readonly changes: readonly Change[];
+}
+
+/** The values, and what of them has changed. */
+export interface Values extends Pick<State, 'get' | 'put' | 'remove' | 'take' | 'swap' | 'list' | 'stamp'> {
+  /** What has changed after `from`; all values when that is not known any more, or `from` is undefined. */
+  changesAfter(from: number | undefined): Changes;
+}
+
+/** Values in the database. `stops` tells the other processes that something has changed. */
+export function createValues(database: Database, stops: Stops): Values {
+  const stamp = (): string => stops.valueStamp();
   const values = new Memo<string | undefined>(stamp);
   const lists = new Memo<ReadonlyMap<string, string>>(stamp);
-  const writing = (sql: string): ReturnType<Database['run']> => {
-    const run = database.run(sql);
-    return (...values) => {
-      own.writes += 1;
-      return run(...values);
-    };
-  };
   const get = database.first<{ value: string }>('SELECT value FROM value WHERE space = ? AND key = ?');
-  const put = writing('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value');
-  const remove = writing('DELETE FROM value WHERE space = ? AND key = ?');
-  const insert = writing('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING');
-  const replace = writing('UPDATE value SET value = ? WHERE space = ? AND key = ? AND value = ?');
+  const put = database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value');
+  const remove = database.run('DELETE FROM value WHERE space = ? AND key = ?');
+  const insert = database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING');
+  const replace = database.run('UPDATE value SET value = ? WHERE space = ? AND key = ? AND value = ?');
   const list = database.all<{ key: string; value: string }>('SELECT key, value FROM value WHERE space = ? AND key >= ? AND key < ? ORDER BY key');
-  const listed = (space: string, prefix: string): ReadonlyMap<string, string> => {
-    const found = list(space, prefix, `${prefix}${LAST}`).map((row): [string, string] => [row.key, row.value]);
-    return new Map(space === STOPS ? [...stops.rows(), ...found].sort(([one], [other]) => (one < other ? -1 : 1)) : found);
+  const forget = database.run('DELETE FROM change WHERE seq <= (SELECT max(seq) FROM change) - ?');
+  let writes = 0;
+  const write = <T>(work: () => T): T => {
+    const result = database.transact(() => {
+      writes += 1;
+      if (writes % KEPT_CHANGES === 1) forget(KEPT_CHANGES);
+      return work();
+    }, { synced: true });
+    stops.touchValues();
+    return result;
   };
-  // The write lock of the database takes no room.
-  const changeStops = (work: (rows: Map<string, string>) => unknown): void => database.transact(() => {
-    const rows = new Map(stops.rows());
-    if (work(rows) !== false) stops.write(rows);
-  });
   return {
-    get: (space, key) => values.read(space, key, () => get(space, key)?.value ?? (space === STOPS ? stops.rows().get(key) : undefined)),
-    put: (space, key, value) => {
-      try {
-        put(space, key, value);
-      } catch (thrown) {
-        if (space !== STOPS) throw thrown;
-        changeStops((rows) => rows.set(key, value));
-      }
-    },
+    get: (space, key) => values.read(space, key, () => get(space, key)?.value),
+    put: (space, key, value) => void write(() => put(space, key, value)),
     remove: (space, key) => {
-      if (space === STOPS) changeStops((rows) => rows.delete(key));
-      remove(space, key);
+      if (get(space, key) !== undefined) write(() => remove(space, key));
     },
     take: (space, key, only) =>
-      database.transact(() => {
+      write(() => {
         const found = get(space, key)?.value;
         if (found === undefined || (only !== undefined && found !== only)) return undefined;
         remove(space, key);
         return found;
       }),
-    swap: (space, key, { from, to }) => (from === undefined ? insert(space, key, to) : replace(to, space, key, from)) === 1,
+    swap: (space, key, { from, to }) => write(() => (from === undefined ? insert(space, key, to) : replace(to, space, key, from)) === 1),
     stamp,
-    list: (space, prefix = '') => lists.read(space, prefix, () => listed(space, prefix)),
+    list: (space, prefix = '') => lists.read(space, prefix, () => new Map(list(space, prefix, `${prefix}${LAST}`).map((row): [string, string] => [row.key, row.value]))),
+    changesAfter: createFollowing(database),
+  };
+}
+
+/** Triggers note each change of a value (see the schema in sqlite.ts). */
+function createFollowing(database: Database): Values['changesAfter'] {
+  const bounds = database.first<{ first: number | null; last: number | null }>('SELECT min(seq) AS first, max(seq) AS last FROM change');
+  const after = database.all<{ space: string; key: string; value: string | null }>('SELECT DISTINCT c.space AS space, c.key AS key, v.value AS value FROM change c LEFT JOIN value v ON v.space = c.space AND v.key = c.key WHERE c.seq > ? AND c.seq <= ?');
+  const all = database.all<Change>('SELECT space, key, value FROM value');
+  return (from) => {
+    const { first, last } = bounds() ?? { first: null, last: null };
+    const to = last ?? 0;
+    if (from === to) return { to, all: false, changes: [] };
+    // A database that was restored counts from elsewhere. What changes between the two reads is told again.
+    if (from === undefined || from > to || (first ?? 1) > from + 1) return { to, all: true, changes: all() };
+    const changes = after(from, to);
+    // Another process may have dropped some meanwhile.
+    if ((bounds()?.first ?? 1) > from + 1) return { to, all: true, changes: all() };
+    return { to, all: false, changes: changes.map(({ space, key, value }) => ({ space, key, ...(value !== null && { value }) })) };
   };
 }
 

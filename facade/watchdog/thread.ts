@@ -7,7 +7,7 @@ import { readFileSync, write } from 'node:fs';
 import { workerData } from 'node:worker_threads';
 import { openAudit } from '../audit/log.ts';
 import { KillSwitch } from '../servers/kill-switch.ts';
-import { openState } from '../state/sqlite.ts';
+import { Stops } from '../state/stops.ts';
 import { BEAT_MS, type WatchdogData } from './watchdog.ts';
 
 /** Milliseconds of processor time without a turn, and with a reason to stop. */
@@ -43,14 +43,14 @@ function reasonToStop(): Stop | undefined {
   return isSwitchedOff() ? 'switch' : undefined;
 }
 
-/** True when a switch was thrown since the last turn. The state is opened only for a main thread that is stuck. */
+/** True when a switch was thrown since the last turn. The file is opened only for a main thread that is stuck. */
 function isSwitchedOff(): boolean {
   try {
-    const opened = openState(state);
+    const stops = new Stops(state);
     try {
-      return new KillSwitch(opened).isThrownSince(seen.at - 2 * BEAT_MS);
+      return new KillSwitch({ stops }).isThrownSince(seen.at - 2 * BEAT_MS);
     } finally {
-      void opened.close();
+      stops.close();
     }
   } catch {
     return false;

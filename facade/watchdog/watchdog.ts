@@ -20,7 +20,7 @@ export interface WatchdogData extends Watched {
 /** Milliseconds between two signs of life, and between two looks at them. */
 export const BEAT_MS = 250;
 
-/** Heap of the thread. It holds a few numbers, and the state database once the main thread is stuck. */
+/** Heap of the thread. It holds a few numbers. */
 const HEAP_MB = 64;
 
 /** Starts the watchdog of this process. It lasts until the process ends and does not keep it running. `tell` gets one line if it fails. */

@@ -22,7 +22,7 @@ const asked = (): Promise<void> => expect.poll(() => desk.all('pending'), { inte
 const events = (): readonly unknown[] => facade.records().flatMap((record) => (record.type === 'approval' ? [(record as { event?: unknown }).event] : []));
 
 /** What stops a call, as another process does it, and what its caller is told. */
-const STOPS: readonly (readonly [name: string, stop: () => Promise<unknown>, code: string, says: string])[] = [
+const STOPS: readonly (readonly [name: string, stop: () => unknown, code: string, says: string])[] = [
   ['off', () => new KillSwitch(desk.state).throw(NOW), 'SWITCHED_OFF', 'tollgate on'],
   ['kill', () => new KillSwitch(desk.state).throw({ server: 'one', ...NOW }), 'SERVER_UNAVAILABLE', 'tollgate kill --lift one'],
   ['revoke', () => facade.assembled.consents.revoke('one'), 'SERVER_UNAVAILABLE', 'tollgate approve one'],
@@ -46,7 +46,7 @@ describe('a call that cannot run any more' + verifies('PF-08'), () => {
     const answer = put();
     await asked();
     const { item } = await desk.open();
-    expect([...(await awaited(desk.state))]).toEqual([item.id]);
+    await expect.poll(async () => [...(await awaited(desk.state))]).toEqual([item.id]);
     await stop();
     const began = performance.now();
     expect(await answer).toMatchObject({ code, text: expect.stringContaining(says) });

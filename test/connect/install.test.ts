@@ -1,5 +1,5 @@
 /** Tests the installation of packages: really from the registry, and against an npm that lies, fails, is killed or is not there. */
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync, utimesSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -96,13 +96,14 @@ describe('an installation' + verifies('PF-13'), () => {
   it('cleans up after one that was killed, and leaves one that runs alone', async () => {
     place.fakeNpm(known);
     const parent = path.dirname(folder);
-    for (const pid of [999_999_999, process.pid]) {
-      mkdirSync(path.join(parent, `.part-${pid}-old`), { recursive: true });
-      writeFileSync(path.join(parent, `.part-${pid}-old`, 'half'), '');
+    const [left, running] = ['.part-left', '.part-running'].map((name) => path.join(parent, name)) as [string, string];
+    for (const part of [left, running]) {
+      mkdirSync(part, { recursive: true });
+      writeFileSync(path.join(part, 'half'), '');
     }
+    utimesSync(left, new Date(), new Date(Date.now() - 2 * 86_400_000));
     await install();
-    expect(existsSync(path.join(parent, '.part-999999999-old'))).toBe(false);
-    expect(existsSync(path.join(parent, `.part-${process.pid}-old`))).toBe(true);
+    expect([left, running].map((part) => existsSync(part))).toEqual([false, true]);
   });
 
   it('by two processes at once ends in one folder', async () => {

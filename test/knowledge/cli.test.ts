@@ -25,7 +25,7 @@ afterEach(() => project.remove());
 const run = (...words: readonly string[]): Promise<Answer> => cli(project, ['knowledge', ...words, '--as', 'boss']);
 const load = async (...words: readonly string[]): Promise<Record<string, unknown>> => dataOf((await run('load', ...words, '--space', 'team', '--json')).out);
 const listed = async (...words: readonly string[]): Promise<readonly Record<string, unknown>[]> => dataOf<{ entries: Record<string, unknown>[] }>((await run('list', ...words, '--json')).out).entries;
-const records = (): string => readdirSync(path.join(project.home, 'state', 'audit')).map((name) => readFileSync(path.join(project.home, 'state', 'audit', name), 'utf8')).join('\n');
+const records = (): string => readdirSync(path.join(project.home, 'state', 'audit')).filter((name) => name.endsWith('.jsonl')).map((name) => readFileSync(path.join(project.home, 'state', 'audit', name), 'utf8')).join('\n');
 
 describe('tollgate knowledge' + verifies('CY-10'), () => {
   it('takes in texts of folders once, and what changed again; a look leaves no log', async () => {

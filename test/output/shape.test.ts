@@ -1,6 +1,5 @@
 /** Tests facade/output/shape.ts: what leaves is the server's bytes, or says what was done to them and where the rest is. */
 import fc from 'fast-check';
-import { spawnSync } from 'node:child_process';
 import { linkSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -11,6 +10,7 @@ import type { JsonDoc } from '../../adapters/port.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import { shape, type ShapeRequest } from '../../facade/output/shape.ts';
 import { Spills } from '../../facade/output/spills.ts';
+import { ownMark } from '../../facade/state/process.ts';
 import { verifies } from '../verifies.ts';
 
 const owner = { principal: 'ann', run: 'run-1' };
@@ -257,10 +257,10 @@ describe('Spills', () => {
   });
 
   it('clears what killed processes left, and nothing of those that run', () => {
-    const dead = spawnSync('true').pid;
-    for (const name of [`${dead}-abcd`, `${process.ppid}-abcd`]) mkdirSync(path.join(state, 'spills', name), { recursive: true });
+    const running = ownMark(state);
+    for (const name of [`${'0'.repeat(32)}-abcd`, '4711-abcd', `${running}-abcd`]) mkdirSync(path.join(state, 'spills', name), { recursive: true });
     new Spills(state);
-    expect(readdirSync(path.join(state, 'spills')).filter((name) => name.endsWith('abcd'))).toEqual([`${process.ppid}-abcd`]);
+    expect(readdirSync(path.join(state, 'spills')).filter((name) => name.endsWith('abcd'))).toEqual([`${running}-abcd`]);
   });
 
   it('withholds the result when the rest cannot be kept', () => {

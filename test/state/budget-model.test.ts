@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { createBudgets, type Lease } from '../../facade/budget.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { verifies } from '../verifies.ts';
-import { temporaryFolder } from './place.ts';
+import { momentAt, temporaryFolder } from './place.ts';
 
 /** What a person would write on paper: who was granted what in which window. */
 interface Model {
@@ -32,8 +32,8 @@ describe('budgets against a model', () => {
       fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
         const model: Model = { now: 0, windowEnds: -1, calls: 0, bytes: 0, open: [] };
         const budget = { id: `b${(runs += 1)}`, scope: 'principal' as const, window: WINDOW_S, ...LIMIT };
-        let state = openState(folder, 0);
-        let budgets = createBudgets(state, () => model.now);
+        let state = openState(folder, { now: 0 });
+        let budgets = createBudgets(state, () => momentAt(model.now));
         const take = async (most: number): Promise<Lease | undefined> => {
           try {
             // A deadline that is over: whoever would have to wait is refused at once.
@@ -49,8 +49,8 @@ describe('budgets against a model', () => {
             // Killed with leases open: what they reserved stays spent.
             await state.close();
             model.open.length = 0;
-            state = openState(folder, 0);
-            budgets = createBudgets(state, () => model.now);
+            state = openState(folder, { now: 0 });
+            budgets = createBudgets(state, () => momentAt(model.now));
           }
           if (one.kind === 'take') checkTake(model, await take(one.most), one.most);
           expect(model.calls).toBeLessThanOrEqual(LIMIT.calls);

@@ -4,7 +4,7 @@ import { createBudgets, type Budgets, type Lease, type LeaseRequest } from '../.
 import { openState } from '../../facade/state/sqlite.ts';
 import type { State } from '../../facade/state/state.ts';
 import { verifies } from '../verifies.ts';
-import { temporaryFolder } from './place.ts';
+import { momentAt, temporaryFolder } from './place.ts';
 
 const KEYS = { run: 'r', session: 's', sessions: 'p', principal: 'p', server: 'v', tool: 'v.t', origin: 'o' };
 
@@ -39,7 +39,7 @@ describe('a budget', () => {
 
   it('with a window opens again when the window that began with the first use has ended', async () => {
     let now = 1_000_000;
-    const budgets = createBudgets(openState(temporaryFolder(), now), () => now);
+    const budgets = createBudgets(openState(temporaryFolder(), { now }), () => momentAt(now));
     const hourly: BudgetObligation = { id: 'h', scope: 'principal', window: 3600, calls: 1 };
     await take(budgets, [hourly]);
     now += 3_599_999;
@@ -54,7 +54,7 @@ describe('a budget', () => {
 
   it('keeps what was spent when the clock is set back, and its window does not last for the jump', async () => {
     let now = 10_000_000;
-    const budgets = createBudgets(openState(temporaryFolder(), now), () => now);
+    const budgets = createBudgets(openState(temporaryFolder(), { now }), () => momentAt(now));
     const minute: BudgetObligation = { id: 'm', scope: 'principal', window: 60, calls: 2 };
     await take(budgets, [minute]);
     now = 1_000_000;
@@ -101,7 +101,7 @@ describe('a budget', () => {
 
   it('does not settle into the next window', async () => {
     let now = 0;
-    const budgets = createBudgets(openState(temporaryFolder(), now), () => now);
+    const budgets = createBudgets(openState(temporaryFolder(), { now }), () => momentAt(now));
     const bytes: BudgetObligation = { id: 'b', scope: 'run', window: 1, outputBytes: 30_000 };
     const late = await take(budgets, [bytes]);
     now = 5000;

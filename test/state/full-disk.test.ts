@@ -1,12 +1,12 @@
 /** Tests that switches are thrown, read and lifted where a disk takes nothing more. */
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { KillSwitch } from '../../facade/servers/kill-switch.ts';
-import { InPlace } from '../../facade/state/in-place.ts';
 import { openState } from '../../facade/state/sqlite.ts';
+import { Stops } from '../../facade/state/stops.ts';
 import { verifies } from '../verifies.ts';
 import { empty, fill, mountSmallDisk, unmount } from './small-disk.ts';
 
@@ -23,62 +23,78 @@ describe('on a full disk', () => {
   beforeEach(() => mountSmallDisk(folder));
   afterEach(() => unmount(folder));
 
-  it('switches are thrown and hold at the next question of every process, and are lifted again' + verifies('HA-19'), async () => {
+  it('switches are thrown and hold at the next question of every process, and are lifted again' + verifies('HA-19', 'ST-02'), async () => {
     const running = openState(folder);
     const watched = new KillSwitch(running);
     expect([watched.offRefusal(), watched.refusalOf('one')]).toEqual([undefined, undefined]);
-    const before = running.stamp();
+    const before = running.stops.stamp();
     fill(folder);
     expect(() => running.put('labels', 'x', 'y'.repeat(9000))).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
-    // As a command in a process of its own: its state is opened on the full disk.
-    const typed = openState(folder, Date.now() + 1e11);
-    const killSwitch = new KillSwitch(typed);
-    for (const server of ['two', 'one']) await killSwitch.throw({ server, ...ACT });
+    // As a command in a process of its own.
+    const stops = new Stops(folder);
+    const killSwitch = new KillSwitch({ stops });
+    for (const server of ['two', 'one']) killSwitch.throw({ server, ...ACT });
     await new Promise((resolve) => setTimeout(resolve, 2));
-    expect(running.stamp()).not.toBe(before);
+    expect(running.stops.stamp()).not.toBe(before);
     expect(watched.refusalOf('one')).toMatchObject({ code: 'SERVER_UNAVAILABLE', data: { killed: true } });
     expect([watched.offRefusal(), watched.refusalOf('three')]).toEqual([undefined, undefined]);
-    await killSwitch.throw(ACT);
-    expect(await killSwitch.list()).toEqual([ACT, { server: 'one', ...ACT }, { server: 'two', ...ACT }]);
+    killSwitch.throw(ACT);
+    expect(killSwitch.list()).toEqual([ACT, { server: 'one', ...ACT }, { server: 'two', ...ACT }]);
     await new Promise((resolve) => setTimeout(resolve, 2));
     expect([watched.offRefusal()?.code, watched.refusalOf('three')?.code]).toEqual(['SWITCHED_OFF', 'SWITCHED_OFF']);
-    expect([await killSwitch.turnOn(), await killSwitch.lift()]).toEqual([true, ['one', 'two']]);
+    expect([killSwitch.turnOn(), killSwitch.turnOn(), killSwitch.lift()]).toEqual([true, false, ['one', 'two']]);
     await new Promise((resolve) => setTimeout(resolve, 2));
-    expect([watched.offRefusal(), watched.refusalOf('one'), running.get('kill', 'one')]).toEqual([undefined, undefined, undefined]);
-    // With room again the database keeps them, and both places are one.
+    expect([watched.offRefusal(), watched.refusalOf('one'), running.stops.list().size]).toEqual([undefined, undefined, 0]);
     empty(folder);
-    await killSwitch.throw({ server: 'one', ...ACT });
-    expect([(await watched.list()).length, await watched.lift(), await killSwitch.list()]).toEqual([1, ['one'], []]);
-    typed.close();
+    stops.close();
     running.close();
   });
 });
 
-describe('the file of switches', () => {
-  it('always has room for the one that stops everything', () => {
-    const file = new InPlace(stops());
-    const rows = new Map<string, string>();
-    const kill = (name: string): void => {
-      file.write(new Map([...rows, [name, JSON.stringify(ACT)]]));
-      rows.set(name, JSON.stringify(ACT));
-    };
-    expect(() => { for (let n = 0; n < 200; n += 1) kill(`server-${n}`); }).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
-    expect(rows.size).toBeGreaterThan(30);
-    kill('*');
-    expect(new Map(file.rows())).toEqual(rows);
+describe('the file of stops', () => {
+  const kill = (file: Stops, name: string): void => file.put(name, ACT);
+
+  it('always has room for the one that stops everything, and says when it has none for another' + verifies('ST-02'), () => {
+    const file = new Stops(folder);
+    const names = Array.from({ length: 254 }, (_, n) => `server-${n}`);
+    for (const name of names) kill(file, name);
+    expect(() => kill(file, 'one-more')).toThrow(expect.objectContaining({ code: 'STATE_FAILED', next: expect.stringContaining('tollgate off') as string }) as Error);
+    kill(file, '*');
+    expect([...file.list().keys()]).toEqual(['*', ...names].sort());
+    expect([file.remove('server-7'), file.remove('server-7')]).toEqual([true, false]);
+    kill(file, 'one-more');
+    expect(file.list().size).toBe(255);
     file.close();
   });
 
-  it('that cannot be read is not taken for an empty one, and a link is not followed' + verifies('HA-19'), async () => {
+  it('keeps what two processes write at once, and cuts a name of a user that does not fit' + verifies('ST-02'), async () => {
+    const files = [new Stops(folder), new Stops(folder)] as const;
+    for (let n = 0; n < 60; n += 1) kill(files[n % 2] as Stops, `server-${n}`);
+    files[0].put('long', { since: ACT.since, by: 'ü'.repeat(300) });
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    expect(files[1].list().size).toBe(61);
+    expect(files[1].list().get('long')?.by).toMatch(/^ü{50,}$/);
+    expect(() => files[0].put('x'.repeat(300), ACT)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
+    for (const file of files) file.close();
+  });
+
+  it('that cannot be read is not taken for an empty one, and a link is not followed' + verifies('HA-19', 'ST-02'), async () => {
     const state = openState(folder);
-    for (const text of ['', '{"one":', 'x'.repeat(9000), '[]'.padEnd(4096), '"one"'.padEnd(4096), 'true'.padEnd(4096), 'null'.padEnd(4096)]) {
-      writeFileSync(stops(), text);
-      await new Promise((resolve) => setTimeout(resolve, 2));
+    const good = readFileSync(stops());
+    const slot = (text: string): Buffer => Buffer.concat([good.subarray(0, 256), Buffer.from(text.padEnd(256)), good.subarray(512)]);
+    for (const bytes of [Buffer.alloc(0), good.subarray(0, 300), Buffer.from('x'.repeat(70_000)), slot('{"one":'), slot('[]'), slot('{"name":"a"}')]) {
+      writeFileSync(stops(), bytes);
+      await new Promise((resolve) => setTimeout(resolve, 1_100));
       expect(() => new KillSwitch(state).refusalOf('one')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
       expect(() => new KillSwitch(state).offRefusal()).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
     }
-    state.close();
+    writeFileSync(stops(), good);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    expect(new KillSwitch(state).offRefusal()).toBeUndefined();
     rmSync(stops());
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    expect(() => new KillSwitch(state).offRefusal()).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
+    state.close();
     execFileSync('ln', ['-s', '/etc/hostname', stops()]);
     expect(() => openState(folder)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
   });

@@ -46,11 +46,11 @@ it('of a run of a host go when it ends, or is too old; others stay' + verifies('
 
 it('of a name that nobody has used for 30 days go at the next start' + verifies('TR-90'), async () => {
   const folder = temporaryFolder();
-  const first = openState(folder, 0);
+  const first = openState(folder, { now: 0 });
   await first.put(labelSpace('ann/old'), 'untrusted', String(1));
   await first.put(labelSpace('ann/new'), 'untrusted', String(2 * DAY));
   await first.close();
-  const second = openState(folder, 31 * DAY);
+  const second = openState(folder, { now: 31 * DAY });
   try {
     expect([second.list(labelSpace('ann/old')).size, second.list(labelSpace('ann/new')).size]).toEqual([0, 1]);
   } finally {

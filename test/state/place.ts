@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { onTestFinished } from 'vitest';
+import type { Instant } from '../../facade/state/clock.ts';
 
 /** A folder that goes with the test. */
 export function temporaryFolder(): string {
@@ -38,4 +39,9 @@ export function startFixture(name: string, args: readonly string[], fileBytes?: 
   });
   const ended = new Promise<string[]>((resolve) => child.once('close', () => resolve(lines)));
   return { child, ended, line: () => new Promise((resolve) => waiting.push(resolve)) };
+}
+
+/** A moment of a machine whose clocks agree, ms. */
+export function momentAt(now: number): Instant {
+  return { wall: now, monotonic: now, boot: 'one' };
 }

@@ -6,12 +6,12 @@ import { describe, expect, it } from 'vitest';
 import { openDatabase } from '../../facade/state/database.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import type { Claim, State } from '../../facade/state/state.ts';
-import { temporaryFolder } from './place.ts';
+import { momentAt, temporaryFolder } from './place.ts';
 
 const CALLS: Claim = { budget: 'b', scope: 'run', key: 'r', demands: [{ unit: 'calls', limit: 3, most: 1, least: 1 }] };
 
 function refusedBy(state: State, claims: readonly Claim[], now = 0): unknown {
-  const answer = state.reserve(claims, now) as Awaited<ReturnType<State['reserve']>>;
+  const answer = state.reserve(claims, momentAt(now)) as Awaited<ReturnType<State['reserve']>>;
   return 'refused' in answer ? answer.refused : undefined;
 }
 
@@ -58,7 +58,7 @@ describe('the state database', () => {
     void state.close();
     void state.close();
     expect(() => state.get('a', 'b')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
-    expect(() => state.reserve([CALLS], 0)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
+    expect(() => state.reserve([CALLS], momentAt(0))).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
   });
 
   it('keeps small values apart by space, over a restart', () => {
@@ -152,7 +152,7 @@ describe('a reservation', () => {
 
   it('forgets a run that has ended, and one that nobody ended after 30 days', () => {
     const folder = temporaryFolder();
-    const state = openState(folder, 0);
+    const state = openState(folder, { now: 0 });
     const lasting: Claim = { ...CALLS, scope: 'principal' };
     for (let n = 0; n < 3; n += 1) refusedBy(state, [CALLS, lasting]);
     void state.endScope('run', 'other');
@@ -160,7 +160,7 @@ describe('a reservation', () => {
     void state.endScope('run', 'r');
     for (let n = 0; n < 3; n += 1) expect(refusedBy(state, [CALLS])).toBeUndefined();
     void state.close();
-    const later = openState(folder, 31 * 86_400_000);
+    const later = openState(folder, { now: 31 * 86_400_000 });
     expect(refusedBy(later, [CALLS])).toBeUndefined();
     expect(refusedBy(later, [lasting])).toBeDefined();
     void later.close();

@@ -85,7 +85,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     await expect.poll(async () => (await readReports(state)).get('up'), { timeout: 20_000 }).toMatchObject([{ server: 'up', pid: process.pid, state: 'healthy', version: '1.2.3' }]);
     await new OwnReports(state).say(new Map([['fallen', FALLEN]]));
     // Of a process that was killed.
-    await state.put('health', '999999999 x up', JSON.stringify({ state: 'disabled', reason: 'Long ago.' }));
+    await state.put('health', `${'0'.repeat(32)} up`, JSON.stringify({ state: 'disabled', reason: 'Long ago.' }));
 
     const { out, code } = await cli(project, ['servers', '--json']);
     const rows = dataOf<{ servers: Row[] }>(out).servers.filter(({ name }) => name === 'up' || name === 'fallen');

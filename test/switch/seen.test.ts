@@ -29,8 +29,8 @@ describe('what is stopped' + verifies('HA-19'), () => {
     expect(await firstLine(words)).not.toMatch(/^(?:SWITCHED OFF|KILLED)/);
   });
 
-  it('is said not to be known where the state cannot be read', async () => {
-    project.write('state/state.db', 'no database at all, but long enough to look like one'.repeat(100));
+  it('is said not to be known where its file cannot be read', async () => {
+    project.write('state/stops', 'no list of stops at all, but long enough to look like one'.repeat(100));
     expect(await firstLine(['check'])).toMatch(/^Whether something is switched off is not known: /);
   });
 

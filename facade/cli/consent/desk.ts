@@ -14,6 +14,7 @@ import { dropRequests } from '../../manage/requests.ts';
 import { Redactor } from '../../output/redact.ts';
 import { registerSecrets } from '../../shared.ts';
 import { openState } from '../../state/sqlite.ts';
+import type { Stops } from '../../state/stops.ts';
 import { revive } from '../../servers/revivals.ts';
 import type { Awaitable, State } from '../../state/state.ts';
 import type { Io } from '../io.ts';
@@ -38,6 +39,7 @@ export interface Desk {
   /** The owner. */
   readonly by: string;
   readonly now: () => string;
+  readonly stops: Stops;
   readonly look: () => Promise<Look>;
   /** Lets a server that was given up be started again, in every process. Throws STATE_FAILED. */
   readonly revive: (server: string) => Awaitable<void>;
@@ -58,7 +60,7 @@ export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly
       registerSecrets(redactor, config);
       const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest: createDigest(readAuditKey(config.state)) });
       const decided = new Set<string>();
-      const code = await work({ config, consents, by, now: () => new Date().toISOString(), revive: (server) => revive(state, server, randomUUID()), look: () => wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }), record: (entry) => {
+      const code = await work({ config, consents, by, stops: state.stops, now: () => new Date().toISOString(), revive: (server) => revive(state, server, randomUUID()), look: () => wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }), record: (entry) => {
         audit.append(signed({ type: 'consent', ...entry, by }, io));
         if (entry.event !== 'looked') decided.add(entry.server);
       } });

@@ -1,5 +1,5 @@
 /** Owns `revoke` and `servers info`, `enable` and `disable`: consent taken back and shown; refuses names that no configuration and no state has. */
-import { TollgateError } from '../../../catalogs/errors.ts';
+import { asTollgateError, TollgateError } from '../../../catalogs/errors.ts';
 import { nameFault } from '../../config/names.ts';
 import { didYouMean, quote } from '../../config/problems.ts';
 import { consentSummary, type ConsentSummary } from '../../consent/words.ts';
@@ -17,7 +17,7 @@ export async function runRevoke(options: Named, io: Io, wiring: ConsentWiring): 
   return atDesk(options, { io, wiring }, async (desk) => {
     // A server that was taken out of the configuration may have left its consent.
     if (nameFault(options.name) !== undefined || (!desk.config.servers.has(options.name) && !desk.consents.store.all().has(options.name))) throw noSuch(desk, options.name);
-    const was = await desk.consents.revoke(options.name);
+    const was = await stoppedMeanwhile(desk, options.name, () => desk.consents.revoke(options.name));
     if (was) desk.record({ event: 'revoked', server: options.name, outcome: 'deny' });
     tell({ io, options }, { server: options.name, revoked: was }, was ? `${options.name} is no longer approved: no call reaches it from now on, and what runs ends within a second.` : `${options.name} was not approved.`);
     return EXIT.ok;
@@ -39,11 +39,26 @@ export async function runSwitch(options: Named & { readonly enable: boolean }, i
       tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled; one that was given up is started again.'}${advice}`);
       return EXIT.ok;
     }
-    await desk.consents.disable(name, { by: desk.by, at: desk.now() });
+    await stoppedMeanwhile(desk, name, () => desk.consents.disable(name, { by: desk.by, at: desk.now() }));
     desk.record({ event: 'disabled', server: name, outcome: 'deny' });
     tell({ io, options }, { server: name, disabled: true }, `${name} is disabled: no call reaches it from now on, and what runs ends within a second. Its approval stays. Undo it with: tollgate servers enable ${name}`);
     return EXIT.ok;
   });
+}
+
+/** Stops the server by name, which needs no database, until the database has the decision. Where that fails, it stays stopped. */
+async function stoppedMeanwhile<T>({ stops, by, now }: Desk, name: string, decide: () => Promise<T>): Promise<T> {
+  const wasStopped = stops.list().has(name);
+  if (!wasStopped) stops.put(name, { since: now(), by });
+  let result: T;
+  try {
+    result = await decide();
+  } catch (thrown) {
+    const { code, message, next } = asTollgateError(thrown);
+    throw new TollgateError(code, { detail: `${message} ${name} was stopped by name instead, as by tollgate kill.`, next: `${next} Then do this again, and lift the stop: tollgate kill --lift ${name}`, cause: thrown });
+  }
+  if (!wasStopped) stops.remove(name);
+  return result;
 }
 
 /** What would start, who agreed to what, and what waits; starts nothing. */

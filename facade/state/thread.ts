@@ -1,0 +1,131 @@
+/**
+ * The thread of the state. It alone waits for the database: for its disk, and for the locks of other processes. One thread serves all state
+ * folders of the process. What cannot have its lock is tried again between other questions, so a locked database is still read.
+ */
+import { parentPort } from 'node:worker_threads';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
+import { isBusy } from './database.ts';
+import { BUSY_MS, POLL_MS, type Answer, type Question, type Told } from './follow.ts';
+import { ownMark } from './process.ts';
+import { openState, type DirectState } from './sqlite.ts';
+
+/** Milliseconds between two tries to get a lock. */
+const RETRY_MS = 10;
+/** Polls to one that reads the file anew, and to one that checks all of it. */
+const PROBE_POLLS = 4;
+const CHECK_POLLS = 40;
+
+const port = parentPort!;
+const followed = new Map<number, Followed>();
+
+/** A state folder for one follower. */
+class Followed {
+  readonly #folder: string;
+  readonly #follower: number;
+  readonly #proved: BigInt64Array;
+  #state: DirectState | undefined;
+  /** Up to where the main thread has been told. */
+  #told: number | undefined;
+  #fault: string | undefined;
+  readonly #waiting: { readonly question: Question; readonly until: number }[] = [];
+  #isWorking = false;
+  #polls = 0;
+  readonly #timer: NodeJS.Timeout;
+
+  constructor({ folder, follower, proved }: Extract<Question, { op: 'open' }>) {
+    this.#folder = folder;
+    this.#follower = follower;
+    this.#proved = new BigInt64Array(proved);
+    this.#timer = setInterval(() => this.#poll(), POLL_MS);
+  }
+
+  /** Questions are answered in order; `news` is answered at once. */
+  async take(question: Question): Promise<void> {
+    if (question.op === 'news') return this.#answer(question.id, this.#attempt(() => undefined));
+    this.#waiting.push({ question, until: performance.now() + BUSY_MS });
+    if (this.#isWorking) return;
+    this.#isWorking = true;
+    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
+      const { question: asked } = next;
+      const answer = await this.#patiently(asked, next.until);
+      this.#waiting.shift();
+      if (asked.op === 'close') this.#close();
+      this.#answer(asked.id, answer);
+    }
+    this.#isWorking = false;
+  }
+
+  #close(): void {
+    clearInterval(this.#timer);
+    this.#state?.close();
+    followed.delete(this.#follower);
+  }
+
+  async #patiently(question: Question, until: number): Promise<Answer> {
+    for (;;) {
+      const answer = this.#attempt((state) => perform(state, question));
+      if (!('busy' in answer) || performance.now() >= until) return answer;
+      await sleep(RETRY_MS);
+    }
+  }
+
+  /** Does the work, and reads what has changed. */
+  #attempt(work: (state: DirectState) => unknown): Answer {
+    try {
+      const state = this.#open();
+      const result = work(state);
+      // Read first: what is committed after it changes it again.
+      const stamp = state.stops.valueStamp();
+      const changes = state.changesAfter(this.#told);
+      this.#told = changes.to;
+      Atomics.store(this.#proved, 0, process.hrtime.bigint());
+      return { result, stamp, changes };
+    } catch (thrown) {
+      const { code, message, next } = asTollgateError(thrown);
+      return { failed: { code, message, next }, ...(isBusy(thrown) && { busy: true }) };
+    }
+  }
+
+  /** The mark says that this process has the database open: it is not replaced meanwhile. */
+  #open(): DirectState {
+    if (this.#state === undefined) {
+      this.#state = openState(this.#folder, { busyMs: 0 });
+      ownMark(this.#folder);
+    }
+    if (!this.#state.isInPlace) throw new TollgateError('STATE_LOST');
+    return this.#state;
+  }
+
+  /** Once a second by a connection of its own: the other one reads from memory what it has read before. */
+  #poll(): void {
+    this.#polls += 1;
+    const answer = this.#attempt((state) => (this.#polls % PROBE_POLLS === 0 ? state.probe(this.#polls % CHECK_POLLS === 0) : undefined));
+    const fault = 'failed' in answer && answer.busy !== true ? answer.failed.message : undefined;
+    if (fault === this.#fault && 'changes' in answer && answer.changes.changes.length === 0 && !answer.changes.all) return;
+    this.#fault = fault;
+    this.#answer(0, answer);
+  }
+
+  #answer(id: number, answer: Answer): void {
+    port.postMessage({ id, follower: this.#follower, answer } satisfies Told);
+  }
+}
+
+function perform(state: DirectState, question: Question): unknown {
+  switch (question.op) {
+    case 'reserve': return state.reserve(question.claims, question.now);
+    case 'settle': return state.settle(question.held, question.used);
+    case 'endScope': return state.endScope(question.scope, question.key);
+    case 'put': return state.put(question.space, question.key, question.value);
+    case 'remove': return state.remove(question.space, question.key);
+    case 'take': return state.take(question.space, question.key, question.only);
+    case 'swap': return state.swap(question.space, question.key, question.change);
+    default: return undefined;
+  }
+}
+
+port.on('message', (question: Question) => {
+  if (question.op === 'open') followed.set(question.follower, new Followed(question));
+  void followed.get(question.follower)?.take(question);
+});

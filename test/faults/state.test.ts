@@ -1,0 +1,212 @@
+/** Named faults of the state database: locks that are held, a file that is damaged or removed under load, clocks that are set back. */
+import { closeSync, cpSync, openSync, readdirSync, rmSync, statSync, writeSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { createBudgets } from '../../facade/budget.ts';
+import { elapsed, instant, type Instant } from '../../facade/state/clock.ts';
+import { followState } from '../../facade/state/follow.ts';
+import { openState } from '../../facade/state/sqlite.ts';
+import { Stops } from '../../facade/state/stops.ts';
+import type { Claim, Held, State } from '../../facade/state/state.ts';
+import { KillSwitch } from '../../facade/servers/kill-switch.ts';
+import { momentAt, startFixture, temporaryFolder, type Fixture } from '../state/place.ts';
+import { startFacade, type TestFacade } from '../stories/facade.ts';
+import { verifies } from '../verifies.ts';
+
+const NOW = { since: '2026-11-23T00:00:00.000Z', by: 'boss' };
+/** Longer than anything waits for a lock. */
+const FROZEN_MS = 6_000;
+const CALLS: Claim = { budget: 'b', scope: 'run', key: 'r', demands: [{ unit: 'calls', limit: 1000, most: 1, least: 1 }] };
+const OUTPUT: Claim = { budget: 'o', scope: 'run', key: 'r', demands: [{ unit: 'outputBytes', limit: 1_000_000, most: 10, least: 1 }], concurrent: 1000 };
+
+async function say(holder: Fixture, line: string): Promise<string> {
+  holder.child.stdin?.write(`${line}\n`);
+  return holder.line();
+}
+
+async function holderOf(folder: string): Promise<Fixture> {
+  const holder = startFixture('state-holder.mjs', [path.join(folder, 'state.db')]);
+  expect(await holder.line()).toBe('ready');
+  return holder;
+}
+
+/** Turns of the event loop, ten milliseconds apart, while something is awaited. */
+async function turnsDuring(work: Promise<unknown>): Promise<number> {
+  let turns = 0;
+  const timer = setInterval(() => (turns += 1), 10);
+  await work.catch(() => undefined);
+  clearInterval(timer);
+  return turns;
+}
+
+const codeOf = (work: Promise<unknown>): Promise<string> => work.then(() => '', (thrown: unknown) => (thrown as TollgateError).code);
+
+describe('another process that is frozen with the lock of the database' + verifies('ST-01'), () => {
+  let folder: string;
+  let state: State;
+  beforeEach(async () => {
+    folder = temporaryFolder();
+    state = await followState(folder);
+  });
+  afterEach(() => state.close());
+
+  const WRITES: readonly (readonly [name: string, write: (state: State, held: Held) => Promise<unknown>])[] = [
+    ['reserve', async (one) => one.reserve([CALLS], instant())],
+    ['settle', async (one, held) => one.settle(held, { outputBytes: 1, wallMs: 0 })],
+    ['endScope', async (one) => one.endScope('run', 'r')],
+    ['put', async (one) => one.put('grants', 'a', '2')],
+    ['remove', async (one) => one.remove('grants', 'a')],
+    ['take', async (one) => one.take('grants', 'a')],
+    ['swap', async (one) => one.swap('grants', 'a', { from: '1', to: '2' })],
+  ];
+
+  it('stops no turn of the event loop and no read in any kind of statement, and leaves nothing behind', async () => {
+    await state.put('grants', 'a', '1');
+    const answer = await state.reserve([OUTPUT], instant());
+    const held = (answer as { held: Held }).held;
+    const holder = await holderOf(folder);
+    expect(await say(holder, 'BEGIN IMMEDIATE')).toBe('done');
+    holder.child.kill('SIGSTOP');
+    const writes = WRITES.map(([, write]) => write(state, held));
+    const codes = Promise.all(writes.map(codeOf));
+    const turns = turnsDuring(codes);
+    for (let looks = 0; looks < 10; looks += 1) {
+      await state.fresh();
+      expect(state.get('grants', 'a')).toBe('1');
+      await sleep(FROZEN_MS / 10);
+    }
+    expect(await codes).toEqual(WRITES.map(() => 'STATE_FAILED'));
+    expect(await turns).toBeGreaterThan(100);
+    holder.child.kill('SIGCONT');
+    expect(await say(holder, 'ROLLBACK')).toBe('done');
+    // What others write from now on is seen, and what is written here is written.
+    expect(await say(holder, "INSERT INTO value VALUES ('grants', 'later', '1')")).toBe('done');
+    await expect.poll(async () => (await state.fresh(), state.get('grants', 'later'))).toBe('1');
+    for (const [name, write] of WRITES) expect([name, await codeOf(write(state, held))]).toEqual([name, '']);
+    expect(await say(holder, 'PRAGMA wal_checkpoint(TRUNCATE)')).toBe('done');
+    expect(statSync(path.join(folder, 'state.db-wal')).size).toBe(0);
+  }, 60_000);
+});
+
+describe('what other processes decide' + verifies('ST-03'), () => {
+  it('is known after fresh(), however the copy was made before', async () => {
+    const folder = temporaryFolder();
+    const state = await followState(folder);
+    const typed = openState(folder);
+    for (let n = 0; n < 50; n += 1) {
+      void typed.put('grants', 'a', `${n}`);
+      await sleep(2);
+      await state.fresh();
+      expect(state.get('grants', 'a')).toBe(`${n}`);
+    }
+    void typed.remove('grants', 'a');
+    await sleep(2);
+    await state.fresh();
+    expect([state.get('grants', 'a'), [...state.list('grants')]]).toEqual([undefined, []]);
+    typed.close();
+    await state.close();
+  });
+
+  it('is followed by one that was far behind', async () => {
+    const folder = temporaryFolder();
+    const typed = openState(folder);
+    const { to } = typed.changesAfter(undefined);
+    for (const n of [1, 2, 3]) void typed.put('s', `k${n}`, `${n}`);
+    void typed.remove('s', 'k2');
+    expect(typed.changesAfter(to)).toMatchObject({ all: false, changes: expect.arrayContaining([{ space: 's', key: 'k1', value: '1' }, { space: 's', key: 'k2' }]) as unknown });
+    expect(typed.changesAfter(to + 100)).toMatchObject({ all: true });
+    typed.close();
+  });
+});
+
+const CONFIG = `version: 1
+workspace: ./workspace
+state: ./state
+principals: [{id: alice, stdio: true, owner: true}]
+profiles: {default: {expose: {primitives: workspace}}}
+budgets: [{id: many, scope: principal, calls: 100000}]
+rules: [{id: all, outcome: allow, when: {}}]
+`;
+
+describe('a running facade' + verifies('ST-04'), () => {
+  let facade: TestFacade;
+  const read = (): Promise<{ code: string; text: string }> => facade.call(facade.open('alice'), 'read', { path: 'a.txt' });
+  const file = (): string => path.join(facade.folder, 'state', 'state.db');
+  beforeEach(async () => {
+    facade = await startFacade(CONFIG, { files: { 'workspace/a.txt': 'hello' } });
+    expect((await read()).text).toContain('hello');
+  });
+  // What it cannot write any more at its end is said.
+  afterEach(() => facade.close().catch(() => undefined));
+
+  it('refuses every call when its database is removed, and still hears off', async () => {
+    rmSync(file());
+    await expect.poll(async () => (await read()).code, { timeout: 10_000 }).toBe('STATE_LOST');
+    expect(() => openState(path.join(facade.folder, 'state'))).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
+    expect(readdirSync(path.join(facade.folder, 'state'))).not.toContain('state.db');
+    const stops = new Stops(path.join(facade.folder, 'state'));
+    new KillSwitch({ stops }).throw(NOW);
+    stops.close();
+    expect(['SWITCHED_OFF', 'STATE_LOST']).toContain((await read()).code);
+  });
+
+  it('refuses every call while its database is damaged under load, and goes on when it is whole again', async () => {
+    const kept = path.join(facade.folder, 'kept');
+    let isOver = false;
+    const codes = new Set<string>();
+    const load = (async () => {
+      while (!isOver) codes.add((await read()).code);
+    })();
+    const holder = await holderOf(path.join(facade.folder, 'state'));
+    await say(holder, 'PRAGMA wal_checkpoint(TRUNCATE)');
+    cpSync(file(), kept);
+    damage(file());
+    await expect.poll(async () => (await read()).code, { timeout: 20_000 }).toBe('STATE_FAILED');
+    const stops = new Stops(path.join(facade.folder, 'state'));
+    new KillSwitch({ stops }).throw(NOW);
+    expect(['SWITCHED_OFF', 'STATE_FAILED']).toContain((await read()).code);
+    isOver = true;
+    await load;
+    expect([...codes].filter((code) => !['', 'STATE_FAILED', 'SWITCHED_OFF'].includes(code))).toEqual([]);
+    stops.close();
+    holder.child.kill('SIGKILL');
+  }, 60_000);
+});
+
+/** The head of every page, as a write to the wrong place does it. */
+function damage(file: string): void {
+  const fd = openSync(file, 'r+');
+  for (let at = 0; at < statSync(file).size; at += 4096) writeSync(fd, Buffer.alloc(200, 'x'), 0, 200, at);
+  closeSync(fd);
+}
+
+describe('a clock that is set back' + verifies('ST-06'), () => {
+  const MINUTE = { id: 'minute', scope: 'principal' as const, window: 60, calls: 1 };
+  const request = { budgets: [MINUTE], keys: { run: '', session: '', sessions: 'p', principal: 'p', server: '', tool: '', origin: '' }, argBytes: 0, maxOutputBytes: 0, maxWallMs: 0, signal: new AbortController().signal, deadline: 0 };
+
+  it.each([
+    ['by a day', -86_400_000], ['by half of the window', -30_000], ['ahead by a day', 86_400_000],
+  ])('%s does not change when a window ends', async (_name, jump) => {
+    const started = Date.parse('2026-11-23T12:00:00Z');
+    let now: Instant = { wall: started, monotonic: 1_000, boot: 'one' };
+    const budgets = createBudgets(openState(temporaryFolder()), () => now);
+    await budgets.reserve(request);
+    now = { wall: started + jump + 59_000, monotonic: 60_000, boot: 'one' };
+    await expect(budgets.reserve(request)).rejects.toMatchObject({ code: 'BUDGET_EXCEEDED', data: { resetsAt: new Date(now.wall + 1_000).toISOString() } });
+    now = { wall: started + jump + 60_000, monotonic: 61_000, boot: 'one' };
+    await expect(budgets.reserve(request)).resolves.toBeDefined();
+  });
+
+  it('over a reboot begins the window again, and keeps what was spent', async () => {
+    let now: Instant = { wall: 100_000_000, monotonic: 5_000_000, boot: 'one' };
+    const budgets = createBudgets(openState(temporaryFolder()), () => now);
+    await budgets.reserve(request);
+    now = { wall: 10_000_000, monotonic: 100, boot: 'two' };
+    await expect(budgets.reserve(request)).rejects.toMatchObject({ code: 'BUDGET_EXCEEDED' });
+    now = { wall: 10_060_000, monotonic: 60_100, boot: 'two' };
+    await expect(budgets.reserve(request)).resolves.toBeDefined();
+    expect(elapsed(momentAt(5), momentAt(3))).toBe(0);
+  });
+});
