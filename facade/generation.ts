@@ -86,7 +86,10 @@ export class Generation {
     const known = openKnownLists({ config, digest: shared.digest, redactor: shared.redactor, onFault: (err) => shared.log.error({ err }, 'known lists') });
     this.catalog = new Catalog(parts.serve(), {
       onChange: parts.onChange, onListed: judge, known,
-      consent: async (names) => shared.consents.admit(names.filter((name) => config.servers.has(name))),
+      consent: async (names) => {
+        await shared.state.fresh();
+        return shared.consents.admit(names.filter((name) => config.servers.has(name)));
+      },
       onListing: (server, drift) => noteDrift(shared, server, drift),
     }, before?.catalog);
     for (const server of this.catalog.servers.keys()) judge(server, true);
