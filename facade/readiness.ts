@@ -23,7 +23,10 @@ export function createReadiness({ audit, state }: Pick<Shared, 'audit' | 'state'
   const killSwitch = new KillSwitch(state);
   let last: { readonly at: number; readonly answer: Promise<readonly Failing[]> } | undefined;
   const check = async (): Promise<readonly Failing[]> => {
-    const isOff = (async () => killSwitch.offRefusal() !== undefined)();
+    const isOff = (async () => {
+      await state.fresh();
+      return killSwitch.offRefusal() !== undefined;
+    })();
     const [writes, reads, decides] = await Promise.all([works(probeFolder(path.dirname(audit.file))), works(isOff), works((async () => policy().list(NOBODY, NOTHING))())]);
     return [...(writes ? [] : ['audit' as const]), ...(reads ? [] : ['state' as const]), ...(decides ? [] : ['policy' as const]), ...(reads && (await isOff) ? ['off' as const] : [])];
   };

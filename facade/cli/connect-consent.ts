@@ -74,7 +74,7 @@ export function reachLines(name: string, { runs, asks, closed }: Reach): readonl
   const some = (what: readonly string[]): string => `${plural(what.length, 'tool')} (${what.slice(0, 6).join(', ')}${what.length > 6 ? ', …' : ''})`;
   return [
     ...(runs.length === 0 ? [] : [`  runs at once: ${some(runs)}`]),
-    ...(asks.length === 0 ? [] : [`  asks a person, or depends on the arguments: ${some(asks)}`]),
+    ...(asks.length === 0 ? [] : [`  asks a person, or depends on the arguments or the run: ${some(asks)}`]),
     ...(closed.length === 0 ? [] : [`  closed by policy: ${some(closed)}`]),
     ...(runs.length + asks.length > 0 ? [] : [`  No rule allows any of them. Rules for reads that run and writes that ask:\n    - {id: read-${name}, outcome: allow, when: {servers: [${name}], verbs: [read]}}\n    - {id: ask-${name}, outcome: ask, when: {servers: [${name}], verbs: [write, destructive, execute]}}`]),
   ];

@@ -1,6 +1,6 @@
 /** Care of the state database: it is checked, backed up, restored and repaired, also while processes of Tollgate run. */
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type Libsql from 'libsql';
@@ -154,7 +154,7 @@ function examine(file: string): Pick<Condition, 'problems' | 'version' | 'bytes'
     return read(file, (connection) => {
       const problems = (connection.prepare(`PRAGMA integrity_check(${MOST_PROBLEMS})`).all() as { integrity_check: string }[]).map((row) => row.integrity_check).filter((line) => line !== 'ok');
       const { user_version: version } = connection.prepare('PRAGMA user_version').get() as { user_version: number };
-      if (problems.length > 0 || version === 0) return { problems, version, bytes };
+      if (problems.length > 0 || version === 0 || version > SCHEMA.version) return { problems, version, bytes };
       const values = Object.fromEntries((connection.prepare('SELECT space, count(*) AS n FROM value GROUP BY space ORDER BY space').all() as { space: string; n: number }[]).map(({ space, n }) => [space, n]));
       const { n: counters } = connection.prepare('SELECT count(*) AS n FROM counter').get() as { n: number };
       return { problems, version, bytes, values, counters };
@@ -185,19 +185,23 @@ function replace(folder: string, rows: ReadonlyMap<string, Salvaged>): string | 
   const running = countProcesses(folder);
   if (running > 0) throw new TollgateError('STATE_FAILED', { detail: `${running === 1 ? 'A process of Tollgate has' : `${running} processes of Tollgate have`} the database open, so it cannot be replaced.`, next: 'End what runs (they refuse every call now), and try again.' });
   const draft = path.join(folder, `.state-${randomBytes(8).toString('hex')}.db`);
+  const made = `${draft}.made`;
   const file = path.join(folder, DATABASE);
   try {
     const database = openDatabase(draft, SCHEMA);
     fillWith(database, rows);
+    // Without a log: the one of the draft keeps its name.
+    database.run(`VACUUM INTO '${made.replaceAll("'", "''")}'`)();
     database.close();
-    sync(draft);
+    sync(made);
     const kept = putAside(file);
-    renameSync(draft, file);
+    chmodSync(made, 0o600);
+    renameSync(made, file);
     sync(folder);
     touch(folder);
     return kept;
   } finally {
-    for (const part of PARTS) rmSync(`${draft}${part}`, { force: true });
+    for (const part of [...PARTS, '.made']) rmSync(`${draft}${part}`, { force: true });
   }
 }
 

@@ -3,6 +3,7 @@ import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, 
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { archiveAudit, type ArchiveRequest } from '../../facade/audit/archive.ts';
+import { ownMark } from '../../facade/state/process.ts';
 import { fileName } from '../../facade/audit/chain.ts';
 import { CHECKPOINT } from '../../facade/audit/checkpoint.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key.ts';
@@ -261,11 +262,11 @@ describe('a move that stops', () => {
   it('is one at a time: a living one is not disturbed, a dead one not waited for' + verifies('ST-46'), async () => {
     const { folder, archive } = await world();
     const lock = path.join(folder, 'archive.lock');
-    for (const mark of [JSON.stringify({ pid: process.pid, born: '' }), '']) {
+    for (const mark of [ownMark(folder), '']) {
       writeFileSync(lock, mark);
       expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.stringContaining('Another') as string }));
     }
-    writeFileSync(lock, JSON.stringify({ pid: DEAD_PID, born: '' }));
+    writeFileSync(lock, '0'.repeat(32));
     expect(archive(at(2))).toMatchObject({ files: 4 });
     expect(existsSync(lock)).toBe(false);
   });

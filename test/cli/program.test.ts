@@ -7,7 +7,7 @@ import { VERSION } from '../../facade/wire/version.ts';
 import { Project } from '../config/project.ts';
 import { cli, dataOf, start } from './terminal.ts';
 
-const COMMANDS = ['init', 'doctor', 'known', 'connect', 'import', 'export', 'run', 'serve', 'reload', 'check', 'tools', 'try', 'approve', 'revoke', 'servers', 'approvals', 'grants', 'upgrades', 'plan', 'labels', 'off', 'on', 'kill', 'policy', 'secret', 'login', 'logout', 'knowledge', 'audit', 'completion', 'version'];
+const COMMANDS = ['init', 'doctor', 'known', 'connect', 'import', 'export', 'run', 'serve', 'reload', 'check', 'tools', 'try', 'approve', 'revoke', 'servers', 'approvals', 'grants', 'upgrades', 'plan', 'labels', 'off', 'on', 'kill', 'policy', 'secret', 'login', 'logout', 'knowledge', 'state', 'audit', 'completion', 'version'];
 let project: Project;
 
 beforeAll(() => {

@@ -79,7 +79,7 @@ listen: {port: 0}
 });
 
 describe('a check' + verifies('ST-28'), () => {
-  const FINE = { audit: { file: '/nonexistent/a.jsonl' }, state: { get: () => undefined, list: () => new Map() } } as unknown as Pick<Shared, 'audit' | 'state'>;
+  const FINE = { audit: { file: '/nonexistent/a.jsonl' }, state: { fresh: () => undefined, stops: { list: () => new Map() } } } as unknown as Pick<Shared, 'audit' | 'state'>;
   const policy = { list: async () => [] } as unknown as Policy;
 
   it('that throws or does not end fails by its name', async () => {
@@ -87,7 +87,7 @@ describe('a check' + verifies('ST-28'), () => {
     const broken = (): never => {
       throw new TollgateError('STATE_FAILED');
     };
-    const state = { get: broken, list: broken } as unknown as Shared['state'];
+    const state = { fresh: broken, stops: { list: () => new Map() } } as unknown as Shared['state'];
     const never = { list: () => new Promise(() => undefined) } as unknown as Policy;
     expect(await createReadiness({ ...FINE, state }, () => never)()).toEqual(['audit', 'state', 'policy']);
   });

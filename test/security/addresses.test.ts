@@ -71,12 +71,12 @@ describe('attack, the name of the tool that reads spills' + verifies('TR-83'), (
       const session = facade.open('me');
       const told: unknown[] = [];
       facade.assembled.gateway.onToolsChanged((whose) => told.push(whose));
-      expect((await facade.list(session)).map(({ name }) => name)).toEqual(['one_act']);
+      expect((await facade.list(session)).map(({ name }) => name)).toEqual([expect.stringMatching(/^read_spill_[0-9a-f]{8}$/), 'one_act']);
       told.length = 0;
       const cut = await facade.call(session, 'one_act', { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(3_000) }] }) });
       const [, path, offset] = /Next: read_spill path="(spill:[^"]+)" offset=(\d+)\]$/.exec(cut.text) ?? [];
       await expect.poll(() => told, { timeout: 20_000 }).toContain(session);
-      expect((await facade.list(session)).map(({ name }) => name)).toEqual(['one_act', 'read_spill']);
+      expect((await facade.list(session)).map(({ name }) => name)).toEqual([expect.stringMatching(/^read_spill_[0-9a-f]{8}$/), 'one_act', 'read_spill']);
       const page = await facade.call(session, 'read_spill', { path, offset: Number(offset) });
       expect(page.text).toMatch(/^line\n/);
       expect(page.text).not.toContain('not a spill');

@@ -31,7 +31,7 @@ describe('message smuggling', () => {
 
   it('a name with line breaks, quotes and braces stays a name', async () => {
     const before = facade.lines('one').length;
-    for (const name of [`x"}}\n${inner}`, `one_open\n${inner}`, '__proto__', 'constructor', 'toString', 'hasOwnProperty', '', ' one_open', 'one_open ', 'ONE_OPEN', 'one.open']) {
+    for (const name of [`x"}}\n${inner}`, `one_open\n${inner}`, '__proto__', 'constructor', 'toString', 'hasOwnProperty', '', ' one_open', 'one_open ', 'ONE_OPEN', 'ONE.open', `one.open\n${inner}`]) {
       expect((await facade.call(session, name, {})).code, name).toBe('UNKNOWN_TOOL');
     }
     expect(facade.lines('one')).toHaveLength(before);
