@@ -26,7 +26,7 @@ const PATIENCE_MS = 2_000;
 const RESTART_MS = 500;
 
 type Work =
-  | { readonly op: 'open'; readonly folder: string; readonly proved: SharedArrayBuffer }
+  | { readonly op: 'open'; readonly folder: string; readonly mark: string; readonly proved: SharedArrayBuffer }
   | { readonly op: 'news' }
   | { readonly op: 'close' }
   | { readonly op: 'reserve'; readonly claims: readonly Claim[]; readonly now: Instant }
@@ -143,7 +143,8 @@ class Follower implements State {
   }
 
   async open(): Promise<void> {
-    await this.#ask({ op: 'open', folder: this.#folder, proved: this.#proved.buffer as SharedArrayBuffer });
+    // The mark says that this process has the database open: it is not replaced meanwhile.
+    await this.#ask({ op: 'open', folder: this.#folder, mark: this.#tryMark(), proved: this.#proved.buffer as SharedArrayBuffer });
     this.#stops ??= new Stops(this.#folder);
   }
 
@@ -209,6 +210,15 @@ class Follower implements State {
 
   mark(): string {
     return ownMark(this.#folder);
+  }
+
+  /** On a full disk there is none: what needs it is refused then. */
+  #tryMark(): string {
+    try {
+      return this.mark();
+    } catch {
+      return '';
+    }
   }
 
   isAlive(mark: string): boolean {

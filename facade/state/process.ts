@@ -38,7 +38,12 @@ export function ownMark(folder: string): ProcessMark {
     if (known === undefined) removeDead(folder);
     return mark;
   }
-  throw new TollgateError('STATE_FAILED', { detail: 'This process cannot lock a file in the state folder, so others could not tell when it has ended.', next: 'Free the disk, and let the user of Tollgate write to the state folder.' });
+  throw noMark();
+}
+
+/** The refusal of what needs a mark. */
+export function noMark(): TollgateError {
+  return new TollgateError('STATE_FAILED', { detail: 'This process cannot lock a file in the state folder, so others could not tell when it has ended.', next: 'Free the disk, and let the user of Tollgate write to the state folder.' });
 }
 
 /** True while the process that has this mark runs, and when that cannot be known. A text that is no mark is of nobody. */

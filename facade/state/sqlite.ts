@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { isFull, openDatabase, type Database, type Schema } from './database.ts';
-import { isAlive, ownMark } from './process.ts';
+import { isAlive, noMark, ownMark } from './process.ts';
 import { currentCounter, draw, NOTHING, type Counter } from './spend.ts';
 import type { Amounts, Claim, Held, Refused, State, Taken } from './state.ts';
 import { Stops } from './stops.ts';
@@ -66,10 +66,13 @@ export interface DirectState extends State, Pick<Values, 'changesAfter'> {
 export interface Opening {
   readonly now?: number;
   readonly busyMs?: number;
+  /** The mark of this process, where another thread of it holds the lock; '' when none could be taken. Default: this thread takes one when it is needed. */
+  readonly mark?: string;
 }
 
 /** Opens `<folder>/state.db`, for commands and for the thread of the state. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST. */
-export function openState(folder: string, { now = Date.now(), ...how }: Opening = {}): DirectState {
+export function openState(folder: string, { now = Date.now(), mark: given, ...how }: Opening = {}): DirectState {
+  const mark = given === undefined ? () => ownMark(folder) : () => known(given);
   const file = join(folder, DATABASE);
   // The folder is made, and looked at, with the database: stops in a folder of somebody else would be no stops.
   const isNew = !existsSync(file);
@@ -85,7 +88,7 @@ export function openState(folder: string, { now = Date.now(), ...how }: Opening 
     if (!stops.hasDatabase) stops.hasDatabase = true;
     dropStale(database, { before: now - STALE_MS, stops });
     return {
-      ...createLedger(database, folder), ...createValues(database, stops), stops, fresh: () => undefined, mark: () => ownMark(folder), isAlive: (mark) => isAlive(folder, mark), probe: (whole) => database.probe(whole), close,
+      ...createLedger(database, { folder, mark }), ...createValues(database, stops), stops, fresh: () => undefined, mark, isAlive: (mark) => isAlive(folder, mark), probe: (whole) => database.probe(whole), close,
       get isInPlace() { return database.isInPlace; },
     };
   } catch (thrown) {
@@ -121,14 +124,14 @@ function dropStale(database: Database, { before, stops }: { readonly before: num
   }
 }
 
-function createLedger(database: Database, folder: string): Pick<State, 'reserve' | 'settle' | 'endScope'> {
+function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'settle' | 'endScope'> {
   const read = database.first<Amounts & { since: number; monotonic: number; boot: string }>('SELECT since, monotonic, boot, calls, argBytes, outputBytes, wallMs FROM counter WHERE budget = ? AND scope = ? AND key = ?');
   const write = database.run('INSERT OR REPLACE INTO counter (budget, scope, key, since, monotonic, boot, touched, calls, argBytes, outputBytes, wallMs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)');
   const correct = database.run(
     'UPDATE counter SET outputBytes = outputBytes + ?, wallMs = wallMs + ? WHERE budget = ? AND scope = ? AND key = ? AND since = ? AND monotonic = ?',
   );
   const endCounters = database.run('DELETE FROM counter WHERE scope = ? AND key = ?');
-  const slots = createSlots(database, folder);
+  const slots = createSlots(database, own);
   const prefix = randomBytes(8).toString('hex');
   let leases = 0;
 
@@ -187,13 +190,25 @@ function needsSettle({ claim, amounts }: Taken): boolean {
   return claim.concurrent !== undefined || amounts.outputBytes > 0 || amounts.wallMs > 0;
 }
 
+/** What marks the slots of this process. */
+interface Own {
+  readonly folder: string;
+  readonly mark: () => string;
+}
+
+/** Without a mark nobody could tell that this process has ended, and its slots would be taken for ever. */
+function known(mark: string): string {
+  if (mark === '') throw noMark();
+  return mark;
+}
+
 interface Slots {
   check(claim: Claim): Refused | undefined;
   take(claim: Claim, lease: Held['id']): void;
   giveBack(claim: Claim, lease: Held['id']): void;
 }
 
-function createSlots(database: Database, folder: string): Slots {
+function createSlots(database: Database, { folder, mark }: Own): Slots {
   const where = 'budget = ? AND scope = ? AND key = ?';
   const count = database.first<{ n: number }>(`SELECT count(*) AS n FROM slot WHERE ${where}`);
   const holders = database.all<{ process: string }>(`SELECT DISTINCT process FROM slot WHERE ${where}`);
@@ -209,7 +224,7 @@ function createSlots(database: Database, folder: string): Slots {
       const used = count(budget, scope, key)?.n ?? 0;
       return used < limit ? undefined : { claim, unit: 'concurrent', limit, left: 0 };
     },
-    take: (claim, lease) => void insert(claim.budget, claim.scope, claim.key, lease, ownMark(folder)),
+    take: (claim, lease) => void insert(claim.budget, claim.scope, claim.key, lease, mark()),
     giveBack: (claim, lease) => void remove(claim.budget, claim.scope, claim.key, lease),
   };
 }

@@ -7,7 +7,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import { isBusy } from './database.ts';
 import { BUSY_MS, POLL_MS, type Answer, type Question, type Told } from './follow.ts';
-import { ownMark } from './process.ts';
 import { openState, type DirectState } from './sqlite.ts';
 
 /** Milliseconds between two tries to get a lock. */
@@ -23,6 +22,7 @@ const followed = new Map<number, Followed>();
 class Followed {
   readonly #folder: string;
   readonly #follower: number;
+  readonly #mark: string;
   readonly #proved: BigInt64Array;
   #state: DirectState | undefined;
   /** Up to where the main thread has been told. */
@@ -33,9 +33,10 @@ class Followed {
   #polls = 0;
   readonly #timer: NodeJS.Timeout;
 
-  constructor({ folder, follower, proved }: Extract<Question, { op: 'open' }>) {
+  constructor({ folder, follower, mark, proved }: Extract<Question, { op: 'open' }>) {
     this.#folder = folder;
     this.#follower = follower;
+    this.#mark = mark;
     this.#proved = new BigInt64Array(proved);
     this.#timer = setInterval(() => this.#poll(), POLL_MS);
   }
@@ -87,12 +88,8 @@ class Followed {
     }
   }
 
-  /** The mark says that this process has the database open: it is not replaced meanwhile. */
   #open(): DirectState {
-    if (this.#state === undefined) {
-      this.#state = openState(this.#folder, { busyMs: 0 });
-      ownMark(this.#folder);
-    }
+    this.#state ??= openState(this.#folder, { busyMs: 0, mark: this.#mark });
     if (!this.#state.isInPlace) throw new TollgateError('STATE_LOST');
     return this.#state;
   }
