@@ -91,6 +91,11 @@ export interface UpstreamCall {
    * tell what is in them. Absent: every file.
    */
   readonly mayRead?: (path: string) => Promise<HeldPaths | undefined>;
+  /**
+   * Folders outside of the workspace that are open to this call now, real; the workspace server asks again before it acts on a path in
+   * one and before it shows what it read. Throws DENIED when they were closed meanwhile. Absent: none.
+   */
+  readonly beyond?: () => Promise<readonly string[]>;
   /** What rules close to programs that are started for this caller. Absent: nothing. */
   readonly confinement?: Confinement;
   /** Given to servers that run in this process, and to no other. */

@@ -25,6 +25,8 @@ export interface Capability {
   readonly programs: readonly (readonly string[])[];
   /** All that servers of host profiles do. */
   readonly host: boolean;
+  /** Paths in folders of other workspaces. */
+  readonly crosses: boolean;
 }
 
 /** What a call does, as far as a capability needs it. */
@@ -37,11 +39,12 @@ export interface Use {
   readonly command?: { readonly text: string; readonly words?: readonly (readonly string[])[] };
 }
 
-interface Written extends Omit<Capability, 'name' | 'names' | 'files' | 'interpreters' | 'programs' | 'host'> {
+interface Written extends Omit<Capability, 'name' | 'names' | 'files' | 'interpreters' | 'programs' | 'host' | 'crosses'> {
   readonly names?: readonly (string | readonly string[])[];
   readonly files?: readonly string[];
   readonly programs?: readonly (readonly string[] | { readonly interpreter: readonly string[] })[];
   readonly host?: boolean;
+  readonly crosses?: boolean;
 }
 
 /** By name, in the order of the file. */
@@ -49,10 +52,10 @@ export const CAPABILITIES: ReadonlyMap<string, Capability> = load();
 
 function load(): ReadonlyMap<string, Capability> {
   const written = parse(readFileSync(new URL('./capabilities.yaml', import.meta.url), 'utf8')) as Readonly<Record<string, Written>>;
-  return new Map(Object.entries(written).map(([name, { names = [], files = [], programs = [], host = false, ...rest }]) => {
+  return new Map(Object.entries(written).map(([name, { names = [], files = [], programs = [], host = false, crosses = false, ...rest }]) => {
     const interpreters = new Set(programs.flatMap((program) => ('interpreter' in program ? program.interpreter : [])));
     const begins = programs.flatMap((program) => ('interpreter' in program ? [] : [program]));
-    return [name, { name, ...rest, names: names.map((words) => (typeof words === 'string' ? [words] : words)), files, interpreters, programs: begins, host }];
+    return [name, { name, ...rest, names: names.map((words) => (typeof words === 'string' ? [words] : words)), files, interpreters, programs: begins, host, crosses }];
   }));
 }
 

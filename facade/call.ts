@@ -102,7 +102,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     deps.audit.appendCall(intentRecord(trace), factsOf(trace, deps.digest));
     trace.intended = true;
     const granted = grantedBy(lease, limits);
-    const sight = sightOf({ policy, exposed, bound, place, input });
+    const sight = sightOf(deps, { policy, exposed, bound, place, input, caller, target, standing });
     const known = joinLabels(target.labels, decision.obligations.labels);
     if (known.length > 0) await deps.labels.join(session, caller.run, known);
     const raw = await send(deps, { session, request, trace, target, table, limits: granted, sight });             // 6 call

@@ -7,7 +7,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Held } from '../catalogs/held.ts';
 
-/** Entries of the workspace that are looked at. A file with several names is refused in a larger workspace. */
+/** Entries of all roots that are looked at. A file with several names is refused where there are more. */
 const MAX_ENTRIES = 1_000_000;
 /** Milliseconds of work between two turns of the event loop. */
 const SLICE_MS = 4;
@@ -17,7 +17,7 @@ const KEEP_MS = 300_000;
 /** Time stamps of files are as coarse as the kernel's clock tick; a state that is older than this has not changed since. Milliseconds. */
 const TICK_MS = 100;
 
-/** Names of one file beneath the workspace, and its time of change when they were seen; undefined when they were seen at several. */
+/** Names of one file beneath the roots, and its time of change when they were seen; undefined when they were seen at several. */
 interface Names {
   readonly names: string[];
   changed: bigint | undefined;
@@ -32,11 +32,11 @@ interface Index {
 const NOTHING: Index = { files: new Map(), began: 0n };
 
 /**
- * The names of files that have several. An index of the workspace is kept: a new name, a removed one and a renaming change a file's
- * time of change (ctime), and the workspace is then walked again. Names outside the workspace are known only if `known` lists them.
+ * The names of files that have several. An index of the roots is kept: a new name, a removed one and a renaming change a file's time
+ * of change (ctime), and the roots are then walked again. Names elsewhere are known only if `known` lists them.
  */
 export class HardLinks {
-  readonly #root: string;
+  readonly #roots: readonly string[];
   readonly #known: readonly string[];
   #index = NOTHING;
   #running: Promise<Index> | undefined;
@@ -45,9 +45,9 @@ export class HardLinks {
   #wanted = new Set<string>();
   #drop: NodeJS.Timeout | undefined;
 
-  /** `root` is real and absolute; `known` are files that rules protect wherever they lie, absolute. */
-  constructor(root: string, known: readonly string[]) {
-    this.#root = root;
+  /** `roots`, the workspace and folders of others, are real and absolute; `known` are files that rules protect wherever they lie, absolute. */
+  constructor(roots: readonly string[], known: readonly string[]) {
+    this.#roots = roots;
     this.#known = known;
   }
 
@@ -57,7 +57,7 @@ export class HardLinks {
     return this.#known.filter((file) => file !== held.location.absolute && isSame(held, file));
   }
 
-  /** Names of this object beneath the workspace, absolute. Throws DENIED when the workspace is too large to find them. */
+  /** Names of this object beneath the roots, absolute. Throws DENIED when the workspace is too large to find them. */
   async namesOf(held: Held): Promise<readonly string[]> {
     const { stat } = held;
     if (stat === undefined || !hasOtherNames(stat)) return [];
@@ -92,7 +92,7 @@ export class HardLinks {
     const index = { files, began: BigInt(Date.now()) * 1_000_000n };
     let entries = 0;
     let began = performance.now();
-    const folders = [this.#root];
+    const folders = [...this.#roots];
     for (let folder = folders.pop(); folder !== undefined; folder = folders.pop()) {
       const at = folder;
       for await (const entry of entriesOf(at)) {
@@ -166,7 +166,7 @@ function keyOf(stat: BigIntStats): string {
 
 function tooMany(): TollgateError {
   return new TollgateError('DENIED', {
-    detail: `The file has several names (hard links), and the workspace holds more than ${MAX_ENTRIES} entries, so its other names are not known.`,
+    detail: `The file has several names (hard links), and the workspace, with the other ones that are named, holds more than ${MAX_ENTRIES} entries, so its other names are not known.`,
     next: 'Replace the file by a copy of it: a copy has one name.',
   });
 }

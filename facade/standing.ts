@@ -29,6 +29,8 @@ export interface Standing {
   readonly grant?: string;
   /** Budgets beside those of the policy. */
   readonly budgets: readonly KeyedBudget[];
+  /** Folders outside of the workspace that are open to this call, real. Absent: none. */
+  readonly beyond?: readonly string[];
 }
 
 /** A call as one source judges it: `args` are those of the tool that is really called. */
@@ -64,7 +66,8 @@ export function joinStanding(sources: readonly StandingSource[]): { view(princip
       const found = sources.map((source) => source.judge(call)).filter((one) => one !== NOTHING_STANDS);
       if (found.length === 0) return NO_BUDGETS;
       const grant = found.find((one) => one.grant !== undefined)?.grant;
-      return { budgets: found.flatMap(({ budgets = [] }) => budgets), ...(grant !== undefined && { grant }) };
+      const beyond = found.find((one) => one.beyond !== undefined)?.beyond;
+      return { budgets: found.flatMap(({ budgets = [] }) => budgets), ...(grant !== undefined && { grant }), ...(beyond !== undefined && { beyond }) };
     },
   };
 }

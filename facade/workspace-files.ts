@@ -17,9 +17,9 @@ export class WorkspaceFiles {
   readonly workspace: string;
   readonly #links: HardLinks;
 
-  constructor({ workspace, controlFiles }: Pick<Config, 'workspace' | 'controlFiles'>) {
+  constructor({ workspace, controlFiles, otherWorkspaces: { read, write } }: Pick<Config, 'workspace' | 'controlFiles' | 'otherWorkspaces'>) {
     this.workspace = workspace;
-    this.#links = new HardLinks(workspace, controlFiles);
+    this.#links = new HardLinks([workspace, ...read, ...write], controlFiles);
   }
 
   /** The effect of a call, over the real paths of descriptors that the caller closes. Throws DENIED for a path that keeps changing. */

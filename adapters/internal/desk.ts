@@ -15,6 +15,7 @@ export interface Desk {
   readonly cap?: UpstreamCall['cap'];
   readonly mayRead?: UpstreamCall['mayRead'];
   readonly confinement?: UpstreamCall['confinement'];
+  readonly beyond?: UpstreamCall['beyond'];
   readonly versions: Versions;
   readonly locks: Locks;
   readonly stored: Stored;

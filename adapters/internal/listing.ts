@@ -1,11 +1,12 @@
 /** Owns the actions list and find of read: names only; refuses to descend without end. */
+import path from 'node:path';
 import type { Held } from '../../catalogs/held.ts';
 import { firstOf, note } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Desk } from './desk.ts';
 import { enterJudged, openFolder } from './folder.ts';
 import { compileGlob } from './globs.ts';
-import { namesOf } from './paths.ts';
+import { bindPath, namesOf, reachOf } from './paths.ts';
 import type { ReadArgs } from './read.ts';
 import { answer, invalid, printable } from './text.ts';
 import { ignoreRules, walk } from './walk.ts';
@@ -40,13 +41,17 @@ export function prefixOf(relative: string): string {
   return relative === '.' ? '' : `${relative}/`;
 }
 
-/** The rules of the .gitignore files from the root down to the folder that holds `relative`. */
-export async function rulesAbove(desk: Desk, relative: string): Promise<readonly IgnoreRule[]> {
-  const names = namesOf(relative);
+/** The rules of the .gitignore files from the root, or the folder of another workspace, down to the folder that holds a path. */
+export async function rulesAbove(desk: Desk, held: Held): Promise<readonly IgnoreRule[]> {
+  const reach = await reachOf(held, desk.beyond);
+  if (reach === undefined) bindPath(held);
+  const { relative, absolute } = held.location;
+  const names = namesOf(reach === undefined ? relative : path.relative(reach, absolute) || '.');
   const rules: IgnoreRule[] = [];
   for (let depth = 0; depth < names.length; depth += 1) {
-    const folder = await openFolder(desk.root, names.slice(0, depth));
-    rules.push(...(await ignoreRules(folder, names.slice(0, depth).join('/'))));
+    const above = names.slice(0, depth);
+    const folder = await openFolder(reach ?? desk.root, above);
+    rules.push(...(await ignoreRules(folder, [...(reach === undefined ? [] : [reach]), ...above].join('/'))));
     await folder.close();
   }
   return rules;
@@ -66,7 +71,7 @@ interface Gathering {
 
 async function collect(desk: Desk, held: Held, how: Gathering): Promise<Names> {
   const { relative } = held.location;
-  const ignored = how.hidden ? [] : await rulesAbove(desk, relative);
+  const ignored = how.hidden ? [] : await rulesAbove(desk, held);
   const folder = await enterJudged(held);
   const lines: string[] = [];
   let looked = 0;

@@ -1,6 +1,8 @@
 /** Binds path arguments to the workspace; refuses what leads outside or could be read in two ways. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Held } from '../../catalogs/held.ts';
+import { isBeneath } from '../../catalogs/paths.ts';
+import type { UpstreamCall } from '../port.ts';
 
 /** Gives `held` back if it lies in the workspace. Throws ARGS_INVALID for a path that cannot be meant, DENIED for one that leads outside. */
 export function bindPath(held: Held, argument = 'path'): Held {
@@ -12,6 +14,17 @@ export function bindPath(held: Held, argument = 'path'): Held {
     throw new TollgateError('DENIED', { detail: `${argument} leads outside the workspace.`, next: 'Use a path inside the workspace; `.` is its root.' });
   }
   return held;
+}
+
+/** As `bindPath`, for a call to which folders of other workspaces may be open. Ask again before what depends on it: they may be closed meanwhile. */
+export async function bindReach(held: Held, beyond: UpstreamCall['beyond']): Promise<Held> {
+  return (await reachOf(held, beyond)) === undefined ? bindPath(held) : held;
+}
+
+/** The open folder of another workspace that holds a path; undefined where none does, and for a path in the workspace. */
+export async function reachOf({ location: { problem, inside, absolute } }: Held, beyond: UpstreamCall['beyond']): Promise<string | undefined> {
+  if (inside || problem !== undefined || beyond === undefined) return undefined;
+  return (await beyond()).find((folder) => isBeneath(folder, absolute));
 }
 
 /** The components of a path relative to the workspace; none for the root. */

@@ -7,7 +7,7 @@ import { explain } from './desk.ts';
 import type { Desk } from './desk.ts';
 import { Folder, openerOf } from './folder.ts';
 import { find, list } from './listing.ts';
-import { bindPath } from './paths.ts';
+import { bindReach } from './paths.ts';
 import { search } from './search.ts';
 import { presentVersion, withSnapshot } from './snapshot.ts';
 import type { Opener, Snapshot } from './snapshot.ts';
@@ -33,7 +33,14 @@ const MAX_IMAGE = 1024 * 1024;
 
 /** Reads: a page of a file (default), entries, names by glob, lines by pattern, or what a path is. */
 export async function read(desk: Desk, args: ReadArgs): Promise<ToolResult> {
-  const held = bindPath(desk.held.of(args.path));
+  const held = await bindReach(desk.held.of(args.path), desk.beyond);
+  const result = await act(desk, held, args);
+  // A long search or list may have gone on after an owner closed the folder: nothing of it is shown.
+  if (!held.location.inside) await bindReach(held, desk.beyond);
+  return result;
+}
+
+async function act(desk: Desk, held: Held, args: ReadArgs): Promise<ToolResult> {
   const { relative } = held.location;
   try {
     switch (args.action ?? 'file') {
@@ -46,7 +53,7 @@ export async function read(desk: Desk, args: ReadArgs): Promise<ToolResult> {
       case 'stat':
         return await inFolder(held, (folder, name) => describe(folder, name, relative));
       default:
-        return await inFolder(held, (folder, name) => readFile(desk, { folder, name, relative }, args));
+        return await inFolder(held, (folder, name) => readFile(desk, { folder, name, held }, args));
     }
   } catch (error) {
     throw explain(error, relative);
@@ -65,16 +72,16 @@ async function inFolder(held: Held, work: (folder: Opener, name: string) => Prom
   }
 }
 
-function readFile(desk: Desk, at: { folder: Opener; name: string; relative: string }, args: ReadArgs): Promise<ToolResult> {
-  return withSnapshot({ ...at, signal: desk.signal }, (file) => show(desk, { file, relative: at.relative }, args));
+function readFile(desk: Desk, { folder, name, held }: { folder: Opener; name: string; held: Held }, args: ReadArgs): Promise<ToolResult> {
+  return withSnapshot({ folder, name, signal: desk.signal }, (file) => show(desk, { file, ...held.location }, args));
 }
 
-function show(desk: Desk, at: { file: Snapshot; relative: string }, args: ReadArgs): ToolResult {
+function show(desk: Desk, at: { file: Snapshot; relative: string; absolute: string }, args: ReadArgs): ToolResult {
   const { file } = at;
   const decoded = decodeText(file.bytes);
   if ('binary' in decoded) return media(at.relative, file, decoded.mime);
   const page = pageText('text' in decoded ? decoded.text : decoded.lossy, { ...args, cap: desk.cap }, at.relative);
-  desk.versions.note(desk.scope, `${desk.root}/${at.relative}`, file.version);
+  desk.versions.note(desk.scope, at.absolute, file.version);
   const damaged = 'lossy' in decoded ? note('not valid UTF-8: bytes that are no text are shown as U+FFFD; edit refuses this file') : undefined;
   return answer(page.text, page.note, damaged);
 }

@@ -36,8 +36,8 @@ export async function search(desk: Desk, held: Held, args: ReadArgs): Promise<To
   const hits = new Hits();
   const { relative, absolute } = held.location;
   const isFolder = held.stat?.isDirectory() === true;
+  const ignored = query.hidden || !isFolder ? [] : await rulesAbove(desk, held);
   const folder = isFolder ? await enterJudged(held) : await Folder.around(held);
-  const ignored = query.hidden || !isFolder ? [] : await rulesAbove(desk, relative);
   const time = AbortSignal.timeout(SEARCH_MS);
   const prefix = isFolder ? prefixOf(relative) : relative;
   const ground = { folder, root: desk.root, name: isFolder ? undefined : path.basename(absolute), prefix, ignored, signal: AbortSignal.any([desk.signal, time]) };

@@ -1,4 +1,4 @@
-/** Owns the internal workspace server, which runs in this process: read, write, edit and bash; refuses all that leads out of its root. */
+/** Owns the internal workspace server, which runs in this process: read, write, edit and bash; refuses all that leads out of its root and of the folders that are open to a call. */
 import { realpathSync, statSync } from 'node:fs';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { HeldPaths } from '../../catalogs/held.ts';
@@ -139,7 +139,7 @@ class Workspace implements PrimitiveBackend {
   }
 
   #carryOut(call: UpstreamCall, { signal, root, sessions, held }: { signal: AbortSignal; root: string; sessions: Sessions; held: HeldPaths }): Promise<ToolResult> {
-    const sight = { ...(call.cap === undefined ? {} : { cap: call.cap }), ...(call.mayRead === undefined ? {} : { mayRead: call.mayRead }), ...(call.confinement === undefined ? {} : { confinement: call.confinement }) };
+    const sight = { ...(call.cap === undefined ? {} : { cap: call.cap }), ...(call.mayRead === undefined ? {} : { mayRead: call.mayRead }), ...(call.confinement === undefined ? {} : { confinement: call.confinement }), ...(call.beyond === undefined ? {} : { beyond: call.beyond }) };
     const desk = { root, held, scope: call.scope, signal, ...sight, versions: this.#versions, locks: this.#locks, stored: this.#stored };
     // checkArguments has just compared the arguments with the schemas that these types write out.
     const args: unknown = call.args.value;

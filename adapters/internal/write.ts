@@ -9,7 +9,7 @@ import type { Desk } from './desk.ts';
 import { applyEdit, linesAt } from './edit.ts';
 import type { EditArgs, Edited, Place } from './edit.ts';
 import { Folder } from './folder.ts';
-import { bindPath, namesOf } from './paths.ts';
+import { bindReach, namesOf, reachOf } from './paths.ts';
 import { presentVersion, withSnapshot } from './snapshot.ts';
 import type { Opener, Snapshot } from './snapshot.ts';
 import { appendFile, storeFile } from './store.ts';
@@ -31,6 +31,8 @@ interface Spot {
   readonly name: string;
   readonly relative: string;
   readonly absolute: string;
+  /** Makes sure, right before the change, that the path is still open to this call. Throws DENIED. */
+  readonly confirm: () => Promise<unknown>;
 }
 
 /** Places that an answer names. */
@@ -48,6 +50,7 @@ export function write(desk: Desk, args: WriteArgs): Promise<ToolResult> {
     if (mode === 'create' && present !== undefined) throw explain({ code: 'EEXIST' }, spot.relative);
     if (mode === 'auto' && present !== undefined && args.version === undefined) checkSeen(desk, spot, present.version);
     const bytes = Buffer.from(args.content, 'utf8');
+    await spot.confirm();
     const appends = mode === 'append' && present !== undefined;
     const stat = appends ? await appendFile(spot, bytes) : await storeFile({ ...spot, previous: present?.stat }, bytes);
     desk.stored.note(spot.absolute, stat);
@@ -73,6 +76,7 @@ async function editIn(desk: Desk, { spot, before }: { spot: Spot; before: Snapsh
   const outcome = await applyEdit(decoded.text, args, desk.signal);
   if ('refusal' in outcome) return refusal(`${spot.relative}: ${outcome.refusal.what}`, outcome.refusal.next);
   const bytes = Buffer.from(outcome.text, 'utf8');
+  await spot.confirm();
   const stat = await storeFile({ ...spot, previous: before.stat }, bytes);
   desk.stored.note(spot.absolute, stat);
   const version = versionFor(bytes, stat);
@@ -82,16 +86,19 @@ async function editIn(desk: Desk, { spot, before }: { spot: Spot; before: Snapsh
 }
 
 async function atSpot(desk: Desk, at: { path: string; create: boolean }, work: (spot: Spot) => Promise<ToolResult>): Promise<ToolResult> {
-  const held = bindPath(desk.held.of(at.path));
-  const { relative, absolute } = held.location;
+  const held = await bindReach(desk.held.of(at.path), desk.beyond);
+  const { relative, absolute, inside } = held.location;
   const name = namesOf(relative).at(-1);
-  if (name === undefined || at.path.endsWith('/')) throw explain({ code: 'EISDIR' }, relative);
+  // A folder of another workspace is not replaced by a file, not even where it was removed.
+  if (name === undefined || at.path.endsWith('/') || (await reachOf(held, desk.beyond)) === absolute) throw explain({ code: 'EISDIR' }, relative);
+  const confirm = async (): Promise<unknown> => inside || bindReach(held, desk.beyond);
   return desk.locks.hold(absolute, async () => {
     desk.signal.throwIfAborted();
+    await confirm();
     let folder: Folder | undefined;
     try {
       folder = await Folder.of(held, at.create);
-      return await work({ folder, present: presentIn(folder, held, desk), name, relative, absolute });
+      return await work({ folder, present: presentIn(folder, held, desk), name, relative, absolute, confirm });
     } catch (error) {
       throw explain(error, relative);
     } finally {

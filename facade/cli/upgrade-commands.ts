@@ -11,7 +11,7 @@ export interface UpgradeOptions extends Pick<CommonOptions, 'config' | 'json'> {
 
 /** Adds `upgrades list`, `enable` and `disable`. */
 export function addUpgrades({ program, io, done }: { readonly program: Command; readonly io: Io; readonly done: (code: number) => void }): void {
-  const upgrades = program.command('upgrades').description('capabilities that are off until an owner adds them: PDF, Excel, code in memory, remote control, the desktop').addHelpText('after', `
+  const upgrades = program.command('upgrades').description('capabilities that are off until an owner adds them: PDF, Excel, code in memory, remote control, the desktop, other workspaces').addHelpText('after', `
 Examples:
   $ tollgate upgrades list
   $ tollgate upgrades enable pdf --profile research --calls 20 --for 8h

@@ -54,7 +54,7 @@ export async function runUpgradeEnable(options: UpgradeOptions & { readonly name
   const { profile, calls, bytes } = options;
   const upgrade = await withUpgrades({ config, io }, (upgrades) => upgrades.enable({ capability, by, profile, calls, bytes, ...(options.for !== undefined && { ms: readTime(options.for) }) }));
   if (options.json === true) io.stdout(json({ upgrade }));
-  else io.stderr(`On: ${capability.title}, for ${nameOf(upgrade)}${upgrade.until === undefined ? '' : `, until ${upgrade.until}`}; ${plural(upgrade.calls, 'call')} and ${upgrade.bytes} bytes a session.\n  allows: ${capability.allows}\n  risk:   ${capability.risk}\nRules decide each call all the same. Take it back with: tollgate upgrades disable ${capability.name}\n`);
+  else io.stderr(`On: ${capability.title}, for ${nameOf(upgrade)}${upgrade.until === undefined ? '' : `, until ${upgrade.until}`}; ${plural(upgrade.calls, 'call')} and ${upgrade.bytes} bytes a session.\n  allows: ${capability.allows}\n  risk:   ${capability.risk}\n${foldersOf(config, capability)}Rules decide each call all the same. Take it back with: tollgate upgrades disable ${capability.name}\n`);
   return EXIT.ok;
 }
 
@@ -102,11 +102,18 @@ function readCapability(name: string): Capability {
   return found;
 }
 
-function checkProfile({ profiles }: Config, { name, host }: Capability, profile: string | undefined): void {
+function checkProfile({ profiles, otherWorkspaces: { read, write } }: Config, { name, host, crosses }: Capability, profile: string | undefined): void {
+  if (crosses && read.length + write.length === 0) throw new TollgateError('USAGE', { detail: `No folder stands under otherWorkspaces, so ${name} would change nothing.`, next: 'Name the folders under `otherWorkspaces` in tollgate.yaml.' });
   const fitting = [...profiles.values()].filter((one) => !host || one.host).map((one) => one.name);
   if (host && fitting.length === 0) throw new TollgateError('USAGE', { detail: `No profile is a host profile, so ${name} would change nothing.`, next: 'Give a profile of its own `host: true` in tollgate.yaml.' });
   if (profile === undefined || fitting.includes(profile)) return;
   throw new TollgateError('USAGE', { detail: `There is no ${host ? 'host ' : ''}profile ${quote(printable(profile))}.`, next: `Known are ${fitting.join(', ')}.` });
+}
+
+/** What other workspaces are opened, a line for each folder. */
+function foldersOf({ otherWorkspaces }: Config, { crosses }: Capability): string {
+  if (!crosses) return '';
+  return (['read', 'write'] as const).flatMap((list) => otherWorkspaces[list].map((folder) => `  ${list.padEnd(6)}  ${printable(folder)}\n`)).join('');
 }
 
 function readOwner(config: Config, options: UpgradeOptions, io: Io): string {

@@ -43,11 +43,11 @@ export function compareFiles(before: Accepted, after: Contents, { file, folder, 
 
 /** What the sections say, by names: lists of named entries become maps. */
 function settingsOf(config: Config): Plain {
-  const { workspace, state, servers, bash, principals, profiles, budgets, caps, audit, approvals, recording, runs, knowledge, listen, limits, schemaProfile, secretSources, policies } = config;
+  const { workspace, state, otherWorkspaces, servers, bash, principals, profiles, budgets, caps, audit, approvals, recording, runs, knowledge, listen, limits, schemaProfile, secretSources, policies } = config;
   const named = (list: readonly object[], key: string): Plain => Object.fromEntries(list.map((one, index) => [String((one as Plain)[key] ?? index), one]));
   const sources = policies.map(({ path: at, server, ...source }) => ({ name: server === undefined ? path.relative(config.folder, at) : at, ...source, ...(server !== undefined && { server }) }));
   return {
-    workspace, state, bash, caps, audit, approvals, recording, runs, knowledge, listen, limits, schemaProfile, servers: Object.fromEntries(servers), profiles: Object.fromEntries(profiles), secretSources: Object.fromEntries(secretSources),
+    workspace, state, otherWorkspaces, bash, caps, audit, approvals, recording, runs, knowledge, listen, limits, schemaProfile, servers: Object.fromEntries(servers), profiles: Object.fromEntries(profiles), secretSources: Object.fromEntries(secretSources),
     principals: named(principals, 'id'), budgets: named(budgets, 'id'), policies: named(sources, 'name'),
   };
 }

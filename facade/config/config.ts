@@ -177,6 +177,12 @@ export interface RuleDocument {
   placeOf(path: readonly (string | number)[], part: 'key' | 'value'): { readonly line: number; readonly column: number };
 }
 
+/** Folders of other workspaces. Absolute and real; none lies in another. `write` includes reading. */
+export interface OtherWorkspaces {
+  readonly read: readonly string[];
+  readonly write: readonly string[];
+}
+
 /** The whole, frozen; made by load.ts. */
 export interface Config {
   readonly file: string;
@@ -185,6 +191,8 @@ export interface Config {
   readonly workspace: string;
   /** Absolute; made 0700 on use. */
   readonly state: string;
+  /** Closed, unless an owner has added the capability cross_workspace. */
+  readonly otherWorkspaces: OtherWorkspaces;
   readonly servers: ReadonlyMap<string, ServerConfig>;
   readonly bash: BashConfig;
   /** Where the owner says that helpers are; absolute. The others are looked for in folders of the system. */

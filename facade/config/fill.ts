@@ -10,6 +10,7 @@ const MAX_TEXT = 32_768;
 const FILLED: readonly Path[] = [
   ['workspace'],
   ['state'],
+  ['otherWorkspaces', '*', '*'],
   ['include', '*'],
   ['policies', '*'],
   ['policies', '*', 'path'],

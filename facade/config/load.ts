@@ -11,6 +11,7 @@ import { isWithin, readText, realPath } from './files.ts';
 import { fill } from './fill.ts';
 import { freezeDeep, FrozenMap } from './freeze.ts';
 import { addAbsent, includeRegistered, includeServers } from './include.ts';
+import { NO_OTHERS, placeOtherWorkspaces } from './other-workspaces.ts';
 import { placeState, placeWorkspace, PROGRAM, resolver, stateFolder } from './places.ts';
 import { controlFilesOf, placePolicies, strayRego } from './policies.ts';
 import type { World } from './places.ts';
@@ -123,17 +124,17 @@ class Loader {
     checkReferences(written, { report: this.#report, serverNames, included, principals, profileKeys });
     const bash = bashOf(written.bash, base);
     const programs = written.programs ?? {};
-    if (workspace !== undefined) checkPrograms(programs, writableFolders({ workspace, bash, servers }), this.#report);
     const listen = this.#listen(written);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
+    const reads = [...this.#reads(written, policies), ...(mayRegister(principals) ? [registeredFolder(places.state)] : [])];
+    const otherWorkspaces = workspace === undefined ? NO_OTHERS : placeOtherWorkspaces(written.otherWorkspaces, { ...guarded, resolve: this.#resolve, config: { workspace, bash, servers, programs, secretSources, reads } });
+    if (workspace !== undefined) checkPrograms(programs, writableFolders({ workspace, bash, servers, otherWorkspaces: NO_OTHERS }), this.#report);
     if (workspace === undefined || this.#report.problems.length > 0) throw refusal(this.#yaml.file, this.#report.problems);
     const rules = written.rules ?? [];
-    const reads = [...this.#reads(written, policies), ...(mayRegister(principals) ? [registeredFolder(places.state)] : [])];
     return freezeDeep<Config>({
       file: this.#file,
       folder: this.#folder,
-      workspace,
-      state: places.state,
+      workspace, state: places.state, otherWorkspaces,
       servers: new FrozenMap([...servers].map(([name, server]) => [name, withSources(server, secretSources)] as const)),
       bash,
       programs,

@@ -5,9 +5,9 @@ import { realPath } from './files.ts';
 import { quote, type Report } from './problems.ts';
 
 /** Folders that agents may write: with the primitives, with commands, or through a server. */
-export function writableFolders({ workspace, bash, servers }: Pick<Config, 'workspace' | 'bash' | 'servers'>): readonly string[] {
+export function writableFolders({ workspace, bash, servers, otherWorkspaces }: Pick<Config, 'workspace' | 'bash' | 'servers' | 'otherWorkspaces'>): readonly string[] {
   const given = [bash.sandbox, ...[...servers.values()].map(({ sandbox }) => sandbox)].flatMap((sandbox) => sandbox?.filesystem.allowWrite ?? []);
-  return [...new Set([workspace, ...given])];
+  return [...new Set([workspace, ...given, ...otherWorkspaces.write])];
 }
 
 /** Reports paths that could come to be a program of an agent. */

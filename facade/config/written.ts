@@ -3,7 +3,7 @@ import type { HelperSettings } from '../../catalogs/programs.ts';
 import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
-import type { BudgetConfig, CapsConfig, Config, ListenConfig, Start } from './config.ts';
+import type { BudgetConfig, CapsConfig, Config, ListenConfig, OtherWorkspaces, Start } from './config.ts';
 import type { SandboxConfig } from './isolation.ts';
 import type { KnowledgeConfig } from './knowledge.ts';
 
@@ -11,6 +11,7 @@ import type { KnowledgeConfig } from './knowledge.ts';
 export interface Written {
   readonly workspace?: string;
   readonly state?: string;
+  readonly otherWorkspaces?: Partial<OtherWorkspaces>;
   readonly servers?: Readonly<Record<string, WrittenServer>>;
   readonly bash?: WrittenBash;
   readonly programs?: HelperSettings['programs'];

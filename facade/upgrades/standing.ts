@@ -1,16 +1,17 @@
-/** Owns what capabilities mean for lists and calls: what nobody added does not exist, and has a budget of its own once it was; refuses to ask about what ships with Tollgate. */
+/** Owns what capabilities mean for lists and calls: what nobody added does not exist, and has a budget of its own once it was; refuses to ask about what ships with Tollgate, other workspaces excepted. */
 import { CAPABILITIES, isNamed, isOn, isUsed, type Capability, type Use } from '../../catalogs/capabilities.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { BudgetObligation, Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
 import { literalWords } from '../shell.ts';
 import { NOTHING_STANDS, type Standee, type StandingSource, type View } from '../standing.ts';
+import { crosses, CROSSING, openFolders } from './crossing.ts';
 import type { Upgrade, Upgrades } from './upgrades.ts';
 
 /** Before the name of a capability, in ids of reasons and of budgets. */
 export const UPGRADE = 'upgrade:';
 
-type Servers = Pick<Config, 'servers' | 'profiles'>;
+type Settings = Pick<Config, 'servers' | 'profiles' | 'otherWorkspaces'>;
 
 const NONE: readonly Capability[] = [];
 const NOTHING_ADDED: ReadonlyMap<string, Upgrade> = new Map();
@@ -18,8 +19,8 @@ const NOTHING_ADDED: ReadonlyMap<string, Upgrade> = new Map();
 /** A tool that a server lists. */
 type Entry = { readonly tool: { readonly name: string } };
 
-/** Capabilities as one of the things that people decide beforehand (CY-08, CY-09). They concern configured servers: what ships with Tollgate has none of them. */
-export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { readonly upgrades: Pick<Upgrades, 'list'>; readonly entriesOf: (server: string) => readonly Entry[] }): StandingSource {
+/** Capabilities as one of the things that people decide beforehand (CY-08, CY-09). They concern configured servers: what ships with Tollgate has none of them but that for other workspaces. */
+export function upgradeStanding(config: Settings, { upgrades, entriesOf }: { readonly upgrades: Pick<Upgrades, 'list'>; readonly entriesOf: (server: string) => readonly Entry[] }): StandingSource {
   const hosts = hostServers(config);
   const named = namesOf();
   // Most servers take no files apart: their arguments are not looked at. What a server lists is judged once.
@@ -42,6 +43,12 @@ export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { read
   };
   const hosted = [...CAPABILITIES.values()].filter(({ host }) => host);
   const ofServer = (server: string): readonly Capability[] => (hosts.has(server) ? hosted : NONE);
+  const usedBy = (effect: Standee['effect'], args: Standee['args']): readonly Capability[] => {
+    const [byServer, byName, offered] = [ofServer(effect.server), named(effect.tool), onServer(effect.server)];
+    if (byServer.length + byName.length + offered.length === 0) return NONE;
+    const use = { tool: effect.tool, args, paths: effect.paths.map(({ path }) => path), ...(effect.command !== undefined && offered.length > 0 && { command: commandUse(effect.command.text) }) };
+    return [...byServer, ...byName, ...offered.filter((capability) => isUsed(capability, use))];
+  };
   const viewOf = (added: ReadonlyMap<string, Upgrade>): View => {
     const isMissing = (capability: Capability): boolean => !added.has(capability.name);
     return {
@@ -57,16 +64,13 @@ export function upgradeStanding(config: Servers, { upgrades, entriesOf }: { read
       return added === NOTHING_ADDED ? usual : viewOf(added);
     },
     judge: ({ caller, effect, args }: Standee) => {
-      if (!config.servers.has(effect.server)) return NOTHING_STANDS;
-      const [byServer, byName, offered] = [ofServer(effect.server), named(effect.tool), onServer(effect.server)];
-      if (byServer.length + byName.length + offered.length === 0) return NOTHING_STANDS;
-      const use = { tool: effect.tool, args, paths: effect.paths.map(({ path }) => path), ...(effect.command !== undefined && offered.length > 0 && { command: commandUse(effect.command.text) }) };
-      const used = [...new Set([...byServer, ...byName, ...offered.filter((capability) => isUsed(capability, use))])];
+      const crossing = crosses(config.otherWorkspaces, effect) ? CROSSING : NONE;
+      const used = config.servers.has(effect.server) ? [...new Set([...usedBy(effect, args), ...crossing])] : crossing;
       if (used.length === 0) return NOTHING_STANDS;
       const added = addedTo(caller.principal);
       const missing = used.find(({ name }) => !added.has(name));
       if (missing !== undefined) throw refusal(missing);
-      return { budgets: used.flatMap(({ name }) => budgetOf(added.get(name))) };
+      return { budgets: used.flatMap(({ name }) => budgetOf(added.get(name))), ...(crossing.length > 0 && { beyond: openFolders(config, effect, `${UPGRADE}${crossing[0]?.name}`) }) };
     },
   };
 }

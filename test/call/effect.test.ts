@@ -61,7 +61,7 @@ describe('effectOf', () => {
 
 describe('WorkspaceFiles', () => {
   it('resolves a call that names no path without a promise, which each call would pay for', async () => {
-    const files = new WorkspaceFiles({ workspace: root, controlFiles: [] });
+    const files = new WorkspaceFiles({ workspace: root, controlFiles: [], otherWorkspaces: { read: [], write: [] } });
     const semantics: Semantics = { verb: 'read', paths: ['path'] };
     const resolve = (args: Record<string, unknown>): ReturnType<WorkspaceFiles['resolve']> => files.resolve({ server: 's', tool: 't', semantics, args });
     expect(resolve({})).toMatchObject({ effect: { verb: 'read', paths: [] } });

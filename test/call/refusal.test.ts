@@ -93,7 +93,7 @@ describe('decide', () => {
       standing: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) }, labels: { of: () => [] }, plans: { of: () => 'none' }, now: () => 1,
       approvals: { obtain: obtain ?? (() => Promise.reject(new TollgateError('APPROVAL_REQUIRED'))) },
     } as unknown as Parameters<typeof decide>[0];
-    await decide(deps, { policy, trace, caller, exposed, bound, place: { files: new WorkspaceFiles({ workspace: '/', controlFiles: [] }), owner: { principal: 'ann', run: 'r' } } as Judging['place'], request: { name: 's_t', args: bound.doc, signal: session.closed } });
+    await decide(deps, { policy, trace, caller, exposed, bound, place: { files: new WorkspaceFiles({ workspace: '/', controlFiles: [], otherWorkspaces: { read: [], write: [] } }), owner: { principal: 'ann', run: 'r' } } as Judging['place'], request: { name: 's_t', args: bound.doc, signal: session.closed } });
     return trace.consent;
   };
 

@@ -7,6 +7,7 @@ export const FULL = `
 version: 1
 workspace: work
 state: ~/state
+otherWorkspaces: {read: [../library], write: [../site]}
 include: [mcp.json]
 servers:
   files:
@@ -105,6 +106,7 @@ schemaProfile: openai
 
 /** The files that it names. */
 export function writeFull(project: Project): void {
+  for (const name of ['library', 'site']) project.write(`~/${name}/a.txt`, 'x\n');
   project.write('work/x', '');
   project.write('rules.yaml', 'rules: []');
   project.write('more.yaml', 'rules: []');

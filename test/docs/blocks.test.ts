@@ -32,6 +32,7 @@ beforeAll(() => {
   fresh = path.join(home, 'fresh');
   for (const folder of ['.vscode', 'project', 'policies/rego', 'policies/example']) mkdirSync(path.join(project, folder), { recursive: true });
   mkdirSync(fresh);
+  for (const folder of ['library', 'site']) mkdirSync(path.join(home, folder));
   // Root's own folder cannot be isolated, as the pages say.
   giveAway(fresh);
   write('.vscode/mcp.json', '{"servers": {"github": {"command": "github-mcp-server"}}}');

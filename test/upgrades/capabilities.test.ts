@@ -30,7 +30,7 @@ it('a server is known by its mapping, or by the tools that it offers together', 
 
 describe('capabilities as data' + verifies('CY-08'), () => {
   it('each says in words what it allows, what it risks, and has a budget', () => {
-    expect([...CAPABILITIES.keys()]).toEqual(['pdf', 'excel', 'in_memory_execution', 'remote_control', 'desktop']);
+    expect([...CAPABILITIES.keys()]).toEqual(['pdf', 'excel', 'in_memory_execution', 'remote_control', 'desktop', 'cross_workspace']);
     for (const { title, allows, risk, budget } of CAPABILITIES.values()) {
       for (const text of [title, allows, risk]) expect(text.length).toBeGreaterThan(5);
       expect(budget.calls).toBeGreaterThan(0);
