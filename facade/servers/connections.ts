@@ -1,7 +1,7 @@
 /** Owns the cap on connections over all processes of a state folder; refuses none by itself but says that all are taken. */
 import type { SharedSlots } from '../../adapters/port.ts';
 import { instant } from '../state/clock.ts';
-import type { Claim, State } from '../state/state.ts';
+import type { Claim, Held, State } from '../state/state.ts';
 
 const SPACE = 'connections';
 const WANTED = 'wanted';
@@ -11,9 +11,10 @@ export class SharedConnections implements SharedSlots {
   readonly #state: State;
   readonly #claim: Claim;
   readonly #onFault: (thrown: unknown) => void;
+  readonly #owed: Held[] = [];
   #heard: string | undefined;
 
-  /** `onFault` is told when a lease cannot be given back: it ends with the process then. */
+  /** `onFault` is told when a lease cannot be given back; see `giveBackOwed`. */
   constructor(state: State, { limit, onFault }: { limit: number; onFault: (thrown: unknown) => void }) {
     this.#state = state;
     this.#claim = { budget: SPACE, scope: 'folder', key: '', demands: [], concurrent: limit };
@@ -27,8 +28,20 @@ export class SharedConnections implements SharedSlots {
     return () => {
       if (!held) return;
       held = false;
-      void (async () => this.#state.settle(answer.held, { outputBytes: 0, wallMs: 0 }))().catch(this.#onFault);
+      void this.#giveBack(answer.held).catch((thrown: unknown) => {
+        this.#owed.push(answer.held);
+        this.#onFault(thrown);
+      });
     };
+  }
+
+  /** Gives back what could not be given back before: else each full disk and each lock would cost connections until the process ends. Call it now and then. */
+  async giveBackOwed(): Promise<void> {
+    for (const held of this.#owed.splice(0)) await this.#giveBack(held).catch(() => this.#owed.push(held));
+  }
+
+  async #giveBack(held: Held): Promise<void> {
+    await this.#state.settle(held, { outputBytes: 0, wallMs: 0 });
   }
 
   async ask(): Promise<void> {

@@ -144,6 +144,7 @@ export class Supervision {
     supervised.revive(this.#revivals.news());
     if (await this.#connections.isAsked()) await supervised.yieldOne();
     if (this.#tells) await this.#reports.say(supervised.healths());
+    await this.#connections.giveBackOwed();
   }
 
   readonly #onEvent: OnEvent = (event) => {

@@ -1,5 +1,5 @@
 /** Named faults of the state database: locks that are held, a file that is damaged or removed under load, clocks that are set back. */
-import { closeSync, cpSync, openSync, readdirSync, rmSync, statSync, writeSync } from 'node:fs';
+import { closeSync, cpSync, openSync, readdirSync, readlinkSync, rmSync, statSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -89,6 +89,31 @@ describe('another process that is frozen with the lock of the database' + verifi
     expect(statSync(path.join(folder, 'state.db-wal')).size).toBe(0);
   }, 60_000);
 });
+
+describe('the descriptors of a process that runs for long' + verifies('ST-16'), () => {
+  it('do not grow with the proofs that the database can be read, nor with tries to get its lock', async () => {
+    const folder = temporaryFolder();
+    const state = openState(folder, { busyMs: 300 });
+    const open = (): number => readdirSync('/proc/self/fd').filter((fd) => linkOf(`/proc/self/fd/${fd}`).startsWith(path.join(folder, 'state.db'))).length;
+    state.probe(true);
+    const before = open();
+    for (let n = 0; n < 40; n += 1) state.probe(n % 10 === 0);
+    expect(open() - before).toBeLessThan(5);
+    const holder = await holderOf(folder);
+    expect(await say(holder, 'BEGIN IMMEDIATE')).toBe('done');
+    expect(() => state.put('grants', 'a', '1')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
+    expect(open() - before).toBeLessThan(5);
+    state.close();
+  });
+});
+
+function linkOf(file: string): string {
+  try {
+    return readlinkSync(file);
+  } catch {
+    return '';
+  }
+}
 
 describe('what other processes decide' + verifies('ST-03'), () => {
   it('is known after fresh(), however the copy was made before', async () => {

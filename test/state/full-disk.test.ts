@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { KillSwitch } from '../../facade/servers/kill-switch.ts';
+import { SharedConnections } from '../../facade/servers/connections.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { Stops } from '../../facade/state/stops.ts';
 import { verifies } from '../verifies.ts';
@@ -48,6 +49,22 @@ describe('on a full disk', () => {
     empty(folder);
     stops.close();
     running.close();
+  });
+
+  it('a connection that cannot be given back is given back with room' + verifies('ST-16'), async () => {
+    const state = openState(folder);
+    const faults: unknown[] = [];
+    const connections = new SharedConnections(state, { limit: 1, onFault: (thrown) => faults.push(thrown) });
+    const giveBack = await connections.take();
+    fill(folder);
+    giveBack?.();
+    await expect.poll(() => faults).toHaveLength(1);
+    await connections.giveBackOwed();
+    empty(folder);
+    expect(await connections.take()).toBeUndefined();
+    await connections.giveBackOwed();
+    expect(await connections.take()).toBeDefined();
+    state.close();
   });
 });
 

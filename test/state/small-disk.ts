@@ -5,10 +5,15 @@ import path from 'node:path';
 
 const FILLER = 'filler';
 
-/** Mounts a disk of 1 MiB in memory at a folder. */
-export function mountSmallDisk(folder: string): void {
+/** Mounts a disk in memory at a folder; 1 MiB is less than the log of a database that is used for long. */
+export function mountSmallDisk(folder: string, mebibytes = 1): void {
   mkdirSync(folder, { recursive: true });
-  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m,mode=700', 'tmpfs', folder]);
+  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${mebibytes}m,mode=700`, 'tmpfs', folder]);
+}
+
+/** Lets a disk on which no file is open be read only, or be written to again. */
+export function remount(folder: string, how: 'ro' | 'rw'): void {
+  execFileSync('mount', ['-o', `remount,${how}`, folder]);
 }
 
 /** Lazily: a database that is closed gives its memory back when it is collected. */
