@@ -1,0 +1,169 @@
+/** Owns the load of the fault tests: real gateways on one state folder, calls that never stop, and what the servers say of each that they ran. */
+import { spawn } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { server } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { Child, isRunning, MAIN, startedIn, type Reply } from '../process/child.ts';
+
+/** Both servers of a ground. */
+export const SERVERS = ['a', 'b'] as const;
+export type ServerName = (typeof SERVERS)[number];
+
+/** A project with two servers that write down each call that they run. */
+export class Ground {
+  readonly project = new Project();
+  readonly state: string;
+  readonly #gateways: Gateway[] = [];
+
+  /** `more`: further lines of the configuration. */
+  constructor({ more = '', rules = '[{id: all, outcome: allow, when: {}}]' }: { readonly more?: string; readonly rules?: string } = {}) {
+    this.state = path.join(this.project.folder, 'state');
+    const servers = SERVERS.map((name) => `  ${name}: ${server(['chaos.mjs'], `env: {CHAOS_LOG: ${this.#file(`ran-${name}`)}, CHAOS_STARTS: ${this.#file('starts')}}`)}\n`).join('');
+    this.project.write('workspace/x', '');
+    this.project.write('tollgate.yaml', `version: 1
+workspace: ./workspace
+state: ./state
+servers:
+${servers}profiles: {default: {servers: [a, b], expose: {tools: ["a.*", "b.*"]}}}
+rules: ${rules}
+${more}`);
+  }
+
+  /** The tokens of the calls that a server ran, in order. */
+  ran(name: ServerName): readonly string[] {
+    const file = this.#file(`ran-${name}`);
+    return existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter((line) => line !== '') : [];
+  }
+
+  /** The processes of servers that were ever started and run still. */
+  running(): readonly number[] {
+    return startedIn(this.#file('starts')).filter(isRunning);
+  }
+
+  async gateway(): Promise<Gateway> {
+    const gateway = new Gateway(this.project);
+    this.#gateways.push(gateway);
+    await gateway.ready;
+    return gateway;
+  }
+
+  /** Types a command in a process of its own, to its end. */
+  type(argv: readonly string[]): Promise<{ readonly code: number | null; readonly said: string }> {
+    const { folder, home } = this.project;
+    const child = spawn(process.execPath, [MAIN, ...argv], { cwd: folder, env: { PATH: process.env['PATH'] ?? '', HOME: home }, stdio: ['ignore', 'pipe', 'pipe'] });
+    let said = '';
+    for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => void (said += text));
+    return new Promise((resolve) => child.once('close', (code) => resolve({ code, said })));
+  }
+
+  async remove(): Promise<void> {
+    await Promise.all(this.#gateways.map((gateway) => gateway.kill()));
+    this.project.remove();
+  }
+
+  #file(name: string): string {
+    return path.join(this.project.folder, name);
+  }
+}
+
+/** A `tollgate run` that can be killed and started again. */
+export class Gateway {
+  readonly #project: Project;
+  #child: Child | undefined;
+  /** The process that takes calls. */
+  ready: Promise<Child>;
+
+  constructor(project: Project) {
+    this.#project = project;
+    this.ready = this.#start();
+  }
+
+  /** Kills the process at once, and starts the next one. */
+  async restart(): Promise<void> {
+    const ended = this.#child?.kill('SIGKILL');
+    this.ready = Promise.resolve(ended).then(() => this.#start());
+    await this.ready;
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#child?.process.kill(signal);
+  }
+
+  async kill(): Promise<void> {
+    await this.#child?.kill('SIGKILL');
+  }
+
+  /** Ends as a client ends it. */
+  async end(): Promise<void> {
+    this.#child?.process.stdin.end();
+    await this.#child?.ended;
+  }
+
+  async #start(): Promise<Child> {
+    const child = new Child(this.#project, ['run']);
+    this.#child = child;
+    await child.hello();
+    await child.ask('tools/list');
+    return child;
+  }
+}
+
+/** One call of a load: `reply` is absent while it runs, and for ever if its gateway was killed. */
+export interface Sent {
+  readonly token: string;
+  readonly server: ServerName;
+  readonly done: Promise<void>;
+  reply?: Reply;
+}
+
+/** Calls one tool with a token that the server writes down, and that all records of the call carry. */
+export async function callOnce(gateway: Gateway, what: { readonly tool: string; readonly token: string; readonly args?: object }): Promise<Reply> {
+  const child = await gateway.ready;
+  return child.ask('tools/call', { name: what.tool, arguments: { token: what.token, ...what.args }, _meta: { 'tollgate/correlation': what.token } });
+}
+
+/** Calls that never stop: `inFlight` at a time for each gateway, to a server and a tool of chance. */
+export class Load {
+  readonly sent: Sent[] = [];
+  #isOver = false;
+  readonly #loops: readonly Promise<void>[];
+
+  constructor(gateways: readonly Gateway[], { chance, inFlight = 6 }: { readonly chance: () => number; readonly inFlight?: number }) {
+    this.#loops = gateways.flatMap((gateway) => Array.from({ length: inFlight }, () => this.#fly(gateway, chance)));
+  }
+
+  /** Waits for all that runs. */
+  async end(): Promise<void> {
+    this.#isOver = true;
+    await Promise.all(this.#loops);
+  }
+
+  async #fly(gateway: Gateway, chance: () => number): Promise<void> {
+    while (!this.#isOver) {
+      const server = SERVERS[chance() < 0.5 ? 0 : 1];
+      const call = chance() < 0.7 ? { tool: `${server}_echo` } : { tool: `${server}_slow`, args: { ms: Math.floor(chance() * 120) } };
+      await gateway.ready;
+      const token = `t${this.sent.length}`;
+      const reply = callOnce(gateway, { ...call, token });
+      const sent: Sent = { token, server, done: reply.then((one) => void (sent.reply = one), () => undefined) };
+      this.sent.push(sent);
+      await sent.done;
+      // A refusal comes at once: the load must not take the machine from what is tested.
+      if (codeOf(sent.reply) !== 'ok') await sleep(10);
+    }
+  }
+}
+
+/** The code of a refusal, `ok`, or `lost` where no reply came. */
+export function codeOf(reply: Reply | undefined): string {
+  if (reply === undefined) return 'lost';
+  return String(reply.error?.data?.code ?? reply.result?._meta?.['tollgate/code'] ?? (reply.error === undefined ? 'ok' : reply.error.code));
+}
+
+/** The decision id of a reply, by which its records are found. */
+export function decisionOf({ result, error }: Reply): string | undefined {
+  const told = result?._meta?.['tollgate/decision'] ?? (result?._meta?.['tollgate/provenance'] as { readonly decision?: string } | undefined)?.decision;
+  return (told ?? (error?.data as { readonly decision?: string } | undefined)?.decision) as string | undefined;
+}
