@@ -35,7 +35,7 @@ beforeEach(async () => {
 workspace: ./workspace
 servers:
 ${servers}  missing: {command: no-such-program-here, isolation: direct}
-limits: {connections: 12}
+limits: {connections: 12, drainMs: 1000}
 profiles: {default: {servers: [missing, ${Object.keys(SERVERS).join(', ')}], expose: {primitives: workspace, tools: [${Object.keys(SERVERS).map((mode) => `"${mode}.*"`).join(', ')}]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 `);
