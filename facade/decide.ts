@@ -40,10 +40,12 @@ export interface Judged {
  * anew from its effect on: links, labels, grants and the hour may be others by then (TOCTOU). Throws DENIED, POLICY_FAILED for a pin
  * that the call does not carry, and what the target, the grants and the approvals throw.
  */
-export async function decide(deps: Pick<Deps, 'standing' | 'labels' | 'plans' | 'approvals' | 'now'>, { policy, trace, caller, exposed, bound: first, place, request }: Judging): Promise<Judged> {
+export async function decide(deps: Pick<Deps, 'fresh' | 'standing' | 'labels' | 'plans' | 'approvals' | 'now'>, { policy, trace, caller, exposed, bound: first, place, request }: Judging): Promise<Judged> {
   let bound = first;
   const { principal, run, session } = caller;
   for (let at = trace.startedAt; ; at = deps.now()) {
+    const renewal = deps.fresh();
+    if (renewal !== undefined) await renewal;
     trace.target?.held.close();
     const aimed = aim(exposed, bound, place);
     const target = (trace.target = aimed instanceof Promise ? await aimed : aimed);

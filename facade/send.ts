@@ -62,11 +62,14 @@ interface Sending {
 }
 
 /** Stage 6: sends the call, and notes whether it has run and what it found. The run carries the labels of it from then on. Throws what the adapter throws. */
-export async function send(deps: Pick<Deps, 'now' | 'identify' | 'labels'>, call: Sending): Promise<Answer> {
+export async function send(deps: Pick<Deps, 'now' | 'fresh' | 'standing' | 'identify' | 'labels'>, call: Sending): Promise<Answer> {
   const { session, request, trace, target, table, limits, sight } = call;
   const { caller, exposed } = trace;
   const identity = caller === undefined || exposed?.server.inProcess !== true ? undefined : await deps.identify(caller, table);
   trace.whose = identity?.scope;
+  // A stop or a revocation that came while the call waited for its turn or its budget.
+  await deps.fresh();
+  if (caller !== undefined) deps.standing.judge({ caller, effect: target.effect, args: target.args });
   const began = deps.now();
   trace.executed = 'unknown';
   try {

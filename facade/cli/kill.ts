@@ -34,8 +34,9 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
   try {
     const killSwitch = new KillSwitch({ stops });
     if (lift === true) {
+      const code = await liftKills(killSwitch, { options, io, place });
       if (server !== undefined) await reviveIn(place.state, server);
-      return await liftKills(killSwitch, { options, io, place });
+      return code;
     }
     if (all !== true && server === undefined) return listKills(killSwitch, options, io);
     const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };

@@ -1,5 +1,8 @@
 /** Owns `off` and `on`: the master switch of a state folder, thrown at the terminal and recorded; refuses folders that hold no state. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
 import { KillSwitch } from '../servers/kill-switch.ts';
+import { DATABASE } from '../state/sqlite.ts';
 import { Stops } from '../state/stops.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
@@ -26,6 +29,8 @@ export async function runSwitch({ to, ...options }: SwitchOptions, io: Io): Prom
     if (to === 'off' && changed) killSwitch.throw(now);
     // What lets things run again is recorded first: what cannot be recorded is not done.
     if (to === 'on' && changed) await record().then(() => killSwitch.turnOn());
+    // A file of stops that was made again counts from here on: a person has said what is stopped.
+    if (to === 'on' && existsSync(path.join(place.state, DATABASE))) stops.hasDatabase = true;
     const killed = killSwitch.list().flatMap(({ server }) => server ?? []);
     if (options.json === true) io.stdout(json({ switch: to, changed, ...(to === 'off' ? (before ?? now) : {}), killed }));
     else io.stderr(`${to === 'off' ? offWords(before) : onWords(changed, killed)}\n`);

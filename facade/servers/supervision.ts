@@ -129,7 +129,7 @@ export class Supervision {
 
   async #look(supervised: Supervised): Promise<void> {
     const killed = this.killSwitch.names();
-    const { marks, refusalOf } = this.#consents.snapshot();
+    const { marks, refusalOf } = this.#consentsOr(() => supervised.halt({ killed: (server) => refusalIn(killed, server), any: (server) => refusalIn(killed, server), changed: new Set() }));
     const before = this.#marks;
     const changed = new Set(before === undefined ? [] : [...new Set([...marks.keys(), ...before.keys()])].filter((server) => marks.get(server) !== before.get(server)));
     const names = JSON.stringify([...killed]);
@@ -145,6 +145,16 @@ export class Supervision {
     if (await this.#connections.isAsked()) await supervised.yieldOne();
     if (this.#tells) await this.#reports.say(supervised.healths());
     await this.#connections.giveBackOwed();
+  }
+
+  /** What is stopped ends also where consent cannot be read. */
+  #consentsOr(halt: () => void): ReturnType<Consents['snapshot']> {
+    try {
+      return this.#consents.snapshot();
+    } catch (thrown) {
+      halt();
+      throw thrown;
+    }
   }
 
   readonly #onEvent: OnEvent = (event) => {

@@ -5,8 +5,8 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import type Libsql from 'libsql';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { openDatabase, type Database } from './database.ts';
-import { isAlive } from './process.ts';
+import { guard, isBusy, openDatabase, type Database } from './database.ts';
+import { isAlive, isOwn } from './process.ts';
 import { DATABASE, SCHEMA } from './sqlite.ts';
 import { Stops } from './stops.ts';
 
@@ -45,6 +45,7 @@ export function checkState(folder: string): Condition {
     const common = { problems: [], stopped: [...stops.list().keys()], processes: countProcesses(folder) };
     if (!existsSync(file)) return { ...common, database: stops.hasDatabase ? 'lost' : 'none' };
     const found = examine(file);
+    if (found.version === 0 && found.problems.length === 0) return { ...common, database: stops.hasDatabase ? 'lost' : 'none' };
     return { ...common, ...found, database: found.problems.length === 0 ? 'sound' : 'damaged' };
   } finally {
     stops.close();
@@ -79,7 +80,7 @@ export function restore(folder: string, from: string): { readonly kept: string |
   if (version > SCHEMA.version) throw new TollgateError('STATE_TOO_NEW');
   const rows = new Map(TABLES.map((table): [string, Salvaged] => [table, salvage(from, table)]));
   const file = path.join(folder, DATABASE);
-  if (existsSync(file) && examine(file).problems.length === 0) {
+  if (checkState(folder).database === 'sound') {
     const database = openDatabase(file, SCHEMA);
     fillWith(database, rows);
     database.close();
@@ -160,9 +161,8 @@ function examine(file: string): Pick<Condition, 'problems' | 'version' | 'bytes'
       return { problems, version, bytes, values, counters };
     });
   } catch (thrown) {
-    const { code, message } = thrown as { code?: string; message: string };
-    if (code?.startsWith('SQLITE_BUSY') === true) throw new TollgateError('STATE_FAILED', { detail: 'Another process holds the lock of the state database.', next: 'Find the process that holds it (fuser -v state.db), and try again.', cause: thrown });
-    return { problems: [message], bytes };
+    if (isBusy(thrown)) throw thrown;
+    return { problems: [((thrown as Error).cause as Error | undefined)?.message ?? (thrown as Error).message], bytes };
   }
 }
 
@@ -172,9 +172,9 @@ function damaged(problems: readonly string[]): TollgateError {
 
 function read<T>(file: string, work: (connection: Libsql.Database) => T): T {
   const Database = require('libsql') as typeof Libsql;
-  const connection = new Database(file, { timeout: BUSY_MS } as Libsql.Options);
+  const connection = guard(() => new Database(file, { timeout: BUSY_MS } as Libsql.Options));
   try {
-    return work(connection);
+    return guard(() => work(connection));
   } finally {
     connection.close();
   }
@@ -194,6 +194,7 @@ function replace(folder: string, rows: ReadonlyMap<string, Salvaged>): string | 
     database.run(`VACUUM INTO '${made.replaceAll("'", "''")}'`)();
     database.close();
     sync(made);
+    if (examine(made).version !== SCHEMA.version) throw damaged(['the new database is not whole']);
     const kept = putAside(file);
     chmodSync(made, 0o600);
     renameSync(made, file);
@@ -253,5 +254,5 @@ function sync(file: string): void {
 
 function countProcesses(folder: string): number {
   const locks = path.join(folder, 'processes');
-  return existsSync(locks) ? readdirSync(locks).filter((mark) => isAlive(folder, mark)).length : 0;
+  return existsSync(locks) ? readdirSync(locks).filter((mark) => !isOwn(folder, mark) && isAlive(folder, mark)).length : 0;
 }

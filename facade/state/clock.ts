@@ -23,12 +23,12 @@ export function instant(): Instant {
  * nothing has passed.
  */
 export function elapsed(from: Instant, to: Instant): number {
-  return isSameBoot(from, to) ? to.monotonic - from.monotonic : Math.max(0, to.wall - from.wall);
+  return Math.max(0, isSameBoot(from, to) ? to.monotonic - from.monotonic : to.wall - from.wall);
 }
 
 /** Whether the monotonic clock of two moments can be compared. Where the system names no boot, a clock that began again tells. */
 export function isSameBoot(from: Instant, to: Instant): boolean {
-  return from.boot === to.boot && to.monotonic >= from.monotonic;
+  return from.boot === to.boot && (from.boot !== '' || to.monotonic >= from.monotonic);
 }
 
 function readBoot(): string {

@@ -44,13 +44,15 @@ const BUSY_MS = 5000;
 /** Milliseconds between two tries. */
 const RETRY_MS = 5;
 
-/** Opens or creates the file (0600, folder 0700) and brings it to `schema`; ':memory:' stands for a private one. `busyMs`: how long statements wait for other processes; this thread does nothing else meanwhile. */
-export function openDatabase(path: string, schema: Schema, { busyMs = BUSY_MS }: { readonly busyMs?: number } = {}): Database {
+/** Opens or creates the file (0600, folder 0700) and brings it to `schema`; ':memory:' stands for a private one. `busyMs`: how long statements wait for other processes; this thread does nothing else meanwhile. `exists`: one without a schema was emptied, and is refused with STATE_LOST. */
+export function openDatabase(path: string, schema: Schema, { busyMs = BUSY_MS, exists = false }: { readonly busyMs?: number; readonly exists?: boolean } = {}): Database {
   if (path !== ':memory:') guard(() => createPrivate(path));
   const connection = new Connection(path, busyMs);
   try {
     // Two processes that start together: the second waits for the first, then finds the work done.
-    if (versionOf(connection) !== schema.version) connection.transact(() => migrate(connection, schema), { synced: true });
+    const version = versionOf(connection);
+    if (version === 0 && exists) throw new TollgateError('STATE_LOST');
+    if (version !== schema.version) connection.transact(() => migrate(connection, schema), { synced: true });
     return connection;
   } catch (error) {
     connection.close();
@@ -125,6 +127,8 @@ class Connection implements Database {
   readonly #path: string;
   readonly #busyMs: number;
   readonly #file: string | undefined;
+  /** The log and its index, once they are there. */
+  #log: string | undefined;
   #live: Libsql.Database | undefined;
   readonly #statements = new Map<string, Libsql.Statement>();
   #isOpen = true;
@@ -138,7 +142,9 @@ class Connection implements Database {
   }
 
   get isInPlace(): boolean {
-    return this.#file === fileOf(this.#path);
+    const log = [`${this.#path}-wal`, `${this.#path}-shm`].map(fileOf);
+    if (this.#live !== undefined && !log.includes(undefined)) this.#log ??= log.join();
+    return this.#file === fileOf(this.#path) && (this.#log === undefined || this.#log === log.join());
   }
 
   all<Row>(sql: string): (...values: Value[]) => Row[] {
@@ -162,7 +168,7 @@ class Connection implements Database {
     this.#inTransaction = true;
     try {
       const result = work();
-      guard(() => this.#statement('COMMIT').run());
+      guard(() => this.#connect().exec('COMMIT'));
       return result;
     } catch (error) {
       this.#renew();
@@ -209,7 +215,7 @@ class Connection implements Database {
       try {
         return guard(work);
       } catch (error) {
-        this.#renew();
+        if (!isBusy(error)) this.#renew();
         if (!isBusy(error) || performance.now() >= until) throw error;
         Atomics.wait(SLEEPER, 0, 0, RETRY_MS);
       }
@@ -248,6 +254,7 @@ class Connection implements Database {
     if (this.#path === ':memory:') return;
     this.#statements.clear();
     this.#live = undefined;
+    this.#log = undefined;
     this.#isSynced = false;
     live.close();
   }
@@ -308,7 +315,8 @@ const CAUSES: readonly (readonly [RegExp, string, string])[] = [
   [/^SQLITE_BUSY/, 'Another process holds the lock of the state database.', 'Try again. If it stays so, find the process that holds it (fuser -v state.db) and end it.'],
 ];
 
-function guard<T>(work: () => T): T {
+/** Turns what SQLite and the system throw into STATE_FAILED. */
+export function guard<T>(work: () => T): T {
   try {
     return work();
   } catch (error) {

@@ -25,6 +25,9 @@ const PATIENCE_MS = 2_000;
 /** How long a new thread is waited for after one has ended, ms. */
 const RESTART_MS = 500;
 
+/** Lists that are kept. */
+const MOST_LISTS = 1_000;
+
 type Work =
   | { readonly op: 'open'; readonly folder: string; readonly mark: string; readonly proved: SharedArrayBuffer }
   | { readonly op: 'news' }
@@ -58,7 +61,6 @@ class Thread {
   #numbers = 0;
   #owed = 0;
   #worker: Worker | undefined;
-  #restart: NodeJS.Timeout | undefined;
 
   /** Its number, by which the thread answers it. */
   add(follower: Follower): number {
@@ -72,13 +74,16 @@ class Thread {
   }
 
   send(question: Question): void {
-    this.#worker ??= this.#start();
+    if (this.#worker === undefined) {
+      this.#worker = this.#start();
+      // A new thread knows no follower: each is opened there before anything else is asked.
+      if (question.op !== 'open') for (const follower of this.#followers.values()) follower.open().catch(() => undefined);
+    }
     this.#worker.postMessage(question);
     this.#count(1);
   }
 
   #start(): Worker {
-    clearTimeout(this.#restart);
     // What the thread prints stays in it: stdout belongs to the wire.
     const worker = new Worker(threadFile(), { env: {}, execArgv: [], stdout: true, stderr: true });
     worker.on('message', ({ id, follower, answer }: Told) => {
@@ -103,8 +108,8 @@ class Thread {
     this.#worker = undefined;
     this.#owed = 0;
     for (const follower of this.#followers.values()) follower.lose();
-    this.#restart = setTimeout(() => {
-      for (const follower of this.#followers.values()) follower.open().catch(() => undefined);
+    setTimeout(() => {
+      if (this.#worker === undefined) for (const follower of this.#followers.values()) follower.open().catch(() => undefined);
     }, RESTART_MS).unref();
   }
 }
@@ -171,6 +176,7 @@ class Follower implements State {
     if (known !== undefined) return known;
     const found = [...(this.#values.get(space) ?? [])].filter(([key]) => key.startsWith(prefix)).sort(([one], [other]) => (one < other ? -1 : 1));
     const list = new Map(found);
+    if (this.#lists.size >= MOST_LISTS) this.#lists.clear();
     this.#lists.set(name, list);
     return list;
   }

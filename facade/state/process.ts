@@ -46,6 +46,11 @@ export function noMark(): TollgateError {
   return new TollgateError('STATE_FAILED', { detail: 'This process cannot lock a file in the state folder, so others could not tell when it has ended.', next: 'Free the disk, and let the user of Tollgate write to the state folder.' });
 }
 
+/** True for the mark that this process has in a folder. */
+export function isOwn(folder: string, mark: ProcessMark): boolean {
+  return held.get(folder)?.mark === mark;
+}
+
 /** True while the process that has this mark runs, and when that cannot be known. A text that is no mark is of nobody. */
 export function isAlive(folder: string, mark: ProcessMark): boolean {
   if (held.get(folder)?.mark === mark) return true;

@@ -3,11 +3,11 @@ import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { isFull, openDatabase, type Database, type Schema } from './database.ts';
+import { isBusy, isFull, openDatabase, type Database, type Schema } from './database.ts';
 import { isAlive, noMark, ownMark } from './process.ts';
 import { currentCounter, draw, NOTHING, type Counter } from './spend.ts';
 import type { Amounts, Claim, Held, Refused, State, Taken } from './state.ts';
-import { Stops } from './stops.ts';
+import { Stops, STOPS_FILE, stopsLost } from './stops.ts';
 import { createValues, type Values } from './values.ts';
 
 const CHANGES = `
@@ -45,6 +45,8 @@ export const SCHEMA: Schema = {
 
 /** Where switches lay before they had a file of their own. */
 const OLD_STOPS = 'kill';
+/** Holds one row once there is a file of stops. */
+const STOPS_NOTED = 'stops';
 /** Counters of runs and sessions that nobody ended, and labels of named runs, go when untouched for this long, ms. */
 const STALE_MS = 30 * 86_400_000;
 const OLD_COUNTERS = `scope IN ('run', 'session') AND touched < ?`;
@@ -73,11 +75,13 @@ export interface Opening {
 /** Opens `<folder>/state.db`, for commands and for the thread of the state. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST. */
 export function openState(folder: string, { now = Date.now(), mark: given, ...how }: Opening = {}): DirectState {
   const mark = given === undefined ? () => ownMark(folder) : () => known(given);
+  // The database is not replaced while a process has it open. On a full disk there is no mark: what needs it is refused then.
+  if (given === undefined && existsSync(folder)) tryMark(folder);
   const file = join(folder, DATABASE);
   // The folder is made, and looked at, with the database: stops in a folder of somebody else would be no stops.
-  const isNew = !existsSync(file);
-  if (isNew && hadDatabase(folder)) throw new TollgateError('STATE_LOST');
-  const database = openDatabase(file, SCHEMA, how);
+  const exists = hadDatabase(folder);
+  if (exists && !existsSync(file)) throw new TollgateError('STATE_LOST');
+  const database = openDatabase(file, SCHEMA, { ...how, exists });
   let stops: Stops | undefined;
   const close = (): void => {
     stops?.close();
@@ -85,7 +89,7 @@ export function openState(folder: string, { now = Date.now(), mark: given, ...ho
   };
   try {
     stops = new Stops(folder);
-    if (!stops.hasDatabase) stops.hasDatabase = true;
+    noteDatabase(database, stops);
     dropStale(database, { before: now - STALE_MS, stops });
     return {
       ...createLedger(database, { folder, mark }), ...createValues(database, stops), stops, fresh: () => undefined, mark, isAlive: (mark) => isAlive(folder, mark), probe: (whole) => database.probe(whole), close,
@@ -97,8 +101,24 @@ export function openState(folder: string, { now = Date.now(), mark: given, ...ho
   }
 }
 
+/** The database remembers that there was a file of stops, and the file that there was a database. */
+function noteDatabase(database: Database, stops: Stops): void {
+  const isNoted = database.first('SELECT 1 AS found FROM value WHERE space = ?')(STOPS_NOTED) !== undefined;
+  if (isNoted && !stops.hasDatabase) throw stopsLost();
+  if (!stops.hasDatabase) stops.hasDatabase = true;
+  if (!isNoted) database.transact(() => database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING')(STOPS_NOTED, '', ''), { synced: true });
+}
+
+function tryMark(folder: string): void {
+  try {
+    ownMark(folder);
+  } catch {
+    // Said where it is needed.
+  }
+}
+
 function hadDatabase(folder: string): boolean {
-  if (!existsSync(join(folder, 'stops'))) return false;
+  if (!existsSync(join(folder, STOPS_FILE))) return false;
   const stops = new Stops(folder);
   try {
     return stops.hasDatabase;
@@ -119,8 +139,8 @@ function dropStale(database: Database, { before, stops }: { readonly before: num
     });
     stops.touchValues();
   } catch (thrown) {
-    // On a full disk they stay: whoever opens the state to take something back must get that far.
-    if (!isFull(thrown)) throw thrown;
+    // On a full disk, or under the lock of another process, they stay: who opens the state to take something back must get that far.
+    if (!isFull(thrown) && !isBusy(thrown)) throw thrown;
   }
 }
 
@@ -181,7 +201,7 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
         }
       });
     },
-    endScope: (scope, key) => void endCounters(scope, key),
+    endScope: (scope, key) => void database.transact(() => endCounters(scope, key)),
   };
 }
 

@@ -3,12 +3,22 @@
  * is made ahead, and is written over in place. Every process reads it at every call.
  */
 import { randomBytes } from 'node:crypto';
-import { closeSync, constants, fstatSync, fsyncSync, linkSync, mkdirSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, constants, fstatSync, fsyncSync, linkSync, mkdirSync, openSync, readFileSync, readSync, rmSync, statSync, writeSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import path from 'node:path';
+import type Libsql from 'libsql';
 import { TollgateError } from '../../catalogs/errors.ts';
 
+const require = createRequire(import.meta.url);
+
 /** Name of the file in a state folder. */
-export const STOPS_FILE = 'stops';
+export const STOPS_FILE = 'stopped';
+/** Where an earlier version kept what was stopped on a full disk: one JSON object. */
+const OLD_FILE = 'stops';
+/** Held by a writer. */
+const LOCK = 'stopped.lock';
+/** A writer waits so long for another one, ms. A frozen one must not keep anybody from stopping something. */
+const LOCK_MS = 1_000;
 /** The name that stops everything. No server has it. */
 export const EVERYTHING = '*';
 
@@ -16,6 +26,8 @@ export const EVERYTHING = '*';
 export interface Stop {
   readonly since: string;
   readonly by: string;
+  /** Tells this stop from another one of the same name; absent for one that a person has thrown. */
+  readonly id?: string;
 }
 
 /*
@@ -35,11 +47,13 @@ const LOOK_MS = 1;
 /** After so long all slots are read again, whatever the stamp says, ms: a writer may have died before it wrote the stamp. */
 const RENEW_MS = 1_000;
 
-const DAMAGED = { detail: 'The file of stops is damaged, so it is not known what is stopped.', next: 'Find out what wrote to the state folder. Stop Tollgate, remove `stops` from the state folder, start Tollgate, and stop again what must not run.' };
+const DAMAGED = { detail: 'The file of stops is damaged, so it is not known what is stopped.', next: 'Find out what wrote to the state folder. End Tollgate, remove `stopped` from the state folder, stop again what must not run, and say so: tollgate on' };
 
 /** The stops of a state folder, read and written without its database. Every method throws STATE_FAILED, or STATE_LOST if the file was removed. */
 export class Stops {
   readonly #file: number;
+  readonly #folder: string;
+  readonly #inode: string;
   readonly #header = Buffer.alloc(HEADER_BYTES);
   #lookedAt = -Infinity;
   #stamp = '';
@@ -50,10 +64,12 @@ export class Stops {
 
   /** Opens the file in a state folder, and makes both where there are none. */
   constructor(folder: string) {
+    this.#folder = folder;
     this.#file = guard(() => {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
-      return openOrMake(path.join(folder, STOPS_FILE));
+      return openOrMake(folder);
     });
+    this.#inode = inodeOf(fstatSync(this.#file));
   }
 
   /** All that is stopped, by name; EVERYTHING is first. */
@@ -71,21 +87,37 @@ export class Stops {
 
   /** Stops a name. It is on the disk when this returns. */
   put(name: string, stop: Stop): void {
+    withLock(path.join(this.#folder, LOCK), () => this.#put(name, stop));
+  }
+
+  /** As `put`, where the name is not stopped yet; false when it is. */
+  putNew(name: string, stop: Stop): boolean {
+    return withLock(path.join(this.#folder, LOCK), () => {
+      if (this.#slots().has(name)) return false;
+      this.#put(name, stop);
+      return true;
+    });
+  }
+
+  /** Lifts a stop; false when there was none. `only`: when it is exactly this one. It is on the disk when this returns. */
+  remove(name: string, only?: Stop): boolean {
+    return withLock(path.join(this.#folder, LOCK), () => {
+      const found = this.#slots().get(name);
+      if (found === undefined || (only !== undefined && textOf(name, only) !== textOf(name, found.stop))) return false;
+      this.#writeSlot(found.index, '');
+      return true;
+    });
+  }
+
+  #put(name: string, stop: Stop): void {
     const text = textOf(name, stop);
     for (;;) {
       const slots = this.#slots();
       const index = slots.get(name)?.index ?? freeIndex(name, new Set([...slots.values()].map((one) => one.index)));
       this.#writeSlot(index, text);
-      // Another process may have chosen the same slot.
+      // Without the lock, another process may have chosen the same slot.
       if (this.#slots().get(name) !== undefined) return;
     }
-  }
-
-  /** Lifts a stop; false when there was none. It is on the disk when this returns. */
-  remove(name: string): boolean {
-    const found = this.#slots().get(name);
-    if (found !== undefined) this.#writeSlot(found.index, '');
-    return found !== undefined;
   }
 
   /** Changes with every stop, of any process. */
@@ -128,7 +160,9 @@ export class Stops {
     if (now - this.#lookedAt < LOOK_MS) return;
     guard(() => {
       if (!this.#isOpen) throw new TollgateError('STATE_FAILED', { detail: 'The state is closed.' });
-      if (fstatSync(this.#file).nlink === 0) throw new TollgateError('STATE_LOST', { detail: 'The file of stops was removed from the state folder, so it is not known what is stopped.' });
+      const found = statSync(path.join(this.#folder, STOPS_FILE), { throwIfNoEntry: false });
+      // What others write to a file that was put in its place is not seen here.
+      if (found === undefined || inodeOf(found) !== this.#inode) throw stopsLost();
       this.#header.fill(0, readSync(this.#file, this.#header, 0, HEADER_BYTES, 0));
     });
     if (this.#header.toString('latin1', 0, MARK.length) !== MARK) throw new TollgateError('STATE_FAILED', DAMAGED);
@@ -191,8 +225,8 @@ function freeIndex(name: string, taken: ReadonlySet<number>): number {
   throw new TollgateError('STATE_FAILED', { detail: `At most ${count} servers can be stopped one by one.`, next: 'Stop everything instead: tollgate off' });
 }
 
-function textOf(name: string, { since, by }: Stop): string {
-  const text = (user: string): string => JSON.stringify({ name, since, by: user });
+function textOf(name: string, { since, by, id }: Stop): string {
+  const text = (user: string): string => JSON.stringify({ name, since, by: user, ...(id !== undefined && { id }) });
   const most = SLOT_BYTES - Buffer.byteLength(text(''));
   if (most < 0) throw new TollgateError('STATE_FAILED', { detail: 'The name of the server is too long to be stopped by it.', next: 'Stop everything instead: tollgate off' });
   let user = by;
@@ -203,8 +237,8 @@ function textOf(name: string, { since, by }: Stop): string {
 function slotOf(text: string): { readonly name: string; readonly stop: Stop } | 'free' | undefined {
   if (text.trim() === '') return 'free';
   try {
-    const { name, since, by } = JSON.parse(text) as { name?: unknown; since?: unknown; by?: unknown };
-    return typeof name === 'string' && typeof since === 'string' && typeof by === 'string' ? { name, stop: { since, by } } : undefined;
+    const { name, since, by, id } = JSON.parse(text) as { name?: unknown; since?: unknown; by?: unknown; id?: unknown };
+    return typeof name === 'string' && typeof since === 'string' && typeof by === 'string' ? { name, stop: { since, by, ...(typeof id === 'string' && { id }) } } : undefined;
   } catch {
     return undefined;
   }
@@ -214,9 +248,55 @@ function newStamp(): string {
   return randomBytes(STAMP_BYTES / 2).toString('hex');
 }
 
-/** The file is there whole or not at all, whichever processes start at once. */
-function openOrMake(file: string): number {
-  const open = (): number => openSync(file, constants.O_RDWR | constants.O_NOFOLLOW);
+/** The refusal where the file is gone. */
+export function stopsLost(): TollgateError {
+  return new TollgateError('STATE_LOST', { detail: 'The file `stopped` was removed from the state folder, or replaced, so it is not known what is stopped.', next: 'End Tollgate. Stop again what must not run (tollgate kill NAME), and say so: tollgate on' });
+}
+
+function inodeOf({ dev, ino }: { readonly dev: number; readonly ino: number }): string {
+  return `${dev}.${ino}`;
+}
+
+/** Where the lock cannot be had in time, the work is done without it: to stop something comes first. */
+function withLock<T>(file: string, work: () => T): T {
+  const until = performance.now() + LOCK_MS;
+  let lock: Libsql.Database | undefined;
+  while (lock === undefined && performance.now() < until) {
+    lock = tryLock(file);
+    if (lock === undefined) Atomics.wait(SLEEPER, 0, 0, 5);
+  }
+  try {
+    return work();
+  } finally {
+    lock?.close();
+  }
+}
+
+const SLEEPER = new Int32Array(new SharedArrayBuffer(4));
+
+function tryLock(file: string): Libsql.Database | undefined {
+  let lock: Libsql.Database | undefined;
+  try {
+    lock = new (require('libsql') as typeof Libsql)(file, { timeout: 0 } as Libsql.Options);
+    lock.exec('PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE');
+    return lock;
+  } catch {
+    lock?.close();
+    return undefined;
+  }
+}
+
+/** The file is there whole or not at all, whichever processes start at once. One that may only be read is opened to be read. */
+function openOrMake(folder: string): number {
+  const file = path.join(folder, STOPS_FILE);
+  const open = (): number => {
+    try {
+      return openSync(file, constants.O_RDWR | constants.O_NOFOLLOW);
+    } catch (error) {
+      if (codeOf(error) !== 'EROFS') throw error;
+      return openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW);
+    }
+  };
   try {
     return open();
   } catch (error) {
@@ -225,9 +305,11 @@ function openOrMake(file: string): number {
   const draft = `${file}.${newStamp()}`;
   try {
     const made = openSync(draft, 'wx', 0o600);
+    let taken = 1;
     try {
       const bytes = Buffer.alloc(FILE_BYTES, ' ');
       bytes.write(`${MARK}${newStamp()}${newStamp()}0`);
+      for (const [name, stop] of oldStops(folder)) bytes.write(textOf(name, stop), SLOT_BYTES * (name === EVERYTHING ? 1 : (taken += 1)));
       writeSync(made, bytes);
       fsyncSync(made);
     } finally {
@@ -240,6 +322,16 @@ function openOrMake(file: string): number {
     rmSync(draft, { force: true });
   }
   return open();
+}
+
+/** What an earlier version stopped on a full disk. */
+function oldStops(folder: string): readonly (readonly [string, Stop])[] {
+  try {
+    const old = JSON.parse(readFileSync(path.join(folder, OLD_FILE), 'utf8')) as Record<string, string>;
+    return Object.entries(old).map(([name, text]) => [name, JSON.parse(text) as Stop]);
+  } catch {
+    return [];
+  }
 }
 
 function codeOf(error: unknown): string | undefined {

@@ -31,6 +31,7 @@ class Followed {
   readonly #waiting: { readonly question: Question; readonly until: number }[] = [];
   #isWorking = false;
   #polls = 0;
+  #damage: unknown;
   readonly #timer: NodeJS.Timeout;
 
   constructor({ folder, follower, mark, proved }: Extract<Question, { op: 'open' }>) {
@@ -75,13 +76,9 @@ class Followed {
   #attempt(work: (state: DirectState) => unknown): Answer {
     try {
       const state = this.#open();
+      if (this.#damage !== undefined) throw this.#damage;
       const result = work(state);
-      // Read first: what is committed after it changes it again.
-      const stamp = state.stops.valueStamp();
-      const changes = state.changesAfter(this.#told);
-      this.#told = changes.to;
-      Atomics.store(this.#proved, 0, process.hrtime.bigint());
-      return { result, stamp, changes };
+      return { result, ...this.#news(state) };
     } catch (thrown) {
       const { code, message, next } = asTollgateError(thrown);
       return { failed: { code, message, next }, ...(isBusy(thrown) && { busy: true }) };
@@ -94,14 +91,39 @@ class Followed {
     return this.#state;
   }
 
-  /** Once a second by a connection of its own: the other one reads from memory what it has read before. */
+  /** What has changed. A fault of it is no fault of the work before it, which is done. */
+  #news(state: DirectState): Pick<Extract<Answer, { result: unknown }>, 'stamp' | 'changes'> {
+    try {
+      // The stamp is read first: what is committed after it changes it again.
+      const stamp = state.stops.valueStamp();
+      const changes = state.changesAfter(this.#told);
+      this.#told = changes.to;
+      Atomics.store(this.#proved, 0, process.hrtime.bigint());
+      return { stamp, changes };
+    } catch {
+      return { stamp: '', changes: { to: this.#told ?? 0, all: false, changes: [] } };
+    }
+  }
+
+  /** Once a second the file is read anew: a connection reads from memory what it has read before. */
   #poll(): void {
     this.#polls += 1;
-    const answer = this.#attempt((state) => (this.#polls % PROBE_POLLS === 0 ? state.probe(this.#polls % CHECK_POLLS === 0) : undefined));
+    if (this.#polls % PROBE_POLLS === 0 || this.#damage !== undefined) this.#probe(this.#polls % CHECK_POLLS === 0 || this.#damage !== undefined);
+    const answer = this.#attempt(() => undefined);
     const fault = 'failed' in answer && answer.busy !== true ? answer.failed.message : undefined;
     if (fault === this.#fault && 'changes' in answer && answer.changes.changes.length === 0 && !answer.changes.all) return;
     this.#fault = fault;
     this.#answer(0, answer);
+  }
+
+  /** What is damaged stays damaged until all of it was found whole. */
+  #probe(whole: boolean): void {
+    try {
+      this.#open().probe(whole);
+      this.#damage = undefined;
+    } catch (thrown) {
+      if (!isBusy(thrown)) this.#damage = thrown;
+    }
   }
 
   #answer(id: number, answer: Answer): void {
@@ -124,5 +146,7 @@ function perform(state: DirectState, question: Question): unknown {
 
 port.on('message', (question: Question) => {
   if (question.op === 'open') followed.set(question.follower, new Followed(question));
-  void followed.get(question.follower)?.take(question);
+  const one = followed.get(question.follower);
+  if (one !== undefined) return void one.take(question);
+  port.postMessage({ id: question.id, follower: question.follower, answer: { failed: { code: 'STATE_FAILED', message: 'The thread of the state has just started.', next: 'Call again.' } } } satisfies Told);
 });

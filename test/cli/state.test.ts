@@ -94,18 +94,42 @@ describe('tollgate state' + verifies('ST-08'), () => {
     expect(await tollgate('state', 'repair')).toMatchObject({ code: 0, err: 'The database is sound. Nothing was changed.\n' });
   });
 
+  it('is refused where the file of stops was removed, until a person says what is stopped; one that was emptied is lost' + verifies('ST-02', 'ST-04'), async () => {
+    await tollgate('off');
+    rmSync(path.join(folder, 'stopped'));
+    expect(() => openState(folder)).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
+    expect((await tollgate('servers')).err).toContain('STATE_LOST');
+    await tollgate('kill', 'chaos');
+    expect((await tollgate('on')).code).toBe(0);
+    const state = openState(folder);
+    expect([...state.stops.list().keys()]).toEqual(['chaos']);
+    state.close();
+    for (const part of ['', '-wal', '-shm']) rmSync(`${file()}${part}`, { force: true });
+    writeFileSync(file(), '', { mode: 0o600 });
+    expect(() => openState(folder)).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
+    expect(await tollgate('state', 'check')).toMatchObject({ code: 1, err: expect.stringContaining('was removed') as string });
+  });
+
+  it('is backed up with a clear refusal when it is damaged', async () => {
+    damage(file());
+    expect(await tollgate('state', 'backup', 'copy.db')).toMatchObject({ code: 1, err: expect.stringContaining('STATE_FAILED') as string });
+    expect(existsSync(path.join(project.folder, 'copy.db'))).toBe(false);
+  });
+
   it('brings a database of the version before to this one, with the switches that lay in it', () => {
     rmSync(folder, { recursive: true });
     openState(folder).close();
     const old = new Libsql(file());
-    old.exec('DROP TRIGGER value_put; DROP TRIGGER value_changed; DROP TRIGGER value_removed; DROP TABLE change; DROP TABLE slot; DROP TABLE counter');
+    old.exec('DROP TRIGGER value_put; DROP TRIGGER value_changed; DROP TRIGGER value_removed; DROP TABLE change; DROP TABLE slot; DROP TABLE counter; DELETE FROM value');
     old.exec('CREATE TABLE counter (budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, since INTEGER NOT NULL, touched INTEGER NOT NULL, calls INTEGER NOT NULL, argBytes INTEGER NOT NULL, outputBytes INTEGER NOT NULL, wallMs INTEGER NOT NULL, PRIMARY KEY (budget, scope, key)) STRICT, WITHOUT ROWID');
     old.exec('CREATE TABLE slot (budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, lease TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL, PRIMARY KEY (budget, scope, key, lease)) STRICT, WITHOUT ROWID');
     old.exec(`INSERT INTO value VALUES ('kill', 'chaos', '{"since":"2026-11-01T00:00:00.000Z","by":"boss"}'); INSERT INTO counter VALUES ('b', 'principal', 'p', ${Date.now()}, ${Date.now()}, 7, 0, 0, 0); PRAGMA user_version = 1`);
     old.close();
-    rmSync(path.join(folder, 'stops'));
+    rmSync(path.join(folder, 'stopped'));
+    // As the version before left it, with what was stopped on a full disk.
+    writeFileSync(path.join(folder, 'stops'), JSON.stringify({ '*': '{"since":"2026-11-02T00:00:00.000Z","by":"boss"}' }).padEnd(4096));
     const state = openState(folder);
-    expect([...state.stops.list()]).toEqual([['chaos', { since: '2026-11-01T00:00:00.000Z', by: 'boss' }]]);
+    expect([...state.stops.list()]).toEqual([['*', { since: '2026-11-02T00:00:00.000Z', by: 'boss' }], ['chaos', { since: '2026-11-01T00:00:00.000Z', by: 'boss' }]]);
     const refused = state.reserve([{ budget: 'b', scope: 'principal', key: 'p', demands: [{ unit: 'calls', limit: 7, most: 1, least: 1 }] }], { wall: Date.now(), monotonic: 1, boot: 'new' });
     expect(refused).toMatchObject({ refused: { left: 0 } });
     state.close();
@@ -114,6 +138,27 @@ describe('tollgate state' + verifies('ST-08'), () => {
 });
 
 describe('what a person decides' + verifies('ST-07'), () => {
+  it.each(['revoke', 'disable'])('against a server stops it by name where the database is damaged: %s', async (word) => {
+    checkpoint();
+    damage(file(), 0);
+    const words = word === 'revoke' ? ['revoke', 'chaos'] : ['servers', 'disable', 'chaos'];
+    expect(await tollgate(...words)).toMatchObject({ code: 1, err: expect.stringMatching(/chaos was stopped by name instead/) as string });
+    expect(dataOf((await tollgate('kill', '--json')).out)).toMatchObject({ killed: [{ server: 'chaos' }] });
+    expect((await tollgate('kill', '--lift', 'chaos')).err).toContain('Lifted for chaos');
+  });
+
+  it('keeps what somebody killed while it was decided', async () => {
+    const stops = new Stops(folder);
+    const temporary = { since: '2026-11-23T00:00:00.000Z', by: 'one', id: 'a' };
+    expect([stops.putNew('chaos', temporary), stops.putNew('chaos', { ...temporary, id: 'b' })]).toEqual([true, false]);
+    await tollgate('kill', 'chaos');
+    expect([stops.remove('chaos', temporary), [...stops.list().keys()]]).toEqual([false, ['chaos']]);
+    expect((await tollgate('servers', 'disable', 'chaos')).code).toBe(0);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    expect([...stops.list().keys()]).toEqual(['chaos']);
+    stops.close();
+  });
+
   it('is refused while another process holds the lock; the server is stopped by name instead, and commands that read go on', async () => {
     const holder = startFixture('state-holder.mjs', [file()]);
     await holder.line();
@@ -172,11 +217,18 @@ describe('what a person decides' + verifies('ST-07'), () => {
   });
 });
 
+/** So that the file is what is read. */
+function checkpoint(): void {
+  const connection = new Libsql(file());
+  connection.exec('PRAGMA wal_checkpoint(TRUNCATE)');
+  connection.close();
+}
+
 /** One page in the middle, as a write to the wrong place does it. */
-function damage(at: string): void {
+function damage(at: string, page?: number): void {
   chmodSync(at, 0o600);
   const { size } = statSync(at);
   const fd = openSync(at, 'r+');
-  writeSync(fd, Buffer.alloc(4096, 'x'), 0, 4096, Math.floor(size / 8192) * 4096);
+  writeSync(fd, Buffer.alloc(4096, 'x'), 0, 4096, (page ?? Math.floor(size / 8192)) * 4096);
   closeSync(fd);
 }

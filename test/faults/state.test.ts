@@ -1,5 +1,5 @@
 /** Named faults of the state database: locks that are held, a file that is damaged or removed under load, clocks that are set back. */
-import { closeSync, cpSync, openSync, readdirSync, readlinkSync, rmSync, statSync, writeSync } from 'node:fs';
+import { closeSync, cpSync, openSync, readdirSync, readlinkSync, renameSync, rmSync, statSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -206,6 +206,51 @@ function damage(file: string): void {
   for (let at = 0; at < statSync(file).size; at += 4096) writeSync(fd, Buffer.alloc(200, 'x'), 0, 200, at);
   closeSync(fd);
 }
+
+describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
+  let folder: string;
+  let state: State;
+  const refused = (code: string): Promise<unknown> => expect.poll(() => codeOf((async () => state.fresh())()), { timeout: 20_000 }).toBe(code);
+  beforeEach(async () => {
+    folder = temporaryFolder();
+    state = await followState(folder);
+    await state.put('grants', 'a', '1');
+  });
+  afterEach(() => state.close());
+
+  it('without any load notices that its database is damaged, and keeps to it', async () => {
+    const holder = await holderOf(folder);
+    await say(holder, 'PRAGMA wal_checkpoint(TRUNCATE)');
+    damage(path.join(folder, 'state.db'));
+    await refused('STATE_FAILED');
+    for (let n = 0; n < 20; n += 1) {
+      expect(await codeOf((async () => state.fresh())())).toBe('STATE_FAILED');
+      await sleep(50);
+    }
+    expect(() => state.get('grants', 'a')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
+  }, 60_000);
+
+  it.each(['-wal', '-shm'])('refuses when %s was removed: what others write is not seen any more', async (part) => {
+    rmSync(path.join(folder, `state.db${part}`));
+    await refused('STATE_LOST');
+  });
+
+  it('refuses when the file of stops was moved away, whatever is in its place', async () => {
+    renameSync(path.join(folder, 'stopped'), path.join(folder, 'moved'));
+    await refused('STATE_LOST');
+    new Stops(folder).close();
+    await sleep(2);
+    expect(() => state.stops.list()).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
+  });
+
+  it('keeps few files open, however long it polls', async () => {
+    const open = (): number => readdirSync('/proc/self/fd').length;
+    await sleep(1_500);
+    const before = open();
+    await sleep(4_500);
+    expect(open()).toBeLessThan(before + 10);
+  }, 30_000);
+});
 
 describe('a clock that is set back' + verifies('ST-06'), () => {
   const MINUTE = { id: 'minute', scope: 'principal' as const, window: 60, calls: 1 };

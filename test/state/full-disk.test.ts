@@ -18,7 +18,7 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const ACT = { since: '2026-11-22T00:00:00.000Z', by: 'boss' };
-const stops = (): string => path.join(folder, 'stops');
+const stops = (): string => path.join(folder, 'stopped');
 
 describe('on a full disk', () => {
   beforeEach(() => mountSmallDisk(folder));

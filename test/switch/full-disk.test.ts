@@ -54,6 +54,6 @@ it('kill and off stop what runs on a full disk, and on lets it run again' + veri
   empty(inProject('state'));
   expect((await cli(project, ['on'])).code).toBe(0);
   expect((await cli(project, ['kill', '--lift', 'one'])).code).toBe(0);
-  expect(existsSync(inProject('state/stops'))).toBe(true);
+  expect(existsSync(inProject('state/stopped'))).toBe(true);
   await expect.poll(async () => ((await child?.call('two_echo', {}))?.error), { timeout: 20_000 }).toBeUndefined();
 });

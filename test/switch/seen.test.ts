@@ -30,7 +30,7 @@ describe('what is stopped' + verifies('HA-19'), () => {
   });
 
   it('is said not to be known where its file cannot be read', async () => {
-    project.write('state/stops', 'no list of stops at all, but long enough to look like one'.repeat(100));
+    project.write('state/stopped', 'no list of stops at all, but long enough to look like one'.repeat(100));
     expect(await firstLine(['check'])).toMatch(/^Whether something is switched off is not known: /);
   });
 

@@ -14,7 +14,6 @@ import { dropRequests } from '../../manage/requests.ts';
 import { Redactor } from '../../output/redact.ts';
 import { registerSecrets } from '../../shared.ts';
 import { openState } from '../../state/sqlite.ts';
-import type { Stops } from '../../state/stops.ts';
 import { revive } from '../../servers/revivals.ts';
 import type { Awaitable, State } from '../../state/state.ts';
 import type { Io } from '../io.ts';
@@ -39,7 +38,6 @@ export interface Desk {
   /** The owner. */
   readonly by: string;
   readonly now: () => string;
-  readonly stops: Stops;
   readonly look: () => Promise<Look>;
   /** Lets a server that was given up be started again, in every process. Throws STATE_FAILED. */
   readonly revive: (server: string) => Awaitable<void>;
@@ -47,11 +45,17 @@ export interface Desk {
   readonly record: (entry: Omit<ServerConsentEntry, 'type' | 'by' | 'user'>) => void;
 }
 
-/** Opens a desk for the owner that `--as` names, and closes it however `work` ends. Throws IDENTITY, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
-export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring }, work: (desk: Desk) => Promise<number>): Promise<number> {
+/** The configuration that counts, and the id of the owner that `--as` names. Throws IDENTITY, CONFIG_INVALID. */
+export function ownerOf(options: ConsentOptions, io: Io): { readonly config: Config; readonly by: string } {
   const config = readForOwner(options, io);
   const { id: by, owner } = readPrincipal(config, options, io);
   if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${by} is no owner, and only an owner decides on servers.`, next: 'Use --as with a principal that has `owner: true`.' });
+  return { config, by };
+}
+
+/** Opens a desk for the owner that `--as` names, and closes it however `work` ends. Throws IDENTITY, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
+export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring }, work: (desk: Desk) => Promise<number>): Promise<number> {
+  const { config, by } = ownerOf(options, io);
   const state = openState(config.state);
   try {
     const audit = auditOnDemand(config.audit);
@@ -60,7 +64,7 @@ export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly
       registerSecrets(redactor, config);
       const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest: createDigest(readAuditKey(config.state)) });
       const decided = new Set<string>();
-      const code = await work({ config, consents, by, stops: state.stops, now: () => new Date().toISOString(), revive: (server) => revive(state, server, randomUUID()), look: () => wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }), record: (entry) => {
+      const code = await work({ config, consents, by, now: () => new Date().toISOString(), revive: (server) => revive(state, server, randomUUID()), look: () => wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }), record: (entry) => {
         audit.append(signed({ type: 'consent', ...entry, by }, io));
         if (entry.event !== 'looked') decided.add(entry.server);
       } });

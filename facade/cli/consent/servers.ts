@@ -1,12 +1,14 @@
 /** Owns `revoke` and `servers info`, `enable` and `disable`: consent taken back and shown; refuses names that no configuration and no state has. */
+import { randomUUID } from 'node:crypto';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors.ts';
 import { nameFault } from '../../config/names.ts';
 import { didYouMean, quote } from '../../config/problems.ts';
 import { consentSummary, type ConsentSummary } from '../../consent/words.ts';
+import { Stops } from '../../state/stops.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json, printable } from '../print.ts';
 import { inRows } from '../rows.ts';
-import { atDesk, serverNamed, type ConsentOptions, type ConsentWiring, type Desk } from './desk.ts';
+import { atDesk, ownerOf, serverNamed, type ConsentOptions, type ConsentWiring, type Desk } from './desk.ts';
 import { startScreen } from './screens.ts';
 import { lookAtStart } from './start.ts';
 
@@ -14,10 +16,10 @@ type Named = ConsentOptions & { readonly name: string };
 
 /** Takes all consent back: it holds first and is recorded after that, for a full disk must not keep a server running. Throws USAGE, IDENTITY. */
 export async function runRevoke(options: Named, io: Io, wiring: ConsentWiring): Promise<number> {
-  return atDesk(options, { io, wiring }, async (desk) => {
+  return against(options, { io, wiring }, async (desk) => {
     // A server that was taken out of the configuration may have left its consent.
     if (nameFault(options.name) !== undefined || (!desk.config.servers.has(options.name) && !desk.consents.store.all().has(options.name))) throw noSuch(desk, options.name);
-    const was = await stoppedMeanwhile(desk, options.name, () => desk.consents.revoke(options.name));
+    const was = await desk.consents.revoke(options.name);
     if (was) desk.record({ event: 'revoked', server: options.name, outcome: 'deny' });
     tell({ io, options }, { server: options.name, revoked: was }, was ? `${options.name} is no longer approved: no call reaches it from now on, and what runs ends within a second.` : `${options.name} was not approved.`);
     return EXIT.ok;
@@ -27,7 +29,7 @@ export async function runRevoke(options: Named, io: Io, wiring: ConsentWiring): 
 /** Takes a server out of use, or back into it; consent stays as it is. Throws USAGE, IDENTITY. */
 export async function runSwitch(options: Named & { readonly enable: boolean }, io: Io, wiring: ConsentWiring): Promise<number> {
   const { name, enable } = options;
-  return atDesk(options, { io, wiring }, async (desk) => {
+  return (enable ? atDesk : against)(options, { io, wiring }, async (desk) => {
     serverNamed(desk.config, name);
     if (enable) {
       const was = desk.consents.store.disabled().has(name);
@@ -39,26 +41,37 @@ export async function runSwitch(options: Named & { readonly enable: boolean }, i
       tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled; one that was given up is started again.'}${advice}`);
       return EXIT.ok;
     }
-    await stoppedMeanwhile(desk, name, () => desk.consents.disable(name, { by: desk.by, at: desk.now() }));
+    await desk.consents.disable(name, { by: desk.by, at: desk.now() });
     desk.record({ event: 'disabled', server: name, outcome: 'deny' });
     tell({ io, options }, { server: name, disabled: true }, `${name} is disabled: no call reaches it from now on, and what runs ends within a second. Its approval stays. Undo it with: tollgate servers enable ${name}`);
     return EXIT.ok;
   });
 }
 
-/** Stops the server by name, which needs no database, until the database has the decision. Where that fails, it stays stopped. */
-async function stoppedMeanwhile<T>({ stops, by, now }: Desk, name: string, decide: () => Promise<T>): Promise<T> {
-  const wasStopped = stops.list().has(name);
-  if (!wasStopped) stops.put(name, { since: now(), by });
-  let result: T;
+/**
+ * Decides against a server: it is stopped by name first, which needs no database, until the database has the decision. Where that fails,
+ * it stays stopped. A stop that somebody else has thrown meanwhile stays too.
+ */
+async function against(options: Named, { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring }, work: (desk: Desk) => Promise<number>): Promise<number> {
+  const { config, by } = ownerOf(options, io);
+  if (!config.servers.has(options.name)) return atDesk(options, { io, wiring }, work);
+  const stops = new Stops(config.state);
+  const stop = { since: new Date().toISOString(), by, id: randomUUID() };
   try {
-    result = await decide();
+    stops.putNew(options.name, stop);
+    const code = await atDesk(options, { io, wiring }, work);
+    stops.remove(options.name, stop);
+    return code;
   } catch (thrown) {
     const { code, message, next } = asTollgateError(thrown);
-    throw new TollgateError(code, { detail: `${message} ${name} was stopped by name instead, as by tollgate kill.`, next: `${next} Then do this again, and lift the stop: tollgate kill --lift ${name}`, cause: thrown });
+    if (code !== 'STATE_FAILED' && code !== 'STATE_LOST') {
+      stops.remove(options.name, stop);
+      throw thrown;
+    }
+    throw new TollgateError(code, { detail: `${message} ${options.name} was stopped by name instead, as by tollgate kill.`, next: `${next} Then do this again, and lift the stop: tollgate kill --lift ${options.name}`, cause: thrown });
+  } finally {
+    stops.close();
   }
-  if (!wasStopped) stops.remove(name);
-  return result;
 }
 
 /** What would start, who agreed to what, and what waits; starts nothing. */
