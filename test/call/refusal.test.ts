@@ -90,7 +90,7 @@ describe('decide', () => {
     const policy = { revision: 'r', call: typeof made === 'function' ? made : () => made } as unknown as Policy;
     const bound = { doc: { text: JSON.stringify(args), value: args, exact: true }, notes: [] };
     const deps = {
-      standing: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) }, labels: { of: () => [] }, plans: { of: () => 'none' }, now: () => 1,
+      fresh: () => undefined, standing: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) }, labels: { of: () => [] }, plans: { of: () => 'none' }, now: () => 1,
       approvals: { obtain: obtain ?? (() => Promise.reject(new TollgateError('APPROVAL_REQUIRED'))) },
     } as unknown as Parameters<typeof decide>[0];
     await decide(deps, { policy, trace, caller, exposed, bound, place: { files: new WorkspaceFiles({ workspace: '/', controlFiles: [], otherWorkspaces: { read: [], write: [] } }), owner: { principal: 'ann', run: 'r' } } as Judging['place'], request: { name: 's_t', args: bound.doc, signal: session.closed } });

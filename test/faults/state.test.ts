@@ -243,6 +243,13 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
     expect(() => state.stops.list()).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
   });
 
+  it('starts its thread again when that has died, whenever the next call comes, and ends in order', async () => {
+    const fixture = startFixture('state-thread.mjs', [temporaryFolder()]);
+    const [line] = await fixture.ended;
+    expect(JSON.parse(line ?? '[]')).toEqual([0, 50, 800].map((wait) => ({ wait, code: '', first: true, value: `${wait}`, written: '' })));
+    expect(fixture.child.exitCode).toBe(0);
+  }, 60_000);
+
   it('keeps few files open, however long it polls', async () => {
     const open = (): number => readdirSync('/proc/self/fd').length;
     await sleep(1_500);

@@ -1,0 +1,58 @@
+/** Stops and revocations that come while a call waits for its turn, or while the database is gone: nothing runs after them. */
+import { rmSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Session } from '../../facade/facade.ts';
+import { KillSwitch } from '../../facade/servers/kill-switch.ts';
+import { Stops } from '../../facade/state/stops.ts';
+import { withConsents } from '../consent/place.ts';
+import { ACT, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { verifies } from '../verifies.ts';
+
+const NOW = { since: '2026-11-23T00:00:00.000Z', by: 'boss' };
+
+let facade: RawFacade;
+let me: Session;
+const folder = (): string => facade.assembled.config.state;
+
+/** Throws a switch as a command does, in a process of its own. */
+function kill(server?: string): void {
+  const stops = new Stops(folder());
+  new KillSwitch({ stops }).throw({ ...(server !== undefined && { server }), ...NOW });
+  stops.close();
+}
+
+beforeEach(async () => {
+  facade = await startRaw({ one: { tools: [ACT, tool('put')] } }, { caps: { concurrent: 1 } });
+  me = facade.open('me');
+  await facade.list(me);
+});
+afterEach(() => facade.close().catch(() => undefined));
+
+describe('a call that waits for its turn' + verifies('ST-03'), () => {
+  const STOPS: readonly (readonly [name: string, stop: () => unknown, code: string])[] = [
+    ['off', () => kill(), 'SWITCHED_OFF'],
+    ['kill', () => kill('one'), 'SERVER_UNAVAILABLE'],
+    ['revoke', () => withConsents(facade.assembled.config, (consents) => consents.revoke('one')), 'SERVER_UNAVAILABLE'],
+    ['a grant that denies', () => facade.assembled.deps.grants.add({ origin: me.principal.origin, profile: 'all', scope: 'mcp:tools.call', kind: 'deny' } as never, 'olga'), 'DENIED'],
+  ];
+
+  it.each(STOPS)('is not made after %s', async (_name, stop, code) => {
+    const slow = facade.call(me, 'one_act', { delayMs: 700 });
+    await expect.poll(() => facade.calls('one')).toHaveLength(1);
+    const waiting = facade.call(me, 'one_put', {});
+    await stop();
+    const answer = await waiting;
+    await slow;
+    expect(answer.code).toBe(code);
+    expect(facade.calls('one').map((call) => call.name)).toEqual(['act']);
+  });
+});
+
+it('a server that is killed ends also where the database is gone' + verifies('ST-04'), async () => {
+  const { adapter } = facade.assembled.catalog.servers.get('one')!;
+  expect((await facade.call(me, 'one_put', {})).code).toBe('');
+  for (const part of ['', '-wal', '-shm']) rmSync(path.join(folder(), `state.db${part}`), { force: true });
+  kill('one');
+  await expect.poll(() => adapter.health().state, { timeout: 20_000 }).toBe('killed');
+});
