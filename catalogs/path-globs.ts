@@ -1,5 +1,22 @@
-/** Owns the matching of path globs step by step, as a walk goes down through folders; refuses to look where no glob can match any more. */
+/** Owns the reading of path globs, and their matching step by step, as a walk goes down through folders; refuses to look where no glob can match any more. */
 import type { PathGlobs } from './confinement.ts';
+
+/** Returns why a pattern of any kind would be misread: it holds what other glob dialects read, or nothing. */
+export function patternProblem(pattern: string): string | undefined {
+  const found = /[?[\]{}\\]|^!/.exec(pattern)?.[0];
+  if (found !== undefined) return `"${pattern}" holds ${found}: only * and ** are read; write one pattern for each case`;
+  return pattern === '' ? 'an empty pattern matches nothing; remove it' : undefined;
+}
+
+/** Returns why a path glob can match nothing, or would be misread; undefined for one that is well written. `*` and `**` are the only wildcards. */
+export function globProblem(glob: string): string | undefined {
+  const misread = patternProblem(glob);
+  if (misread !== undefined) return misread;
+  if (glob.startsWith('~')) return `"${glob}": ~ is not expanded; write the absolute path`;
+  const segments = glob.replace(/^\//, '').split('/');
+  if (segments.some((segment) => segment === '' || segment === '.' || segment === '..')) return `"${glob}" can match no path: write it without empty, "." and ".." parts, and a folder as folder/**`;
+  return segments.some((segment) => segment !== '**' && segment.includes('**')) ? `"${glob}": ** must stand alone between slashes` : undefined;
+}
 
 /** What a glob says of the paths that it matches; `hidden` outdoes `fixed`. */
 export type Closure = 'hidden' | 'fixed';
@@ -115,4 +132,10 @@ export function matchesName(parts: readonly string[], name: string): boolean {
     at = found + part.length;
   }
   return true;
+}
+
+/** Whether a path, relative to where the globs begin and `.` for that folder itself, matches one of them. `folder/**` matches the folder too. */
+export function matchesGlobs(globs: readonly string[], path: string): boolean {
+  const { start } = new PathTree({ hidden: { inside: globs, outside: [] }, fixed: { inside: [], outside: [] } }, 'inside');
+  return path.split('/').filter((name) => name !== '' && name !== '.').reduce((at, name) => at.descend(name), start).closure !== undefined;
 }

@@ -90,7 +90,7 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const given = bindArgs(request.args, exposed.args);                                                             // 3 validate
     const owner = { principal: caller.principal.id, run: caller.run };
     const place = { files: deps.files, spills: deps.spills, owner };
-    const { target, standing, input, decision, bound } = await decide(deps, { policy, trace, caller, exposed, bound: given, place, request }); // 4 decide
+    const { target, target: { exposed: served }, standing, input, decision, bound } = await decide(deps, { policy, trace, caller, exposed, bound: given, place, request }); // 4 decide
     const caps = deps.capsOf(caller.principal);
     const limits = limitsOf(caps, target, decision.obligations);
     const deadline = deps.now() + limits.timeoutMs;
@@ -107,13 +107,13 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     if (known.length > 0) await deps.labels.join(session, caller.run, known);
     const raw = await send(deps, { session, request, trace, target, table, limits: granted, sight });             // 6 call
     const labels = joinLabels(known, raw.labels ?? []);
-    const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
-    const { faults, ...judged } = judgeOutput(raw, exposed.entry?.output, validateOutput);
+    const validateOutput = decision.obligations.validateOutput ?? served.server.validateOutput ?? caps.validateOutput;
+    const { faults, ...judged } = judgeOutput(raw, served.entry?.output, validateOutput);
     const shaping = shape(raw, {                                                                                     // 7 shape
-      cap: granted.cap, mediaBytes: caps.media, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: exposed.primitive !== undefined, hidePaths: isForeign(exposed) ? hide : undefined,
+      cap: granted.cap, mediaBytes: caps.media, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: served.primitive !== undefined, hidePaths: isForeign(served) ? hide : undefined,
       spill: { put: (text) => deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
       meta: {
-        'tollgate/provenance': provenance(trace, exposed.server.adapter.info()?.version, deps.redactor), 'tollgate/labels': labels.length > 0 ? labels : undefined,
+        'tollgate/provenance': provenance(trace, served.server.adapter.info()?.version, deps.redactor), 'tollgate/labels': labels.length > 0 ? labels : undefined,
         'tollgate/outputInvalid': faults > 0 ? faults : undefined, 'tollgate/warnings': warningMeta(decision), [CORRELATION_KEY]: caller.correlation,
       },
       notes: [...bound.notes, ...warningNotes(decision)],

@@ -1,9 +1,12 @@
 /** Owns the candidates of a table and which of several counts; refuses words of a server that pass for ours. */
+import { isDeepStrictEqual } from 'node:util';
 import type { Primitive } from '../adapters/port.ts';
 import { withoutOwnKeys } from '../catalogs/own-keys.ts';
 import type { RawTool } from '../catalogs/tool.ts';
-import type { Exposure, ListDecision, ListTool } from '../policies/port.ts';
+import type { Exposure, ListDecision, ListTool, Reason } from '../policies/port.ts';
 import type { Served } from './catalog.ts';
+import type { ProfileConfig, Route } from './config/config.ts';
+import { isOpen } from './config/routes.ts';
 import type { ToolEntry } from './tool-entry.ts';
 
 /** One way in which a tool could be shown. */
@@ -17,6 +20,8 @@ export interface Candidate {
 /** A candidate that the policy shows. */
 export interface Shown {
   readonly candidate: Candidate;
+  /** Of a primitive: its servers, and those that policy hides with the reasons. */
+  readonly behind?: { readonly servers: ReadonlyMap<string, Served>; readonly hidden: ReadonlyMap<string, readonly Reason[]> };
   readonly decision: ListDecision;
   readonly exposure: Exposure;
 }
@@ -33,9 +38,38 @@ export function lastOf(shown: readonly Shown[]): readonly Shown[] {
   return [...new Map(shown.map((one) => [JSON.stringify(named(one)), one])).values()];
 }
 
-/** A primitive stands for several tools of its backend: it is as uncertain as the least certain of them. */
-export function graver(before: Shown | undefined, next: Shown): Shown {
-  return before === undefined || before.decision.verdict === 'always' ? next : before;
+/**
+ * Each primitive once, out of all that stands behind it, hidden tools included. It is as uncertain as the least certain of them, and
+ * promises nothing where one of them is hidden, or a call may lead to none. One whose tools are all hidden is not there.
+ */
+export function primitivesOf(tools: readonly Shown[], primitives: ProfileConfig['primitives']): readonly Shown[] {
+  const byName = new Map<Primitive, Shown[]>();
+  for (const one of tools) {
+    const { primitive } = one.candidate;
+    if (primitive !== undefined) byName.set(primitive, [...(byName.get(primitive) ?? []), one]);
+  }
+  return [...byName].flatMap(([primitive, all]) => joinTools(all, primitives[primitive] ?? []));
+}
+
+function joinTools(all: readonly Shown[], routes: readonly Route[]): readonly Shown[] {
+  const seen = all.filter(({ decision }) => decision.verdict !== 'never');
+  const first = seen.find(({ decision }) => decision.verdict !== 'always') ?? seen.at(-1);
+  if (first === undefined) return [];
+  const behind = new Map(seen.map(({ candidate }) => [candidate.served.name, candidate.served]));
+  const reasons = new Map(all.filter(({ candidate }) => !behind.has(candidate.served.name)).map(({ candidate, decision }) => [candidate.served.name, decision.reasons]));
+  const isWhole = seen.length === all.length && routes.some(isOpen) && routes.every(({ server }) => behind.has(server));
+  const decision = behind.size < 2 ? first.decision : { ...first.decision, ...sharedWords(seen), reasons: reasonsOf(seen) };
+  return [{ ...first, behind: { servers: behind, hidden: reasons }, decision: isWhole ? decision : { ...decision, verdict: 'maybe' } }];
+}
+
+/** What is said of one server's tool does not hold for another's, unless it is said of all; bounds name arguments of the tool behind. */
+function sharedWords(seen: readonly Shown[]): Pick<ListDecision, 'says' | 'bounds'> {
+  const [says = [], ...others] = seen.map(({ decision }) => decision.says ?? []);
+  return { says: others.every((other) => isDeepStrictEqual(other, says)) ? says : [], bounds: [] };
+}
+
+function reasonsOf(seen: readonly Shown[]): readonly Reason[] {
+  return [...new Map(seen.flatMap(({ decision }) => decision.reasons).map((reason) => [reason.id, reason])).values()];
 }
 
 /** Whether an owner must look at its tool first: it takes no name, and is not shown. */

@@ -21,7 +21,7 @@ export interface Judging {
   readonly caller: Caller;
   readonly exposed: Exposed;
   readonly bound: Bound;
-  readonly place: Place;
+  readonly place: Omit<Place, 'labels'>;
   readonly request: CallRequest;
 }
 
@@ -40,19 +40,24 @@ export interface Judged {
  * anew from its effect on: links, labels, grants and the hour may be others by then (TOCTOU). Throws DENIED, POLICY_FAILED for a pin
  * that the call does not carry, and what the target, the grants and the approvals throw.
  */
-export async function decide(deps: Pick<Deps, 'fresh' | 'standing' | 'labels' | 'plans' | 'approvals' | 'now'>, { policy, trace, caller, exposed, bound: first, place, request }: Judging): Promise<Judged> {
+export async function decide(deps: Pick<Deps, 'fresh' | 'standing' | 'labels' | 'plans' | 'approvals' | 'now'>, { policy, trace, caller, exposed: asked, bound: first, place, request }: Judging): Promise<Judged> {
   let bound = first;
   const { principal, run, session } = caller;
   for (let at = trace.startedAt; ; at = deps.now()) {
     const renewal = deps.fresh();
     if (renewal !== undefined) await renewal;
     trace.target?.held.close();
-    const aimed = aim(exposed, bound, place);
+    const labels = deps.labels.of(session, run);
+    const aimed = aim(asked, bound, { ...place, labels });
     const target = (trace.target = aimed instanceof Promise ? await aimed : aimed);
     const { effect, argsText, args } = target;
+    const exposed = (trace.exposed = target.exposed);
+    const current = deps.labels.of(session, run);
+    // Labels only grow: another call brought one in while the route was looked for.
+    if (asked.ways !== undefined && !isDeepStrictEqual(current, labels)) continue;
     const standing = deps.standing.judge({ caller, effect, args });
     trace.budgets = standing.budgets.map(({ id }) => id);
-    const input = (trace.input = { effect, argsText, principal, run, labels: deps.labels.of(session, run), time: isoTime(at), plan: await deps.plans.of(principal, run) });
+    const input = (trace.input = { effect, argsText, principal, run, labels: current, time: isoTime(at), plan: await deps.plans.of(principal, run) });
     const decision = (trace.decision = await policy.call(input));
     refuse(decision);
     const pinned = pin({ bound, decision, args, exposed, request, isAgain: bound !== first });

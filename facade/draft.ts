@@ -2,18 +2,22 @@
 import { PRIMITIVES, type Primitive } from '../adapters/port.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { shownName } from '../catalogs/names.ts';
+import { normalise } from '../catalogs/primitives/arguments.ts';
+import { PRIMITIVE_SEMANTICS } from '../catalogs/primitives/semantics.ts';
 import type { CallInput, ListTool, Principal } from '../policies/port.ts';
 import { applyPins } from './args.ts';
 import type { Served } from './catalog.ts';
-import type { Config, ProfileConfig } from './config/config.ts';
+import type { Config, ProfileConfig, Route } from './config/config.ts';
 import { splitToolId, WORKSPACE } from './config/names.ts';
 import { didYouMean, quote } from './config/problems.ts';
 import { mergeProfiles } from './config/profiles.ts';
 import { effectOf, prospectOf, type Doing } from './effect.ts';
+import { serverFor, unserved } from './routes.ts';
 import { matcher } from './served.ts';
 
-/** A call as a person writes it. `tool` is a primitive, `server.tool`, or the name under which a tool is shown. */
+/** A call as a person writes it. `tool` is a primitive, `server.tool`, or the name under which a tool is shown; `labels` are those of its run. */
 export interface WrittenCall {
+  readonly labels?: readonly string[];
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
 }
@@ -33,24 +37,24 @@ export type Draft = Pick<CallInput, 'effect' | 'argsText'>;
  * nothing else. Throws UNKNOWN_TOOL, ARGS_INVALID, NOT_SUPPORTED, and CONFIG_INVALID for a profile that is not there.
  */
 export function draftCall(world: DraftWorld, principal: Pick<Principal, 'profiles'>, call: WrittenCall): Draft {
-  const doing = nameTool(world, principal, call.tool).doing(call.args);
+  const doing = nameTool(world, principal, call.tool).doing(call.args, call.labels ?? []);
   return { effect: effectOf(doing, world.config.workspace), argsText: JSON.stringify(doing.args) };
 }
 
-/** What a list would be asked about a tool: a primitive stands for several tools of its backend. Throws UNKNOWN_TOOL, CONFIG_INVALID. */
+/** What a list would be asked about a tool: a primitive stands for several tools of its backends. Throws UNKNOWN_TOOL, CONFIG_INVALID. */
 export function draftTools(world: DraftWorld, principal: Pick<Principal, 'profiles'>, tool: string): readonly ListTool[] {
   return nameTool(world, principal, tool).tools;
 }
 
 interface Named {
   readonly tools: readonly ListTool[];
-  readonly doing: (args: WrittenCall['args']) => Doing;
+  readonly doing: (args: WrittenCall['args'], labels: readonly string[]) => Doing;
 }
 
 function nameTool(world: DraftWorld, principal: Pick<Principal, 'profiles'>, written: string): Named {
   const profile = mergeProfiles(world.config, principal.profiles);
   const primitive = PRIMITIVES.find((name) => name === written || `${WORKSPACE}.${name}` === written);
-  if (primitive !== undefined) return namePrimitive(world, primitive, primitive === written ? profile.primitives[primitive] : WORKSPACE);
+  if (primitive !== undefined) return namePrimitive(world, primitive, primitive === written ? profile.primitives[primitive] ?? [] : [{ server: WORKSPACE }]);
   const { served, tool, pins } = findTool(world, profile, written);
   const semantics = served.semanticsOf(tool);
   return {
@@ -59,12 +63,20 @@ function nameTool(world: DraftWorld, principal: Pick<Principal, 'profiles'>, wri
   };
 }
 
-function namePrimitive({ served }: DraftWorld, primitive: Primitive, name: string | undefined): Named {
-  const backend = served.get(name ?? '')?.backend;
-  if (backend === undefined) throw new TollgateError('UNKNOWN_TOOL', { detail: `No profile of this principal has ${primitive}.`, next: 'Write a tool that it has, or another principal.' });
+function namePrimitive({ config, served }: DraftWorld, primitive: Primitive, routes: readonly Route[]): Named {
+  const backends = new Map(routes.flatMap(({ server }) => {
+    const backend = served.get(server)?.backend;
+    return backend === undefined ? [] : [[server, backend] as const];
+  }));
+  if (backends.size === 0) throw new TollgateError('UNKNOWN_TOOL', { detail: `No profile of this principal has ${primitive}.`, next: 'Write a tool that it has, or another principal.' });
   return {
-    tools: (backend.serves().get(primitive) ?? []).map((lowered) => ({ server: backend.name, tool: lowered.tool, ...prospectOf(lowered.semantics), primitive })),
-    doing: (args) => ({ server: backend.name, ...backend.lower(primitive, args) }),
+    tools: [...backends.values()].flatMap((backend) => (backend.serves().get(primitive) ?? []).map(({ tool, semantics }) => ({ server: backend.name, tool, ...prospectOf(semantics), primitive }))),
+    doing: (args, labels) => {
+      const { paths } = effectOf({ server: '', tool: primitive, semantics: PRIMITIVE_SEMANTICS.get(primitive) ?? { verb: 'destructive' }, args: normalise(primitive, args).args }, config.workspace);
+      const backend = backends.get(serverFor(routes, { paths, labels }) ?? '');
+      if (backend === undefined) throw unserved(primitive);
+      return { server: backend.name, ...backend.lower(primitive, args) };
+    },
   };
 }
 

@@ -11,20 +11,34 @@ import { clientSchema, createValidator, type Validator } from '../catalogs/valid
 import type { ListDecision, Policy, Principal, Reason } from '../policies/port.ts';
 import { absenceOf, isOf } from './absence.ts';
 import type { ArgsShape } from './args.ts';
-import { graver, isPending, lastOf, named, withoutOurs, type Candidate, type Shown } from './candidates.ts';
+import { isPending, lastOf, named, primitivesOf, withoutOurs, type Candidate, type Shown } from './candidates.ts';
 import { Catalog, type Served } from './catalog.ts';
+import type { ProfileConfig, Route } from './config/config.ts';
 import { pendingRefusal } from './consent/refusals.ts';
 import { describe } from './describe.ts';
 import { prospectOf } from './effect.ts';
 import { READ_SPILL, SPILL_TOOL } from './output/spill-tool.ts';
+import { isRouted } from './routes.ts';
 import type { From, Standings, View } from './standing.ts';
 import type { ToolEntry } from './tool-entry.ts';
 import { judgeWanted, type Unshown, type Wanted } from './wanted.ts';
 
+/** The servers of a primitive that has several. */
+export interface Ways {
+  readonly routes: readonly Route[];
+  /** By server, without those that are hidden from the caller. */
+  readonly served: ReadonlyMap<string, Exposed>;
+  /** Why policy hides others, by server. For the audit alone. */
+  readonly hidden: ReadonlyMap<string, readonly Reason[]>;
+}
+
 /** One tool as the agent sees it. */
 export interface Exposed {
   readonly name: string;
+  /** Of a primitive with several servers the last: the one that serves what no condition takes, where there is one. */
   readonly server: Served;
+  /** Present while it is not known which of several servers a call leads to. */
+  readonly ways?: Ways;
   readonly primitive?: Primitive;
   /** Absent for primitives. */
   readonly entry?: ToolEntry;
@@ -65,6 +79,7 @@ export class Exposures {
   readonly #policy: () => Policy;
   readonly #primitives: ReadonlyMap<Primitive, { readonly tool: RawTool; readonly validator: Validator }>;
   readonly #serversOf: (principal: Principal) => readonly string[];
+  readonly #routesOf: (principal: Principal) => ProfileConfig['primitives'];
   readonly #maxArgBytes: (principal: Principal) => number;
   readonly #view: Standings['view'];
   readonly #fresh: () => Promise<void> | undefined;
@@ -72,10 +87,11 @@ export class Exposures {
   readonly #tell: (refused: readonly Unshown[]) => void;
   readonly #tables = new WeakMap<Principal, { readonly policy: string; readonly catalog: number; readonly view: string; readonly table: Table }>();
 
-  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; maxArgBytes: (principal: Principal) => number; view: Standings['view']; fresh?: () => Promise<void> | undefined; aliased?: (principal: Principal, name: string) => readonly string[]; tell?: (refused: readonly Unshown[]) => void }) {
+  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; routesOf: (principal: Principal) => ProfileConfig['primitives']; maxArgBytes: (principal: Principal) => number; view: Standings['view']; fresh?: () => Promise<void> | undefined; aliased?: (principal: Principal, name: string) => readonly string[]; tell?: (refused: readonly Unshown[]) => void }) {
     this.#catalog = parts.catalog;
     this.#policy = parts.policy;
     this.#serversOf = parts.serversOf;
+    this.#routesOf = parts.routesOf;
     this.#maxArgBytes = parts.maxArgBytes;
     this.#view = parts.view;
     this.#aliased = parts.aliased ?? (() => []);
@@ -158,7 +174,7 @@ export class Exposures {
     if (decisions.length !== candidates.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
     const wanted = judgeWanted((await policy.wanted?.(principal)) ?? [], (server) => this.#catalog.entries(server).filter((entry) => entry.quarantine === undefined).map(({ tool }) => tool));
     this.#tell(wanted.refused);
-    const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal), view, wanted });
+    const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal), routes: this.#routesOf(principal), view, wanted });
     this.#tables.set(principal, { policy: policy.revision, catalog, view: view.revision, table });
     return table;
   }
@@ -175,31 +191,31 @@ export class Exposures {
     });
   }
 
-  #build(candidates: readonly Candidate[], { decisions, maxBytes, view, wanted }: { decisions: readonly ListDecision[]; maxBytes: number; view: View; wanted: Wanted }): Table {
+  #build(candidates: readonly Candidate[], { decisions, maxBytes, routes, view, wanted }: { decisions: readonly ListDecision[]; maxBytes: number; routes: ProfileConfig['primitives']; view: View; wanted: Wanted }): Table {
     const shown: Shown[] = [];
     const hidden: Shown[] = [];
-    const primitives = new Map<string, Shown>();
+    const behind: Shown[] = [];
     for (const [index, candidate] of candidates.entries()) {
       const decision = decisions[index];
       if (decision === undefined || wanted.isUnbound(candidate.asked)) continue;
       for (const exposure of decision.expose) {
         const one: Shown = { candidate, decision, exposure };
+        if (candidate.primitive !== undefined) behind.push(one);
         if (decision.verdict === 'never') hidden.push(one);
         else if (candidate.primitive === undefined) shown.push(one);
-        else primitives.set(candidate.primitive, graver(primitives.get(candidate.primitive), one));
       }
     }
-    const all = [...primitives.values(), ...lastOf(shown)];
+    const all = [...primitivesOf(behind, routes), ...lastOf(shown)];
     const settled = all.filter((one) => !isPending(one));
     const asked = settled.map(named);
     const { nameOf, collisions } = exposedNames(asked, [READ_SPILL]);
-    const expose = (one: Shown, name: string | undefined): readonly Exposed[] => (name === undefined ? [] : this.#expose(one, { name, maxBytes }));
+    const expose = (one: Shown, name: string | undefined): readonly Exposed[] => (name === undefined ? [] : this.#expose(one, { name, maxBytes, routes }));
     const exposed = settled.flatMap((one, at) => expose(one, nameOf.get(asked[at] as NamedTool)));
     // What nobody approved takes no name from what somebody did.
     const byName = new Map([...all.filter(isPending).flatMap((one) => expose(one, shownName(named(one)))), ...exposed].map((one) => [one.name, one]));
     // A primitive stands for several tools: it is shown while one of them may be called.
     const isOpen = ({ primitive, server, entry }: Exposed): boolean =>
-      primitive === undefined ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true : candidates.some(({ asked }) => asked.primitive === primitive && view.withholds?.(asked) !== true);
+      primitive === undefined ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true : behind.some(({ candidate }) => candidate.primitive === primitive && view.withholds?.(candidate.asked) !== true);
     const listed = exposed.filter((one) => isOpen(one) && (one.entry === undefined || !this.#catalog.problems.has(one.server.name)));
     const reader = this.#addSpillReader(byName, listed, maxBytes);
     return { byName, listed, collisions, unshown: wanted.refused.map(({ line }) => line), hiddenBy: (name) => reasonsOf(hidden, name), reader, text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
@@ -216,9 +232,9 @@ export class Exposures {
     return READ_SPILL;
   }
 
-  #expose(one: Shown, { name, maxBytes }: { name: string; maxBytes: number }): readonly Exposed[] {
+  #expose(one: Shown, { name, maxBytes, routes }: { name: string; maxBytes: number; routes: ProfileConfig['primitives'] }): readonly Exposed[] {
     const { candidate, exposure } = one;
-    if (candidate.primitive !== undefined) return this.#exposePrimitive(one, candidate.primitive, maxBytes);
+    if (candidate.primitive !== undefined) return this.#exposePrimitive(one, candidate.primitive, maxBytes).map((exposed) => withWays(exposed, one, routes));
     const entry = candidate.entry;
     const projection = entry?.projection(exposure.schemaProfile ?? one.decision.schemaProfile, one.decision.bounds);
     if (entry === undefined || projection === undefined) return [];
@@ -234,7 +250,7 @@ export class Exposures {
     if (known === undefined) return [];
     const pins = one.exposure.pins;
     // Bounds speak of the tool behind: where that has arguments of its own, they are no bounds of the primitive's.
-    const bounds = one.candidate.asked.tool === primitive ? (one.decision.bounds ?? []) : [];
+    const bounds = one.candidate.asked.tool === primitive && (one.behind?.servers.size ?? 1) < 2 ? (one.decision.bounds ?? []) : [];
     const projection = projectOwn(tighten(known.tool.inputSchema, bounds), one.exposure.schemaProfile ?? one.decision.schemaProfile);
     const lift: ArgsShape['lift'] = (args) => {
       const normal = normalise(primitive, projection.lift(args).args);
@@ -247,6 +263,21 @@ export class Exposures {
   }
 }
 
+/** With what each of its servers is called by, where it has several. The pin of it is that of all: other routes are another tool. */
+function withWays(exposed: Exposed, { behind }: Shown, primitives: ProfileConfig['primitives']): Exposed {
+  const routes = primitives[exposed.primitive as Primitive];
+  if (!isRouted(routes) || behind === undefined) return exposed;
+  const { servers, hidden } = behind;
+  const served = new Map([...servers].map(([name, server]) => [name, { ...exposed, server, pin: name }]));
+  const usual = routes.findLast(({ server }) => servers.has(server))?.server ?? '';
+  return { ...exposed, server: servers.get(usual) ?? exposed.server, pin: JSON.stringify(routes), ways: { routes, served, hidden } };
+}
+
+/** The servers of which a call of this tool reaches one. */
+export function serversBehind({ server, ways }: Exposed): readonly Served[] {
+  return ways === undefined ? [server] : [...ways.served.values()].map((one) => one.server);
+}
+
 /** Schemas of Tollgate's own tools are written for it. */
 const OWN_PROFILE = 'portable';
 
@@ -257,7 +288,8 @@ function projectOwn(schema: RawTool['inputSchema'], profile: string): Pick<Proje
 }
 
 /** The ids (`server.tool`) of what a call of this tool may come to, as a grant names them: one, and of a primitive those of its backend. */
-export function idsOf({ server, entry, primitive }: Exposed): readonly string[] {
+export function idsOf({ server, entry, primitive, ways }: Exposed): readonly string[] {
+  if (ways !== undefined) return [...ways.served.values()].flatMap(idsOf);
   const tools = entry !== undefined ? [entry.tool.name] : (server.backend?.serves().get(primitive as Primitive) ?? []).map(({ tool }) => tool);
   return [...new Set(tools)].map((tool) => `${server.name}.${tool}`);
 }

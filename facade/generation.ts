@@ -9,6 +9,7 @@ import { Catalog } from './catalog.ts';
 import type { Deps } from './call.ts';
 import type { CapsConfig, Config } from './config/config.ts';
 import { mergeProfiles } from './config/profiles.ts';
+import { backendsIn } from './config/routes.ts';
 import { noteDrift } from './consent/drift.ts';
 import { pendingStanding } from './consent/standing.ts';
 import { Exposures } from './exposure.ts';
@@ -102,7 +103,7 @@ export class Generation {
     const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
     const upgrades = new Upgrades({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
     const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }), runs.standing, byGrants, pendingStanding(shared.consents.tools), names, ownFilesStanding(config), shared.aside]);
-    const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view, fresh: () => shared.state.fresh(), aliased: (principal, name) => this.#aliased(principal, name), tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)) });
+    const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), routesOf: perObject((principal: Principal) => mergeProfiles(config, principal.profiles).primitives), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view, fresh: () => shared.state.fresh(), aliased: (principal, name) => this.#aliased(principal, name), tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)) });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
     this.deps = {
@@ -133,7 +134,7 @@ export class Generation {
   /** Names of the servers in a principal's profiles, and of those that serve its primitives. */
   serversOf(principal: Principal): readonly string[] {
     const profiles = principal.profiles.flatMap((name) => this.config.profiles.get(name) ?? []);
-    return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...Object.values(profile.primitives)]))];
+    return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...backendsIn(profile.primitives)]))];
   }
 
   /** The servers of which a profile shows a tool by this name. */

@@ -13,14 +13,17 @@ import { aim, type Place, type Target } from './target.ts';
 /** A call that is allowed. */
 export interface Seeing {
   readonly policy: Policy;
+  /** As it was resolved: what a search finds may be another server's. */
   readonly exposed: Exposed;
   readonly bound: Bound;
-  readonly place: Place;
+  readonly place: Omit<Place, 'labels'>;
   readonly input: CallInput;
   readonly caller: Caller;
-  readonly target: Pick<Target, 'effect' | 'args'>;
+  readonly target: Pick<Target, 'exposed' | 'effect' | 'args'>;
   readonly standing: Standing;
 }
+
+const UNSERVED: ReadonlySet<string> = new Set(['NOT_SUPPORTED', 'DENIED']);
 
 type Judges = Pick<Deps, 'standing' | 'fresh'>;
 
@@ -30,18 +33,19 @@ type Judges = Pick<Deps, 'standing' | 'fresh'>;
  * its content. For a command: what the same rules close to it, since it names no file that it opens.
  */
 export function sightOf(deps: Judges, seeing: Seeing): Pick<UpstreamCall, 'mayRead' | 'confinement' | 'beyond'> {
-  const { policy, exposed, bound, place, input, caller, target: { effect, args }, standing } = seeing;
+  const { policy, exposed, bound, place, input, caller, target: { exposed: { server }, effect, args }, standing } = seeing;
   const own = {
-    ...(exposed.server.backend !== undefined && { confinement: policy.confinement(exposed.server.name, input.principal) }),
+    ...(server.backend !== undefined && { confinement: policy.confinement(server.name, input.principal) }),
     ...(standing.beyond !== undefined && { beyond: () => openNow(deps, { caller, effect, args }) }),
   };
   if (exposed.primitive !== 'read' || bound.doc.value['action'] !== 'search') return own;
   const mayRead: UpstreamCall['mayRead'] = async (path) => {
-    const value = { path };
-    const target = await aim(exposed, { doc: { text: JSON.stringify(value), value, exact: true }, notes: [] }, place);
+    const target = await aimAtHit(exposed, path, { ...place, labels: input.labels });
+    if (target === undefined) return undefined;
     try {
-      const decision = await policy.call({ ...input, effect: target.effect, argsText: target.argsText });
-      if (decision.outcome === 'allow' && (await isOpen(deps, { caller, effect: target.effect, args: target.args }, target))) return target.held;
+      // A file of another server is read through that server only.
+      const decision = target.exposed.server === server ? await policy.call({ ...input, effect: target.effect, argsText: target.argsText }) : undefined;
+      if (decision?.outcome === 'allow' && (await isOpen(deps, { caller, effect: target.effect, args: target.args }, target))) return target.held;
     } catch (thrown) {
       target.held.close();
       throw thrown;
@@ -50,6 +54,17 @@ export function sightOf(deps: Judges, seeing: Seeing): Pick<UpstreamCall, 'mayRe
     return undefined;
   };
   return { ...own, mayRead };
+}
+
+/** Undefined for a file that none of several servers serves, or more than one. */
+async function aimAtHit(exposed: Exposed, path: string, place: Place): Promise<Target | undefined> {
+  const value = { path };
+  try {
+    return await aim(exposed, { doc: { text: JSON.stringify(value), value, exact: true }, notes: [] }, place);
+  } catch (thrown) {
+    if (exposed.ways !== undefined && thrown instanceof TollgateError && UNSERVED.has(thrown.code)) return undefined;
+    throw thrown;
+  }
 }
 
 /** The folders outside of the workspace that are open now: an owner may have closed them since the call was judged. Throws DENIED. */

@@ -1,11 +1,14 @@
 /** Owns what an exposed call really is: which server and tool are reached, with which bytes, and the effect that the policy judges. */
-import type { Answer, UpstreamCall } from '../adapters/port.ts';
+import type { Answer, Primitive, UpstreamCall } from '../adapters/port.ts';
+import { TollgateError } from '../catalogs/errors.ts';
 import { HeldPaths, whileInPlace } from '../catalogs/held.ts';
+import { PRIMITIVE_SEMANTICS } from '../catalogs/primitives/semantics.ts';
 import type { Effect } from '../policies/port.ts';
 import type { Bound } from './args.ts';
-import type { Exposed } from './exposure.ts';
+import type { Exposed, Ways } from './exposure.ts';
 import { Spills, type SpillOwner } from './output/spills.ts';
 import type { Cap } from './output/cut.ts';
+import { serverFor, unserved } from './routes.ts';
 import type { Resolved, WorkspaceFiles } from './workspace-files.ts';
 
 /** Milliseconds that a shell command may take by default, and at most (schema-primitives B5). */
@@ -16,6 +19,8 @@ const BASH_GRACE_MS = 5_000;
 
 /** Stage 3's other half: a call ready to be judged and sent. */
 export interface Target {
+  /** What serves the call: the tool as it was resolved, or of several servers of a primitive the one that the call leads to. */
+  readonly exposed: Exposed;
   readonly effect: Effect;
   /** The arguments that the policy parses: those of the tool that is really called. */
   readonly argsText: string;
@@ -29,20 +34,58 @@ export interface Target {
   readonly send: (call: Omit<UpstreamCall, 'tool' | 'args'>, cap: Cap) => Promise<Answer>;
 }
 
-/** Where calls find their files and spills. */
+/** Where calls find their files and spills, and the labels of their run. */
 export interface Place {
+  readonly labels: readonly string[];
   readonly files: WorkspaceFiles;
   readonly spills: Spills;
   readonly owner: SpillOwner;
 }
 
+/** How often a path may lead elsewhere between two looks at it. */
+const MOST_LOOKS = 3;
+
 /**
- * Aims a bound call. Throws ARGS_INVALID for a spill that is not this caller's, NOT_SUPPORTED from a backend, DENIED for a path that
- * keeps changing.
+ * Aims a bound call. Throws ARGS_INVALID for a spill that is not this caller's, NOT_SUPPORTED from a backend and for a call that none of
+ * several serves, DENIED for a path that keeps changing and for a file that several of them serve.
  */
 export function aim(exposed: Exposed, bound: Bound, place: Place): Target | Promise<Target> {
   const args = bound.doc.value;
   if (exposed.primitive === 'read' && Spills.names(args['path'])) return aimAtSpill(exposed, bound, place);
+  if (exposed.primitive !== undefined && exposed.ways !== undefined) return aimByRoute(exposed.primitive, { ways: exposed.ways, bound, place });
+  return aimAt(exposed, bound, place);
+}
+
+/**
+ * Aims at the server of the route that the real path and the labels choose. The path is looked at twice, because what a backend is sent
+ * is made after the choice: the call goes on only if the paths that it holds open lead to the very server that it is sent to.
+ */
+async function aimByRoute(primitive: Primitive, { ways, bound, place }: { readonly ways: Ways; readonly bound: Bound; readonly place: Place }): Promise<Target> {
+  const semantics = PRIMITIVE_SEMANTICS.get(primitive) ?? { verb: 'destructive' };
+  for (let looks = 0; looks < MOST_LOOKS; looks += 1) {
+    const { effect, held } = await place.files.resolve({ server: '', tool: primitive, semantics, args: bound.doc.value });
+    held.close();
+    const server = serverFor(ways.routes, { paths: effect.paths, labels: place.labels }) ?? '';
+    const exposed = ways.served.get(server);
+    if (exposed === undefined) throw unserved(primitive, ways.hidden.get(server));
+    const target = await aimAt(exposed, bound, place);
+    if (leadsTo(target, ways, place)) return target;
+    target.held.close();
+  }
+  throw new TollgateError('DENIED', { detail: 'The path leads to another server at each look.', next: 'Call again; if it stays so, another process keeps changing this folder.' });
+}
+
+function leadsTo({ effect, exposed, held }: Target, { routes }: Ways, { labels }: Place): boolean {
+  try {
+    return serverFor(routes, { paths: effect.paths, labels }) === exposed.server.name;
+  } catch (thrown) {
+    held.close();
+    throw thrown;
+  }
+}
+
+function aimAt(exposed: Exposed, bound: Bound, place: Place): Target | Promise<Target> {
+  const args = bound.doc.value;
   const { server, primitive } = exposed;
   const times = primitive === 'bash' ? bashTimes(args) : { timeoutMs: server.timeoutMs, hardTimeoutMs: server.hardTimeoutMs };
   const { labels } = server;
@@ -52,12 +95,12 @@ export function aim(exposed: Exposed, bound: Bound, place: Place): Target | Prom
     const lowered = backend.lower(primitive, args);
     const argsText = lowered.args === args ? bound.doc.text : JSON.stringify(lowered.args);
     return whenResolved(place.files.resolve({ server: server.name, tool: lowered.tool, semantics: lowered.semantics, args: lowered.args }), ({ effect, held }) => (
-      { effect, held, argsText, args: lowered.args, labels, timeoutMs, hardTimeoutMs, headShare: primitive === 'bash' ? 0.3 : 1, send: (call) => backend.call({ tool: primitive, args: bound.doc, held, ...call }) }));
+      { exposed, effect, held, argsText, args: lowered.args, labels, timeoutMs, hardTimeoutMs, headShare: primitive === 'bash' ? 0.3 : 1, send: (call) => backend.call({ tool: primitive, args: bound.doc, held, ...call }) }));
   }
   const name = exposed.entry?.tool.name ?? exposed.name;
   const semantics = exposed.entry?.semantics ?? { verb: 'destructive' };
   return whenResolved(place.files.resolve({ server: server.name, tool: name, semantics, args }), ({ effect, held }) => (
-    { effect, held, argsText: bound.doc.text, args, labels, timeoutMs, hardTimeoutMs, headShare: 1, send: (call) => whileInPlace(held, effect.verb, () => server.adapter.call({ tool: name, args: bound.doc, ...call })) }));
+    { exposed, effect, held, argsText: bound.doc.text, args, labels, timeoutMs, hardTimeoutMs, headShare: 1, send: (call) => whileInPlace(held, effect.verb, () => server.adapter.call({ tool: name, args: bound.doc, ...call })) }));
 }
 
 /** At once for a call that names no path: each promise costs every call. */
@@ -69,6 +112,7 @@ function aimAtSpill(exposed: Exposed, bound: Bound, place: Place): Target {
   const args = bound.doc.value;
   const { effect, labels } = place.spills.source(String(args['path']), place.owner);
   return {
+    exposed,
     effect,
     held: new HeldPaths([]),
     argsText: bound.doc.text,

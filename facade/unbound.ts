@@ -5,6 +5,7 @@ import { canHold } from '../catalogs/held.ts';
 import type { Policy, Principal } from '../policies/port.ts';
 import { isIsolated } from './backends.ts';
 import type { Config } from './config/config.ts';
+import { backendsIn } from './config/routes.ts';
 import { asPrincipal } from './wire/auth.ts';
 
 const WORKSPACE = 'workspace';
@@ -21,7 +22,7 @@ export async function findUnbound(config: Config, policy: Policy, holds: () => b
   const raced = holds() ? [] : [UNHELD];
   if (raced.length > 0 && !config.bash.acceptPathRaces && commanders.some((caller) => closesPaths(policy, caller))) throw refuseRaces(config);
   const profiles = callers.flatMap((caller) => caller.profiles.flatMap((name) => config.profiles.get(name) ?? []));
-  const reached = new Set(profiles.flatMap((profile) => [...profile.servers, ...Object.values(profile.primitives)]));
+  const reached = new Set(profiles.flatMap((profile) => [...profile.servers, ...backendsIn(profile.primitives)]));
   const servers = [...config.servers.values()].filter((server) => isIsolated(server) && reached.has(server.name)).map(({ name }) => name);
   const isJailed = config.bash.isolation === 'sandbox';
   const bare = !isJailed && commanders.some((caller) => closesAny(policy, caller)) ? ['Commands of bash run without isolation: no rule on paths or hosts binds them.'] : [];
@@ -30,7 +31,7 @@ export async function findUnbound(config: Config, policy: Policy, holds: () => b
 
 /** Who may run commands of the workspace, as far as a list can tell; to look at commands that ran is no command. */
 async function findCommanders(config: Config, policy: Policy, callers: readonly Principal[]): Promise<readonly Principal[]> {
-  const holders = callers.filter((caller) => caller.profiles.some((name) => config.profiles.get(name)?.primitives.bash === WORKSPACE));
+  const holders = callers.filter((caller) => caller.profiles.some((name) => config.profiles.get(name)?.primitives.bash?.some(({ server }) => server === WORKSPACE)));
   const verdicts = await Promise.all(holders.map((caller) => policy.list(caller, [{ server: WORKSPACE, tool: 'bash', verb: 'execute', primitive: 'bash' }])));
   return holders.filter((_, index) => verdicts[index]?.[0]?.verdict !== 'never');
 }

@@ -25,7 +25,7 @@ export function readKnown(settings: Settings, rules: readonly LocatedRule[]): Kn
   const given = [...servers.flatMap(({ labels = [] }) => labels), ...rules.flatMap(({ rule }) => rule.obligations?.labels ?? [])];
   return {
     servers: new Map([...servers.map(({ name, trust = 'external' }) => [name, trust] as const), ...INTERNAL_SERVERS.map((name) => [name, 'internal'] as const)]),
-    profiles: new Map(profiles.map((profile) => [profile.name, new Set([...profile.servers, ...Object.values(profile.primitives)])])),
+    profiles: new Map(profiles.map((profile) => [profile.name, new Set([...profile.servers, ...Object.values(profile.primitives).flat().map(({ server }) => server)])])),
     labels: new Set([...LABELS, ...given]),
     ...(principals === undefined ? {} : { principals }),
     origins: new Set([...origins.map((origin) => origin.toLowerCase().replace(/\/$/, '')), ...(principals ?? []).map(({ client }) => client)]),

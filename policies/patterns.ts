@@ -1,5 +1,6 @@
 /** Owns the patterns of YAML rules: compiles each to the cheapest form that wasm matches exactly; refuses patterns that say less or more than they mean. */
 import { parseHost } from '../catalogs/hosts.ts';
+import { globProblem, patternProblem } from '../catalogs/path-globs.ts';
 import { canonicalPath, portOf } from '../catalogs/urls.ts';
 
 /** What lib/match.rego matches. A text matches when any of the forms does; absent forms match nothing. */
@@ -115,13 +116,9 @@ export function placePath(glob: string, { strict, workspace }: { strict: boolean
 }
 
 function splitPath(glob: string): readonly string[] {
-  refuseForeign(glob);
-  if (glob.startsWith('~')) throw new PatternError(`"${glob}": ~ is not expanded; write the absolute path`);
+  const problem = globProblem(glob);
+  if (problem !== undefined) throw new PatternError(problem);
   const segments = glob.replace(/^\//, '').split('/');
-  if (segments.some((segment) => segment === '' || segment === '.' || segment === '..')) {
-    throw new PatternError(`"${glob}" can match no path: write it without empty, "." and ".." parts, and a folder as folder/**`);
-  }
-  if (segments.some((segment) => segment !== '**' && segment.includes('**'))) throw new PatternError(`"${glob}": ** must stand alone between slashes`);
   return segments.filter((segment, index) => segment !== '**' || segments[index - 1] !== '**');
 }
 
@@ -173,11 +170,10 @@ function quoteRegex(text: string): string {
   return text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
 }
 
-/** Characters that other glob dialects read: taken literally they would match nothing, and a rule that denies would be open. */
+/** Taken literally, what other glob dialects read would match nothing, and a rule that denies would be open. */
 function refuseForeign(pattern: string): void {
-  const found = /[?[\]{}\\]|^!/.exec(pattern)?.[0];
-  if (found !== undefined) throw new PatternError(`"${pattern}" holds ${found}: only * and ** are read; write one pattern for each case`);
-  if (pattern === '') throw new PatternError('an empty pattern matches nothing; remove it');
+  const problem = patternProblem(pattern);
+  if (problem !== undefined) throw new PatternError(problem);
 }
 
 /** Keys come from files: no prototype, so that `__proto__` is a key like any other. */

@@ -42,7 +42,8 @@ export interface CapsSettings {
 export interface ProfileSettings {
   readonly name: string;
   readonly servers: readonly string[];
-  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', string>>>;
+  /** The servers of each; which of them serves a call is the facade's own. */
+  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', readonly { readonly server: string }[]>>>;
   readonly expose: readonly ExposeSettings[];
   readonly budgets: readonly BudgetSettings[];
   readonly caps: CapsSettings;
@@ -107,7 +108,7 @@ function compileServer({ tools, labels, validateOutput, trust, gated }: ServerSe
 function compileProfile(profile: ProfileSettings): unknown {
   return {
     servers: profile.servers,
-    primitives: profile.primitives,
+    primitives: Object.fromEntries(Object.entries(profile.primitives).map(([name, routes]) => [name, [...new Set(routes.map(({ server }) => server))]])),
     caps: pickCaps(profile.caps),
     budgets: profile.budgets.map(compileBudget),
     expose: compileExposures(profile.expose),

@@ -6,7 +6,7 @@ import type { Assembled } from '../assembled.ts';
 import type { BudgetConfig, Config } from '../config/config.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { didYouMean } from '../config/problems.ts';
-import type { Exposed, Table } from '../exposure.ts';
+import { serversBehind, type Exposed, type Table } from '../exposure.ts';
 import { json, printable } from './print.ts';
 
 /** Milliseconds and bytes. Rules may set less for a call: `tollgate try` shows what holds for one. */
@@ -26,6 +26,8 @@ interface Shown {
   readonly principal: string;
   readonly name: string;
   readonly server: string;
+  /** Where a primitive has several: all of them. */
+  readonly servers?: readonly string[];
   readonly tool: string;
   readonly verdict: ListDecision['verdict'];
   readonly reasons: ListDecision['reasons'];
@@ -39,7 +41,7 @@ export function toolText(name: string, { principal, table, assembled, asJson }: 
   const exposed = findTool(name, table);
   const { decision } = exposed;
   const shown: Shown = {
-    principal: principal.id, name: exposed.name, server: exposed.server.name, tool: toolOf(exposed),
+    principal: principal.id, name: exposed.name, server: exposed.server.name, tool: toolOf(exposed), ...(exposed.ways !== undefined && { servers: serversBehind(exposed).map(({ name: server }) => server) }),
     verdict: decision?.verdict ?? 'always', reasons: decision?.reasons ?? [], limits: limitsOf(exposed, principal, assembled),
     definition: JSON.parse(exposed.text) as Shown['definition'],
   };
@@ -48,7 +50,7 @@ export function toolText(name: string, { principal, table, assembled, asJson }: 
 
 function findTool(name: string, { listed, byName, reader }: Table): Exposed {
   const visible = new Map([...listed, ...(reader === undefined ? [] : [byName.get(reader)])].flatMap((one) => (one === undefined ? [] : [[one.name, one] as const])));
-  const found = findExposed(visible, name)?.value ?? listed.find((one) => `${one.server.name}.${toolOf(one)}` === name);
+  const found = findExposed(visible, name)?.value ?? listed.find((one) => serversBehind(one).some((server) => `${server.name}.${toolOf(one)}` === name));
   if (found !== undefined) return found;
   throw new TollgateError('UNKNOWN_TOOL', { detail: `This agent sees no tool "${name}"; ${didYouMean(name, [...visible.keys()])}`, next: 'Use a name that `tollgate tools` shows; a tool that is never allowed to this principal has none.' });
 }
@@ -57,29 +59,30 @@ function toolOf({ entry, primitive, name }: Exposed): string {
   return entry?.tool.name ?? primitive ?? name;
 }
 
-function limitsOf({ args, server }: Exposed, principal: Principal, { deps, config }: Pick<Assembled, 'deps' | 'config'>): Limits {
+function limitsOf(exposed: Exposed, principal: Principal, { deps, config }: Pick<Assembled, 'deps' | 'config'>): Limits {
+  const { args, server } = exposed;
   const caps = deps.capsOf(principal);
   return {
     argumentBytes: args.maxBytes, resultBytes: caps.bytes, resultLines: caps.lines, mediaBytes: caps.media, spillBytes: caps.spillBytes,
-    timeoutMs: Math.min(server.timeoutMs, caps.timeoutMs ?? Infinity), concurrent: caps.concurrent, budgets: budgetsOf(config, principal, server.name),
+    timeoutMs: Math.min(server.timeoutMs, caps.timeoutMs ?? Infinity), concurrent: caps.concurrent, budgets: budgetsOf(config, principal, serversBehind(exposed).map(({ name }) => name)),
   };
 }
 
-/** Those that a call of this principal to this server may count in; which do depends on the tool and the verb, as `when` says. */
-function budgetsOf(config: Config, principal: Principal, server: string): readonly BudgetConfig[] {
+/** Those that a call of this principal to one of these servers may count in; which do depends on the tool and the verb, as `when` says. */
+function budgetsOf(config: Config, principal: Principal, servers: readonly string[]): readonly BudgetConfig[] {
   // Of budgets with the same id the one of the profile holds.
   const byId = new Map([...config.budgets, ...mergeProfiles(config, principal.profiles).budgets].map((budget) => [budget.id, budget]));
   return [...byId.values()].filter(({ when }) =>
-    (when.server ?? server) === server && (when.role ?? principal.role) === principal.role && (when.profile === undefined || principal.profiles.includes(when.profile)));
+    (when.server === undefined || servers.includes(when.server)) && (when.role ?? principal.role) === principal.role && (when.profile === undefined || principal.profiles.includes(when.profile)));
 }
 
 const VERDICTS: Readonly<Record<ListDecision['verdict'], string>> = { always: 'always allowed', maybe: 'decided at each call', never: 'never allowed' };
 
-function readable({ name, server, tool, verdict, limits, reasons, definition }: Shown): string {
+function readable({ name, server, servers = [server], tool, verdict, limits, reasons, definition }: Shown): string {
   const { budgets, ...rest } = limits;
   const row = (key: string, value: string): string => `${key.padEnd(12)}${printable(value)}`;
   const lines = [
-    row('name', name), row('behind it', `${server}.${tool}`), row('verdict', VERDICTS[verdict]),
+    row('name', name), row('behind it', servers.map((one) => `${one}.${tool}`).join(', ')), row('verdict', VERDICTS[verdict]),
     ...reasons.map(({ id, message, file, line }) => row('', `${id}: ${message}${file === undefined ? '' : `  (${file}${line === undefined ? '' : `:${line}`})`}`)),
     row('limits', Object.entries(rest).map(([key, value]) => `${key} ${value}`).join(', ')),
     ...budgets.map((budget) => row('budget', JSON.stringify(budget))),

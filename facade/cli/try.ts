@@ -29,7 +29,7 @@ export async function runTry(options: TryOptions, io: Io, assemble: Assemble): P
       throw explainUnknown(thrown, { principal, assembled });
     });
     const bound = bindArgs(args, exposed.args);
-    const target = await aim(exposed, bound, { files: deps.files, spills: deps.spills, owner: { principal: principal.id, run: 'try' } });
+    const target = await aim(exposed, bound, { files: deps.files, spills: deps.spills, owner: { principal: principal.id, run: 'try' }, labels: [] });
     target.held.close();
     const session = openSession(principal, 'stdio');
     const { budgets } = deps.standing.judge({ caller: { decision: 'try', session, principal, run: 'try', startedAt: deps.now() }, effect: target.effect, args: target.args });

@@ -77,8 +77,8 @@ export interface ProfileConfig {
   readonly name: string;
   /** Servers written there, and the external ones that serve its primitives. */
   readonly servers: readonly string[];
-  /** Backend by primitive; `workspace` is the internal one; a primitive that is absent is not shown. */
-  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', string>>>;
+  /** By primitive, in order: the first route that fits a call serves it. One that is absent is not shown. */
+  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', readonly Route[]>>>;
   readonly expose: readonly ExposeRule[];
   readonly budgets: readonly BudgetConfig[];
   readonly caps: Partial<CapsConfig>;
@@ -92,6 +92,15 @@ export interface ProfileConfig {
   /** `required`: nothing without a grant; one profile of several suffices. */
   readonly grants: 'optional' | 'required';
   readonly host: boolean;
+}
+
+/** A server behind a primitive, and the calls that it serves; without a condition all. `workspace` is the internal server. */
+export interface Route {
+  readonly server: string;
+  /** Globs, relative to the workspace: all names of the file must match one. */
+  readonly paths?: readonly string[];
+  /** The run must carry one of them. */
+  readonly labels?: readonly string[];
 }
 
 /** Shows tools other than the primitives. `tool` is `server.tool`, where the tool part may hold `*`. */

@@ -1,5 +1,6 @@
 /** Owns the wall between host profiles and all others (CY-09); refuses a configuration that has a server, a primitive or a principal on both sides. */
 import { quote, type Report } from './problems.ts';
+import { backendsOf } from './routes.ts';
 import type { Written, WrittenProfile } from './written.ts';
 
 const MIXED = 'what acts on the machine itself is never mixed with what a sandbox holds';
@@ -31,9 +32,4 @@ export function checkHostProfiles(written: Written, report: Report): void {
     const [host] = names.filter((name) => hosts.has(name));
     if (host !== undefined && names.some((name) => !hosts.has(name))) report.refuse(['principals', index, 'profiles'], `profile ${quote(host)} is a host profile, and others stand beside it: ${MIXED}; make a principal of its own for it`);
   });
-}
-
-function backendsOf(expose: Written['expose']): readonly string[] {
-  const primitives = expose?.primitives;
-  return typeof primitives === 'string' ? [primitives] : Object.values(primitives ?? {});
 }

@@ -3,6 +3,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { BudgetConfig, Config, ExposeRule, ProfileConfig } from './config.ts';
 import { WORKSPACE } from './names.ts';
 import { quote } from './problems.ts';
+import { buildPrimitives, backendsIn } from './routes.ts';
 import type { Written, WrittenBudget, WrittenExpose, WrittenProfile } from './written.ts';
 
 /** Profiles that exist without being written; a written one of the same name replaces it. */
@@ -35,9 +36,8 @@ export function buildProfiles({ profiles = {}, servers = {}, expose }: Pick<Writ
 
 /** The file's or a profile's `expose` with its short forms written out. */
 function buildExpose(written: WrittenExpose | undefined): Exposed {
-  const { primitives = WORKSPACE, tools = [] } = written ?? {};
-  const backends = typeof primitives === 'string' ? { read: primitives, write: primitives, edit: primitives, bash: primitives } : primitives;
-  return { primitives: backends, expose: tools.map((tool) => (typeof tool === 'string' ? { tool, pins: {} } : { ...tool, pins: tool.pins ?? {} })) };
+  const { primitives, tools = [] } = written ?? {};
+  return { primitives: buildPrimitives(primitives), expose: tools.map((tool) => (typeof tool === 'string' ? { tool, pins: {} } : { ...tool, pins: tool.pins ?? {} })) };
 }
 
 /** A budget with its `when`. */
@@ -50,7 +50,7 @@ function buildProfile(name: string, written: WrittenProfile, { base, joining }: 
   const { host = false } = written;
   // Primitives work in a sandbox: a host profile has none, whatever others inherit.
   const { primitives, expose } = host ? { ...buildExpose(written.expose ?? base), primitives: {} } : buildExpose(written.expose ?? base);
-  const backends = Object.values(primitives).filter((backend) => backend !== WORKSPACE);
+  const backends = backendsIn(primitives).filter((backend) => backend !== WORKSPACE);
   const servers = [...new Set([...(written.servers ?? []), ...joining, ...backends])];
   const chosen = expose.filter(({ tool }) => servers.includes(serverOf(tool)));
   const whole = joining.filter((server) => !chosen.some(({ tool }) => serverOf(tool) === server)).map((server): ExposeRule => ({ tool: `${server}.*`, pins: {} }));

@@ -7,6 +7,7 @@ import { matcher } from '../served.ts';
 import { checkOrigin } from './origins.ts';
 import { didYouMean, quote, type Path, type Report } from './problems.ts';
 import { profileNames } from './profiles.ts';
+import { backendsOf, checkRoutes } from './routes.ts';
 import type { Written, WrittenBudget, WrittenExpose } from './written.ts';
 
 /** What the names are checked against. */
@@ -94,15 +95,19 @@ class ReferenceChecker {
     }
   }
 
-  /** With policies in files of their own a label may come from there, and is not judged. */
   stickyLabels(): void {
-    const { labels, policies, rules = [], servers = {} } = this.#written;
-    if (labels === undefined || policies !== undefined) return;
-    const given = rules.flatMap((rule) => (rule as { readonly obligations?: { readonly labels?: readonly string[] } } | null)?.obligations?.labels ?? []);
-    const known = new Set([...LABELS, ...Object.values(servers).flatMap((server) => server.labels ?? []), ...given]);
-    labels.sticky.forEach((label, at) => {
-      if (!known.has(label)) this.#report.refuse(['labels', 'sticky', at], `label ${quote(label)}: no server and no rule gives it, so it would never stick; ${didYouMean(label, known)}`);
+    const known = this.#labels();
+    this.#written.labels?.sticky.forEach((label, at) => {
+      if (known?.has(label) === false) this.#report.refuse(['labels', 'sticky', at], `label ${quote(label)}: no server and no rule gives it, so it would never stick; ${didYouMean(label, known)}`);
     });
+  }
+
+  /** All labels that a call can bring in. Absent with policies in files of their own: a label may come from there, and is not judged. */
+  #labels(): ReadonlySet<string> | undefined {
+    const { policies, rules = [], servers = {} } = this.#written;
+    if (policies !== undefined) return undefined;
+    const given = rules.flatMap((rule) => (rule as { readonly obligations?: { readonly labels?: readonly string[] } } | null)?.obligations?.labels ?? []);
+    return new Set([...LABELS, ...Object.values(servers).flatMap((server) => server.labels ?? []), ...given]);
   }
 
   joining(): void {
@@ -142,8 +147,7 @@ class ReferenceChecker {
   /** `reached` are the servers of the profile; absent for the file's own `expose`, see sharedExpose. */
   expose(expose: WrittenExpose, path: Path, reached?: ReadonlySet<string>): void {
     const { primitives, tools = [] } = expose;
-    if (typeof primitives === 'string') this.#backend(primitives, [...path, 'primitives']);
-    else for (const [primitive, backend] of Object.entries(primitives ?? {})) this.#backend(backend, [...path, 'primitives', primitive]);
+    if (primitives !== undefined) checkRoutes(primitives, [...path, 'primitives'], { report: this.#report, servers: this.#written.servers ?? {}, labels: this.#labels(), server: (name, at) => this.#server(name, at) });
     const names = new Set<string>();
     tools.forEach((entry, index) => {
       const at = [...path, 'tools', index];
@@ -196,14 +200,6 @@ class ReferenceChecker {
     this.#report.refuse(path, `${server === undefined ? 'there is' : `server ${quote(server)} has`} no tool ${quote(tool)}; ${didYouMean(tool, known)}`);
   }
 
-  #backend(name: string, path: Path): void {
-    if (name === WORKSPACE) return;
-    if (SHIPPED.has(name)) return this.#report.refuse(path, `server ${quote(name)} has tools of its own and no primitives; write workspace`);
-    this.#server(name, path);
-    const server = this.#written.servers?.[name];
-    if (server !== undefined && server.mapping === undefined) this.#report.refuse(path, `server ${quote(name)} has no mapping, so it cannot serve primitives; add mapping to it, or write workspace`);
-  }
-
   #server(name: string, path: Path): void {
     const { serverNames, included } = this.#context;
     if (serverNames.has(name) || SHIPPED.has(name)) return;
@@ -225,8 +221,4 @@ class ReferenceChecker {
 
 function shownServers({ tools = [] }: WrittenExpose): readonly string[] {
   return tools.flatMap((entry) => splitToolId(typeof entry === 'string' ? entry : entry.tool)?.server ?? []);
-}
-
-function backendsOf({ primitives }: WrittenExpose): readonly string[] {
-  return typeof primitives === 'string' ? [primitives] : Object.values(primitives ?? {});
 }

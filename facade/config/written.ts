@@ -3,7 +3,7 @@ import type { HelperSettings } from '../../catalogs/programs.ts';
 import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
-import type { BudgetConfig, CapsConfig, Config, ListenConfig, OtherWorkspaces, Start } from './config.ts';
+import type { BudgetConfig, CapsConfig, Config, ListenConfig, OtherWorkspaces, Route, Start } from './config.ts';
 import type { SandboxConfig } from './isolation.ts';
 import type { KnowledgeConfig } from './knowledge.ts';
 
@@ -120,9 +120,12 @@ export interface WrittenProfile {
 
 /** Who serves the primitives, and which tools are shown beside them. */
 export interface WrittenExpose {
-  readonly primitives?: string | Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', string>>>;
+  readonly primitives?: string | Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', WrittenRoutes>>>;
   readonly tools?: readonly (string | WrittenExposed)[];
 }
+
+/** Who serves one primitive: a server, or several in order, of which an entry without conditions may be a name alone. */
+export type WrittenRoutes = string | readonly (string | Route)[];
 
 /** One exposed tool or pattern. */
 export interface WrittenExposed {

@@ -1,7 +1,7 @@
 /** Owns what a server in this process is told of its caller: who it is, whose rows it may read, what it may see; refuses to take any of it from a call. */
 import { refusedState, type Identity, type SeenServer } from '../../adapters/port.ts';
 import type { Catalog } from '../catalog.ts';
-import type { Table } from '../exposure.ts';
+import { serversBehind, type Table } from '../exposure.ts';
 import type { Runs } from '../runs.ts';
 import type { Caller } from '../session.ts';
 import type { Aside } from './aside.ts';
@@ -23,7 +23,7 @@ export interface IdentityParts {
 export function createIdentify({ catalog, runs, aside, serversOf, onChange }: IdentityParts): Identify {
   const see = (name: string, { session }: Caller, { listed }: Table): SeenServer => {
     const problem = catalog.problems.get(name);
-    const own = listed.filter(({ server }) => server.name === name);
+    const own = listed.filter((exposed) => serversBehind(exposed).some((server) => server.name === name));
     return {
       name,
       state: problem?.data['consent'] === undefined ? catalog.servers.get(name)?.adapter.health().state ?? 'unavailable' : refusedState(problem),

@@ -39,7 +39,7 @@ function principalOf(as: WrittenPrincipal | undefined, draft: Drafting): Princip
 
 function effectOf(written: SuiteCase, principal: Principal, draft: Drafting): ReturnType<Drafting['call']> {
   const { call, effect } = written;
-  if (effect === undefined) return draft.call(principal, { tool: call?.tool ?? '', args: call?.args ?? {} });
+  if (effect === undefined) return draft.call(principal, { tool: call?.tool ?? '', args: call?.args ?? {}, labels: written.labels ?? [] });
   const { args = {}, paths = [], urls = [], ...rest } = effect;
   const named = { paths: paths.map((fact) => ({ argument: '', ...fact })), urls: urls.map((fact) => ({ argument: '', scheme: readUrl(fact.url).scheme, ...fact })) };
   return { effect: { ...rest, ...named }, argsText: JSON.stringify(args) };

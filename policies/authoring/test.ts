@@ -37,7 +37,7 @@ export interface TestRequest {
 export interface Drafting {
   /** The principal of this id; without one the only one that there is. */
   principal(id: string | undefined): Principal;
-  call(principal: Principal, call: { readonly tool: string; readonly args: Readonly<Record<string, unknown>> }): Pick<CallInput, 'effect' | 'argsText'>;
+  call(principal: Principal, call: { readonly tool: string; readonly args: Readonly<Record<string, unknown>>; readonly labels: readonly string[] }): Pick<CallInput, 'effect' | 'argsText'>;
   /** What a list would be asked about a tool. */
   tools(principal: Principal, tool: string): readonly ListTool[];
 }

@@ -129,7 +129,7 @@ function ruleAtoms(found: readonly Judged[], input: CallInput, outcome: Outcome)
 /** What the configuration itself refuses can be lifted by facts too. */
 function ownAtoms({ settings }: PolicyParts, input: CallInput, ids: readonly string[]): readonly Atom[] {
   const { profiles } = input.principal;
-  const having = settings.profiles.filter(({ name, servers, primitives }) => !profiles.includes(name) && [...servers, ...Object.values(primitives)].includes(input.effect.server));
+  const having = settings.profiles.filter(({ name, servers, primitives }) => !profiles.includes(name) && [...servers, ...Object.values(primitives).flat().map(({ server }) => server)].includes(input.effect.server));
   return [
     ...(ids.includes('profile') ? having.map(({ name }): Atom => ({ fact: 'principal.profiles', from: profiles, to: [...profiles, name], text: `principal.profiles had ${name}`, apply: withPrincipal({ profiles: [...profiles, name] }) })) : []),
     ...(ids.includes('plan-mode') ? [{ fact: 'plan', from: input.plan ?? 'none', to: 'approved', text: 'the plan of the run were approved', apply: (call: CallInput): CallInput => ({ ...call, plan: 'approved' }) }] : []),

@@ -14,8 +14,8 @@ high(target) if {
 }
 
 wrapped(server) if {
-	some name in principal.primitives
-	name == server
+	some names in principal.primitives
+	server in names
 }
 
 names(rule, id) if {

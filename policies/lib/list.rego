@@ -255,8 +255,8 @@ certain(target, rules) := [rule |
 	}
 ]
 
-# A primitive is shown where a profile puts this server behind it; other tools where a rule shows them.
-expose(target) := [{"name": target.primitive, "pins": {}} | principal.primitives[target.primitive] == target.server] if target.primitive
+# A primitive is shown where a profile puts this server behind it, alone or with others; other tools where a rule shows them.
+expose(target) := [{"name": target.primitive, "pins": {}} | target.server in principal.primitives[target.primitive]] if target.primitive
 
 expose(target) := [object.union(risk_of(target), show) | some show in exposure.rules(target)] if not target.primitive
 

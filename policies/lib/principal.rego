@@ -10,11 +10,11 @@ profiles := [profile |
 	profile := data.config.profiles[name]
 ]
 
-# Which server stands behind each primitive.
+# The servers behind each primitive.
 primitives := object.union_n([profile.primitives | some profile in profiles])
 
 # A backend of a primitive counts as a server of the profile: the effect is the same whichever way a call came in.
-servers := {name | some profile in profiles; some name in profile.servers} | {name | some name in primitives}
+servers := {name | some profile in profiles; some name in profile.servers} | {name | some names in primitives; some name in names}
 
 # One profile in plan mode suffices: a later one cannot lift it.
 default plans := false

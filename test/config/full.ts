@@ -66,7 +66,7 @@ profiles:
   dev:
     servers: [files, web]
     expose:
-      primitives: {read: files, write: workspace, edit: files, bash: workspace}
+      primitives: {read: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], write: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], edit: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], bash: [{labels: [secret], server: workspace}]}
       tools:
         - web.*
         - {tool: web.read_media, name: media, description: Reads a picture., risk: [network], schemaProfile: flat, pins: {depth: 1}}
@@ -87,7 +87,7 @@ policies:
 rules:
   - {id: inline, outcome: deny, when: {}}
 expose:
-  primitives: {read: files, write: files, edit: files, bash: files}
+  primitives: {read: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], write: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], edit: [{paths: ['docs/**'], labels: [secret], server: files}, workspace], bash: [{labels: [secret], server: workspace}]}
   tools:
     - {tool: web.search, name: find, description: Finds pages., risk: [network], schemaProfile: flat, pins: {safe: true}}
 budgets:

@@ -95,7 +95,7 @@ describe('what is filled in', () => {
       expect(config.servers.size).toBe(0);
       expect(config.principals).toEqual([{ id: 'local', role: 'user', groups: [], profiles: ['default'], client: 'local', stdio: true, owner: true, registers: [] }]);
       expect(config.profiles.get('default')).toEqual({
-        name: 'default', servers: [], primitives: { read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' }, expose: [], budgets: [], caps: {}, lifetimes: {}, starts: {}, plan: false, grants: 'optional', host: false,
+        name: 'default', servers: [], primitives: { read: [{ server: 'workspace' }], write: [{ server: 'workspace' }], edit: [{ server: 'workspace' }], bash: [{ server: 'workspace' }] }, expose: [], budgets: [], caps: {}, lifetimes: {}, starts: {}, plan: false, grants: 'optional', host: false,
       });
     });
   });

@@ -32,10 +32,10 @@ describe('profiles', () => {
   it('without an expose of its own it takes the file\'s, less the tools of servers that it does not reach', () => {
     withProject((project) => {
       const { profiles } = project.config(YAML);
-      expect(profiles.get('one')).toMatchObject({ servers: ['a', 'b', 'c'], primitives: { read: 'a', bash: 'workspace' }, expose: [{ tool: 'c.x', pins: {} }, { tool: 'b.*', pins: {} }] });
+      expect(profiles.get('one')).toMatchObject({ servers: ['a', 'b', 'c'], primitives: { read: [{ server: 'a' }], bash: [{ server: 'workspace' }] }, expose: [{ tool: 'c.x', pins: {} }, { tool: 'b.*', pins: {} }] });
       // A server that serves a primitive is reached: the effect names it.
       expect(profiles.get('default')).toMatchObject({ servers: ['a'], expose: [] });
-      expect(profiles.get('two')?.primitives).toEqual({ read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' });
+      expect(profiles.get('two')?.primitives).toEqual({ read: [{ server: 'workspace' }], write: [{ server: 'workspace' }], edit: [{ server: 'workspace' }], bash: [{ server: 'workspace' }] });
       expect(profiles.get('three')?.primitives).toEqual({});
     });
   });
@@ -54,7 +54,7 @@ describe('profiles', () => {
       expect(mergeProfiles(config, ['one', 'two', 'three'])).toEqual({
         name: 'one+two+three',
         servers: ['a', 'b', 'c'],
-        primitives: { read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' },
+        primitives: { read: [{ server: 'workspace' }], write: [{ server: 'workspace' }], edit: [{ server: 'workspace' }], bash: [{ server: 'workspace' }] },
         expose: [{ tool: 'c.x', pins: {} }, { tool: 'b.*', pins: {} }, { tool: 'b.x', name: 'bx', description: 'three', pins: {} }],
         budgets: [{ id: 'n', scope: 'run', calls: 2, when: {} }, { id: 'm', scope: 'run', calls: 3, when: {} }],
         caps: { bytes: 3000, lines: 5 },

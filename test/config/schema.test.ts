@@ -111,7 +111,7 @@ describe('the published schema', () => {
         'approvals.waitMs': config.approvals.waitMs, 'approvals.expireMs': config.approvals.expireMs,
         'recording.mode': config.recording.mode, 'recording.keep': `${config.recording.keepMs / 86_400_000}d`, 'recording.maxBytes': config.recording.maxBytes, 'runs.keep': `${config.runs.keepMs / 86_400_000}d`,
         'knowledge.requests': config.knowledge.requests, 'knowledge.bytes': config.knowledge.bytes, 'knowledge.candidates': config.knowledge.candidates,
-        version: 1, workspace: '.', schemaProfile: config.schemaProfile, 'expose.primitives': config.profiles.get('default')?.primitives.read, 'profiles.*.expose.primitives': 'workspace', 'profiles.*.plan': config.profiles.get('default')?.plan, 'profiles.*.grants': config.profiles.get('default')?.grants, 'profiles.*.host': config.profiles.get('default')?.host,
+        version: 1, workspace: '.', schemaProfile: config.schemaProfile, 'expose.primitives': config.profiles.get('default')?.primitives.read?.[0]?.server, 'profiles.*.expose.primitives': 'workspace', 'profiles.*.plan': config.profiles.get('default')?.plan, 'profiles.*.grants': config.profiles.get('default')?.grants, 'profiles.*.host': config.profiles.get('default')?.host,
       };
       const named = keys.filter(({ schema }) => schema.default !== undefined);
       expect(named.length).toBeGreaterThan(25);

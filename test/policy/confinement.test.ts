@@ -86,7 +86,7 @@ describe('what programs may not see or change', () => {
       roles: fc.constant(['agent']), groups: fc.constant(['web']), principals: fc.constant(['bot']), origins: fc.constant(['page']), profiles: fc.constant(['ci']), owner: fc.boolean(),
     }, { requiredKeys: [] });
     const modes = fc.constantFrom([], [{ profile: 'ci', mode: 'shadow' as const }], [{ origin: 'page', mode: 'enforce' as const }, { profile: 'work', mode: 'warn' as const }]);
-    const profile = { primitives: { read: 'workspace', bash: 'workspace' }, servers: [], expose: [], budgets: [], caps: {} };
+    const profile = { primitives: { read: [{ server: 'workspace' }], bash: [{ server: 'workspace' }] }, servers: [], expose: [], budgets: [], caps: {} };
     const SETTINGS = settings({ profiles: [{ ...profile, name: 'work' }, { ...profile, name: 'ci' }] });
     await fc.assert(fc.asyncProperty(caller, who, modes, async (principal, when, someModes) => {
       const documents = [documentOf([ALL], { file: 'a.yaml' }), documentOf([deny({ ...when, paths: ['x'] })], { file: 'b.yaml', modes: someModes })];

@@ -7,7 +7,7 @@ import { callOf, policyOf, profile, regoSource, scratch, settings, toolOf, type 
 
 const DESK = { name: 'desk', gated: { run: ['executes'], config: ['writes', 'executes'] } };
 const GROUP = profile({ servers: ['desk', 'git'], expose: [{ tool: 'desk.*', pins: {} }] });
-const WRAPPED = profile({ name: 'wrapped', servers: ['desk'], primitives: { bash: 'desk' } });
+const WRAPPED = profile({ name: 'wrapped', servers: ['desk'], primitives: { bash: [{ server: 'desk' }] } });
 const ALL = { id: 'all', outcome: 'allow', when: {} };
 
 const policyWith = (rules: readonly unknown[], over: Parameters<typeof policyOf>[1] = {}): Promise<Policy> => policyOf(rules, { settings: settings({ servers: [{ name: 'git' }, DESK], profiles: [GROUP, WRAPPED] }), ...over });

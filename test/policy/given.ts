@@ -14,7 +14,7 @@ export const WORKSPACE = '/home/me/project';
 export const PRINCIPAL: Principal = { id: 'mia', role: 'developer', groups: ['staff', 'web'], profiles: ['work'], origin: 'editor' };
 
 export function profile(over: Partial<ProfileSettings> = {}): ProfileSettings {
-  return { name: 'work', servers: ['git', 'mail'], primitives: { read: 'workspace', write: 'workspace', edit: 'workspace', bash: 'workspace' }, expose: [], budgets: [], caps: {}, ...over };
+  return { name: 'work', servers: ['git', 'mail'], primitives: { read: [{ server: 'workspace' }], write: [{ server: 'workspace' }], edit: [{ server: 'workspace' }], bash: [{ server: 'workspace' }] }, expose: [], budgets: [], caps: {}, ...over };
 }
 
 export function settings(over: Partial<Settings> = {}): Settings {

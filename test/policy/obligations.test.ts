@@ -68,7 +68,7 @@ describe('budgets', () => {
 
 describe('profiles', () => {
   it('decide which servers a principal reaches; stacked ones take the union' + verifies('HA-21'), async () => {
-    const policy = await policyWith({ profiles: [profile({ servers: ['git'], primitives: {} }), profile({ name: 'mail', servers: ['mail'], primitives: { read: 'files' } })] });
+    const policy = await policyWith({ profiles: [profile({ servers: ['git'], primitives: {} }), profile({ name: 'mail', servers: ['mail'], primitives: { read: [{ server: 'files' }] } })] });
     const said = async (server: string, profiles: readonly string[]) => (await policy.call(callOf({ server, principal: { profiles } }))).reasons[0]?.id;
     expect(await Promise.all([said('git', ['work']), said('mail', ['work']), said('mail', ['work', 'mail']), said('files', ['mail']), said('files', ['work']), said('git', [])])).toEqual(['yes', 'profile', 'yes', 'yes', 'profile', 'profile']);
   });

@@ -210,7 +210,7 @@ describe('list and call agree', () => {
 describe('the list', () => {
   it('shows primitives where a profile puts the server behind them, and other tools where a rule exposes them' + verifies('CY-11', 'CY-13'), async () => {
     const expose = [{ tool: 'git.get_*', pins: {} }, { tool: 'git.push', name: 'push', description: 'Pushes.', risk: ['network'], pins: { branch: 'main' } }] as const;
-    const profiles = [profile({ primitives: { read: 'git', write: 'workspace' }, expose, schemaProfile: 'openai' }), profile({ name: 'files', servers: [], primitives: { read: 'mail' }, expose: [] })];
+    const profiles = [profile({ primitives: { read: [{ server: 'git' }], write: [{ server: 'workspace' }] }, expose, schemaProfile: 'openai' }), profile({ name: 'files', servers: [], primitives: { read: [{ server: 'mail' }] }, expose: [] })];
     const policy = await policyOf([{ id: 'all', outcome: 'allow', when: {} }], { settings: settings({ profiles }) });
     const tools = [toolOf({ tool: 'get_a' }), toolOf({ tool: 'push' }), toolOf(), toolOf({ tool: 'cat', primitive: 'read' }), toolOf({ server: 'mail', tool: 'cat', primitive: 'read' }), toolOf({ server: 'workspace', tool: 'bash', primitive: 'bash' })];
     const shown = async (names: readonly string[]) => (await policy.list({ ...PRINCIPAL, profiles: names }, tools)).map(({ expose: shownAs }) => shownAs);

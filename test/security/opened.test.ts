@@ -186,7 +186,7 @@ describe('a platform without descriptors for paths', () => {
     await expect(findUnbound(loaded, policy, notHere)).rejects.toMatchObject({ code: 'CONFIG_INVALID', data: { problems } });
     const accepted = { ...loaded, bash: { ...loaded.bash, acceptPathRaces: true } };
     expect(await findUnbound(accepted, policy, notHere)).toContainEqual(expect.stringContaining('a process that swaps links'));
-    const without = { ...loaded, profiles: new Map([...loaded.profiles].map(([name, profile]) => [name, { ...profile, primitives: { read: 'workspace' } }])) };
+    const without = { ...loaded, profiles: new Map([...loaded.profiles].map(([name, profile]) => [name, { ...profile, primitives: { read: [{ server: 'workspace' }] } }])) };
     expect(await findUnbound(without, policy, notHere)).toContainEqual(expect.stringContaining('a process that swaps links'));
   });
 });

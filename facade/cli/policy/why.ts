@@ -74,7 +74,7 @@ async function lower(assembled: Assembled, { principal, options }: { readonly pr
   const around = { principal, run: 'why', labels: [], time: new Date(deps.now()).toISOString() };
   try {
     const { exposed } = await deps.exposures.resolve(principal, options.call);
-    const { effect, argsText, held } = await aim(exposed, bindArgs(doc, exposed.args), { files: deps.files, spills: deps.spills, owner: { principal: principal.id, run: 'why' } });
+    const { effect, argsText, held } = await aim(exposed, bindArgs(doc, exposed.args), { files: deps.files, spills: deps.spills, owner: { principal: principal.id, run: 'why' }, labels: [] });
     held.close();
     return { input: { ...around, effect, argsText }, remarks: [] };
   } catch (thrown) {

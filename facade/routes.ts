@@ -1,0 +1,44 @@
+/** Owns which server serves a call of a primitive that has several; refuses a file whose names lead to different ones. */
+import { TollgateError } from '../catalogs/errors.ts';
+import { matchesGlobs } from '../catalogs/path-globs.ts';
+import type { PathFact, Reason } from '../policies/port.ts';
+import { HiddenBy } from './absence.ts';
+import type { Route } from './config/config.ts';
+import { isOpen } from './config/routes.ts';
+
+/** What chooses a route: every name of the files that the call names, real and relative to the workspace, and the labels of its run. */
+export interface Routed {
+  readonly paths: readonly Pick<PathFact, 'path' | 'inside'>[];
+  readonly labels: readonly string[];
+}
+
+/** Of a call that names no path: it begins in the workspace. */
+const WORKSPACE_ITSELF: Routed['paths'] = [{ path: '.', inside: true }];
+
+/** True for a primitive whose calls need a choice. */
+export function isRouted(routes: readonly Route[] | undefined): routes is readonly Route[] {
+  return routes !== undefined && (routes.length > 1 || !routes.every(isOpen));
+}
+
+/** Returns the server of the first route that fits; undefined if none does. Throws DENIED for a file whose names lead to different servers. */
+export function serverFor(routes: readonly Route[], { paths, labels }: Routed): string | undefined {
+  const open = routes.filter((route) => route.labels === undefined || route.labels.some((label) => labels.includes(label)));
+  const facts = paths.length === 0 ? WORKSPACE_ITSELF : paths;
+  const [server, ...others] = new Set(facts.map((fact) => open.find((route) => fits(route, fact))?.server));
+  if (others.length === 0) return server;
+  throw new TollgateError('DENIED', { detail: 'The file has several names, and different servers serve them.', next: 'Use a file that has one name, or ask the user to remove the others.' });
+}
+
+/** What lies outside, or could not be resolved, fits no path. */
+function fits({ paths }: Route, { path, inside }: Routed['paths'][number]): boolean {
+  return paths === undefined || (inside && matchesGlobs(paths, path));
+}
+
+/** Of a call that no server serves, or whose server is hidden from the caller: the two look alike. `hidden`: why policy hides it. */
+export function unserved(primitive: string, hidden?: readonly Reason[]): TollgateError {
+  return new TollgateError('NOT_SUPPORTED', {
+    detail: `No server that you can use serves this call of ${primitive}: the owner lets it serve other paths, or runs with other labels`,
+    next: 'Use another path, or tell the user.',
+    ...(hidden !== undefined && { cause: new HiddenBy(hidden) }),
+  });
+}
