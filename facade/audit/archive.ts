@@ -200,7 +200,16 @@ function syncFile(path: string): void {
 /** Two at once would each write a checkpoint that the other does not know of. */
 function locked<T>(folder: string, work: () => T): T {
   const path = join(folder, LOCK);
-  const lock = (): void => fs.writeFileSync(path, ownMark(folder), { flag: 'wx', mode: 0o600 });
+  const lock = (): void => {
+    // With its mark or not at all: a lock of nobody would never be given up.
+    const draft = `${path}.${process.pid}`;
+    fs.writeFileSync(draft, ownMark(folder), { mode: 0o600 });
+    try {
+      fs.linkSync(draft, path);
+    } finally {
+      fs.rmSync(draft, { force: true });
+    }
+  };
   try {
     lock();
   } catch (thrown) {
@@ -219,7 +228,7 @@ function locked<T>(folder: string, work: () => T): T {
   }
 }
 
-/** Empty for one that is being written. */
+/** Empty for one that has just been given up. */
 function holderOf(path: string): string {
   try {
     return fs.readFileSync(path, 'utf8');

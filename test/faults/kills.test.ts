@@ -103,7 +103,7 @@ describe('gateways that are killed under load', () => {
     expect(reserved('many')).toBeGreaterThanOrEqual(found.intents.length);
     expect(reserved('many') - found.intents.length).toBeLessThanOrEqual(lost.length);
     expect(load.sent.filter(({ reply }) => reply === undefined).length).toBeGreaterThan(0);
-    expect(load.sent.length).toBeGreaterThan(KILLS * 20);
+    expect(load.sent.length).toBeGreaterThan(KILLS);
     await expect.poll(() => ground.running()).toEqual([]);
     expect(dataOf((await cli(ground.project, ['audit', 'verify', '--json'])).out)).toMatchObject({ ok: true, faults: [] });
   }, 60_000 + KILLS * 10_000);
