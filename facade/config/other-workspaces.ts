@@ -48,7 +48,8 @@ function faultOf({ list, named, folder }: Entry, { config, home, hidden }: Aroun
   const fault = breadthOf(folder, list === 'write', { home: realPath(home), hidden });
   if (fault !== undefined) return fault;
   if (isExposed(named, [...writableFolders({ ...config, otherWorkspaces: NO_OTHERS }), ...readableFolders(config)])) return 'agents reach it, or the way to it, without any upgrade: by the workspace, or by a sandbox that is given this folder, one in it or one around it; name a folder apart from these';
-  if (config.reads.some((file) => isExposed(file, [folder]))) return 'files of this configuration lie there, or it lies in a folder of them; name a folder without them';
+  // A file that was refused has left no path.
+  if (config.reads.some((file: string | undefined) => file !== undefined && isExposed(file, [folder]))) return 'files of this configuration lie there, or it lies in a folder of them; name a folder without them';
   return list === 'write' ? startedFrom(folder, config) : undefined;
 }
 

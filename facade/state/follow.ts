@@ -137,6 +137,7 @@ class Follower implements State {
   readonly #proved = new BigInt64Array(new SharedArrayBuffer(BigInt64Array.BYTES_PER_ELEMENT));
   #stops: Stops | undefined;
   #version = 0;
+  #isClosed = false;
   #ids = 0;
   #stamp = '';
   #fault: TollgateError | undefined;
@@ -234,6 +235,7 @@ class Follower implements State {
   async close(): Promise<void> {
     // It is answered after all that was asked before it.
     await Promise.race([this.#ask({ op: 'close' }).catch(() => undefined), sleep(PATIENCE_MS, undefined, { ref: false })]);
+    this.#isClosed = true;
     THREAD.remove(this.#number);
     this.#stops?.close();
     this.#fault = closed();
@@ -263,6 +265,7 @@ class Follower implements State {
   }
 
   #ask(work: Work): Promise<unknown> {
+    if (this.#isClosed) return Promise.reject(closed());
     this.#ids += 1;
     const id = this.#ids;
     return new Promise((resolve, reject) => {

@@ -243,6 +243,12 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
     expect(() => state.stops.list()).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
   });
 
+  it('that has closed its state refuses what is asked of it then, and does not wait for it', async () => {
+    const other = await followState(temporaryFolder());
+    await other.close();
+    for (const ask of [() => other.put('a', 'b', 'c'), () => other.fresh(), () => other.close()]) expect(['STATE_FAILED', '']).toContain(await codeOf((async () => ask())()));
+  });
+
   it('starts its thread again when that has died, whenever the next call comes, and ends in order', async () => {
     const fixture = startFixture('state-thread.mjs', [temporaryFolder()]);
     const [line] = await fixture.ended;
