@@ -77,7 +77,7 @@ class Thread {
     if (this.#worker === undefined) {
       this.#worker = this.#start();
       // A new thread knows no follower: each is opened there before anything else is asked.
-      if (question.op !== 'open') for (const follower of this.#followers.values()) follower.open().catch(() => undefined);
+      for (const [number, follower] of this.#followers) if (question.op !== 'open' || number !== question.follower) follower.open().catch(() => undefined);
     }
     this.#worker.postMessage(question);
     this.#count(1);

@@ -15,6 +15,8 @@ const RETRY_MS = 10;
 const PROBE_POLLS = 4;
 const CHECK_POLLS = 40;
 
+type News = Pick<Extract<Answer, { result: unknown }>, 'stamp' | 'changes'>;
+
 const port = parentPort!;
 const followed = new Map<number, Followed>();
 
@@ -44,7 +46,7 @@ class Followed {
 
   /** Questions are answered in order; `news` is answered at once. */
   async take(question: Question): Promise<void> {
-    if (question.op === 'news') return this.#answer(question.id, this.#attempt(() => undefined));
+    if (question.op === 'news') return this.#answer(question.id, this.#attempt());
     this.#waiting.push({ question, until: performance.now() + BUSY_MS });
     if (this.#isWorking) return;
     this.#isWorking = true;
@@ -72,13 +74,12 @@ class Followed {
     }
   }
 
-  /** Does the work, and reads what has changed. */
-  #attempt(work: (state: DirectState) => unknown): Answer {
+  /** Does the work, and reads what has changed. A fault of the reading is no fault of the work, which is done. */
+  #attempt(work?: (state: DirectState) => unknown): Answer {
     try {
       const state = this.#open();
       if (this.#damage !== undefined) throw this.#damage;
-      const result = work(state);
-      return { result, ...this.#news(state) };
+      return work === undefined ? { result: undefined, ...this.#news(state) } : { result: work(state), ...this.#newsIfAny(state) };
     } catch (thrown) {
       const { code, message, next } = asTollgateError(thrown);
       return { failed: { code, message, next }, ...(isBusy(thrown) && { busy: true }) };
@@ -91,15 +92,18 @@ class Followed {
     return this.#state;
   }
 
-  /** What has changed. A fault of it is no fault of the work before it, which is done. */
-  #news(state: DirectState): Pick<Extract<Answer, { result: unknown }>, 'stamp' | 'changes'> {
+  /** What has changed. The stamp is read first: what is committed after it changes it again. */
+  #news(state: DirectState): News {
+    const stamp = state.stops.valueStamp();
+    const changes = state.changesAfter(this.#told);
+    this.#told = changes.to;
+    Atomics.store(this.#proved, 0, process.hrtime.bigint());
+    return { stamp, changes };
+  }
+
+  #newsIfAny(state: DirectState): News {
     try {
-      // The stamp is read first: what is committed after it changes it again.
-      const stamp = state.stops.valueStamp();
-      const changes = state.changesAfter(this.#told);
-      this.#told = changes.to;
-      Atomics.store(this.#proved, 0, process.hrtime.bigint());
-      return { stamp, changes };
+      return this.#news(state);
     } catch {
       return { stamp: '', changes: { to: this.#told ?? 0, all: false, changes: [] } };
     }
@@ -109,7 +113,7 @@ class Followed {
   #poll(): void {
     this.#polls += 1;
     if (this.#polls % PROBE_POLLS === 0 || this.#damage !== undefined) this.#probe(this.#polls % CHECK_POLLS === 0 || this.#damage !== undefined);
-    const answer = this.#attempt(() => undefined);
+    const answer = this.#attempt();
     const fault = 'failed' in answer && answer.busy !== true ? answer.failed.message : undefined;
     if (fault === this.#fault && 'changes' in answer && answer.changes.changes.length === 0 && !answer.changes.all) return;
     this.#fault = fault;
