@@ -260,29 +260,29 @@ function inodeOf({ dev, ino }: { readonly dev: number; readonly ino: number }): 
 /** Where the lock cannot be had in time, the work is done without it: to stop something comes first. */
 function withLock<T>(file: string, work: () => T): T {
   const until = performance.now() + LOCK_MS;
-  let lock: Libsql.Database | undefined;
-  while (lock === undefined && performance.now() < until) {
+  let lock = tryLock(file);
+  while (lock === 'busy' && performance.now() < until) {
+    Atomics.wait(SLEEPER, 0, 0, 5);
     lock = tryLock(file);
-    if (lock === undefined) Atomics.wait(SLEEPER, 0, 0, 5);
   }
   try {
     return work();
   } finally {
-    lock?.close();
+    if (typeof lock === 'object') lock.close();
   }
 }
 
 const SLEEPER = new Int32Array(new SharedArrayBuffer(4));
 
-function tryLock(file: string): Libsql.Database | undefined {
+function tryLock(file: string): Libsql.Database | 'busy' | 'none' {
   let lock: Libsql.Database | undefined;
   try {
     lock = new (require('libsql') as typeof Libsql)(file, { timeout: 0 } as Libsql.Options);
     lock.exec('PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE');
     return lock;
-  } catch {
+  } catch (error) {
     lock?.close();
-    return undefined;
+    return (error as { code?: string }).code === 'SQLITE_BUSY' ? 'busy' : 'none';
   }
 }
 
