@@ -10,6 +10,7 @@ import { Worker } from 'node:worker_threads';
 import { TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
 import type { Instant } from './clock.ts';
 import { isAlive, ownMark } from './process.ts';
+import { needsSettle } from './spend.ts';
 import type { Claim, Held, State } from './state.ts';
 import { Stops } from './stops.ts';
 import type { Change, Changes } from './values.ts';
@@ -46,6 +47,8 @@ export type Question = Work & { readonly id: number; readonly follower: number }
 /** What the thread answers: the result, and what has changed since its last answer. `stamp` was read before the changes. */
 export type Answer =
   | { readonly result: unknown; readonly stamp: string; readonly changes: Changes }
+  /** What changed no value. */
+  | { readonly result: unknown }
   | { readonly failed: { readonly code: ErrorCode; readonly message: string; readonly next: string }; readonly busy?: true };
 
 /** One message of the thread. Id 0 answers no question. */
@@ -192,7 +195,7 @@ class Follower implements State {
   }
 
   async settle(held: Held, used: { readonly outputBytes: number; readonly wallMs: number }): Promise<void> {
-    await this.#ask({ op: 'settle', held, used });
+    if (needsSettle(held)) await this.#ask({ op: 'settle', held, used });
   }
 
   async endScope(scope: string, key: string): Promise<void> {
@@ -246,11 +249,11 @@ class Follower implements State {
   told(id: number, answer: Answer): void {
     const waiting = this.#pending.get(id);
     this.#pending.delete(id);
-    if (!('failed' in answer)) {
+    if ('changes' in answer) {
       this.#apply(answer.changes);
       this.#stamp = answer.stamp;
       this.#fault = undefined;
-    } else if (id === 0 && answer.busy !== true) {
+    } else if ('failed' in answer && id === 0 && answer.busy !== true) {
       this.#fault = errorOf(answer.failed);
     }
     waiting?.(answer);

@@ -1,6 +1,6 @@
 /** Owns the arithmetic of one budget's counter: windows and what may still be taken; refuses nothing by itself but says so. */
 import { elapsed, isSameBoot, type Instant } from './clock.ts';
-import type { Amounts, Claim, Refused, Taken, Unit } from './state.ts';
+import type { Amounts, Claim, Held, Refused, Taken, Unit } from './state.ts';
 
 /** A counter as stored: what has been reserved or used since its window began. */
 export interface Counter extends Amounts {
@@ -31,4 +31,9 @@ export function draw(claim: Claim, counter: Counter, now: Instant): { readonly t
     amounts[unit] = Math.min(most, left);
   }
   return { taken: { claim, since: counter.since, amounts } };
+}
+
+/** Calls and argument bytes are exact when reserved: a budget of these alone costs one transaction a call, not two. */
+export function needsSettle({ taken }: Held): boolean {
+  return taken.some(({ claim, amounts }) => claim.concurrent !== undefined || amounts.outputBytes > 0 || amounts.wallMs > 0);
 }

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { isBusy, isFull, openDatabase, type Database, type Schema } from './database.ts';
 import { isAlive, noMark, ownMark } from './process.ts';
-import { currentCounter, draw, NOTHING, type Counter } from './spend.ts';
+import { currentCounter, draw, needsSettle, NOTHING, type Counter } from './spend.ts';
 import type { Amounts, Claim, Held, Refused, State, Taken } from './state.ts';
 import { Stops, STOPS_FILE, stopsLost } from './stops.ts';
 import { createValues, type Values } from './values.ts';
@@ -189,7 +189,7 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
         return { held: { id, taken: drawn.map((one) => one.taken) } };
       }),
     settle: (held, used) => {
-      if (!held.taken.some((taken) => needsSettle(taken))) return;
+      if (!needsSettle(held)) return;
       database.transact(() => {
         for (const { claim, since, amounts } of held.taken) {
           const [output, wall] = [
@@ -203,11 +203,6 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
     },
     endScope: (scope, key) => void database.transact(() => endCounters(scope, key)),
   };
-}
-
-/** Calls and argument bytes are exact when reserved: a budget of these alone costs one transaction a call, not two. */
-function needsSettle({ claim, amounts }: Taken): boolean {
-  return claim.concurrent !== undefined || amounts.outputBytes > 0 || amounts.wallMs > 0;
 }
 
 /** What marks the slots of this process. */

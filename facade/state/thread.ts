@@ -15,7 +15,12 @@ const RETRY_MS = 10;
 const PROBE_POLLS = 4;
 const CHECK_POLLS = 40;
 
-type News = Pick<Extract<Answer, { result: unknown }>, 'stamp' | 'changes'>;
+type News = Pick<Extract<Answer, { changes: unknown }>, 'stamp' | 'changes'>;
+
+/** What changes no value: budgets, which each call reserves. */
+const WITHOUT_VALUES: ReadonlySet<Question['op']> = new Set(['reserve', 'settle', 'endScope']);
+/** For how long the database is taken to be in its place, ms. */
+const PLACE_MS = 100;
 
 const port = parentPort!;
 const followed = new Map<number, Followed>();
@@ -34,6 +39,7 @@ class Followed {
   #isWorking = false;
   #polls = 0;
   #damage: unknown;
+  #seenAt = -Infinity;
   readonly #timer: NodeJS.Timeout;
 
   constructor({ folder, follower, mark, proved }: Extract<Question, { op: 'open' }>) {
@@ -68,17 +74,18 @@ class Followed {
 
   async #patiently(question: Question, until: number): Promise<Answer> {
     for (;;) {
-      const answer = this.#attempt((state) => perform(state, question));
+      const answer = this.#attempt((state) => perform(state, question), WITHOUT_VALUES.has(question.op));
       if (!('busy' in answer) || performance.now() >= until) return answer;
       await sleep(RETRY_MS);
     }
   }
 
   /** Does the work, and reads what has changed. A fault of the reading is no fault of the work, which is done. */
-  #attempt(work?: (state: DirectState) => unknown): Answer {
+  #attempt(work?: (state: DirectState) => unknown, isWithoutValues = false): Answer {
     try {
       const state = this.#open();
       if (this.#damage !== undefined) throw this.#damage;
+      if (isWithoutValues) return { result: work?.(state) };
       return work === undefined ? { result: undefined, ...this.#news(state) } : { result: work(state), ...this.#newsIfAny(state) };
     } catch (thrown) {
       const { code, message, next } = asTollgateError(thrown);
@@ -88,7 +95,10 @@ class Followed {
 
   #open(): DirectState {
     this.#state ??= openState(this.#folder, { busyMs: 0, mark: this.#mark });
+    const now = performance.now();
+    if (now - this.#seenAt < PLACE_MS) return this.#state;
     if (!this.#state.isInPlace) throw new TollgateError('STATE_LOST');
+    this.#seenAt = now;
     return this.#state;
   }
 
