@@ -40,7 +40,7 @@ export interface Identity {
 /** A started sandbox. */
 export interface Jailed {
   readonly child: ChildProcessWithoutNullStreams;
-  /** True when something of it is left. Signal 0 only asks; the others go to every process in the sandbox. */
+  /** True when something of it was there when it was called. Signal 0 only asks; the others go to every process in the sandbox. */
   signal(signal: NodeJS.Signals | 0): boolean;
   kill(): void;
   /** Resolves when nothing of it runs and its names are free. */
