@@ -1,8 +1,9 @@
 /** Owns the move of old chain files into an archive: copied, on the disk and under a checkpoint before anything is removed; refuses files that a living process may write, and a log that is broken. */
+import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { isAlive, ownMark } from '../state/process.ts';
+import { tryLock } from '../state/process.ts';
 import { checkSeal, parseRecord } from './chain.ts';
 import { digestFile, isOf, readCheckpoint, sealOf, syncFolder, writeCheckpoint, type Archive, type Checkpoint, type ChainStart, type Digest, type HeldFile } from './checkpoint.ts';
 import { byChain, isWriterAlive, listParts, readLines, type ChainPart } from './lines.ts';
@@ -43,7 +44,7 @@ interface End {
   readonly torn: readonly string[];
 }
 
-/** Who archives this log now. */
+/** Locked while something is archived. */
 const LOCK = 'archive.lock';
 
 /**
@@ -52,7 +53,6 @@ const LOCK = 'archive.lock';
  */
 export function archiveAudit(request: ArchiveRequest): Archived | AuditVerdict {
   return guard(() => {
-    fs.mkdirSync(request.to, { recursive: true, mode: 0o700 });
     return locked(request.folder, () => {
       const verdict = verifyAudit(request.folder, [], { digest: request.digest });
       if (!verdict.ok) return verdict;
@@ -98,15 +98,18 @@ function endOf(part: ChainPart): End | undefined {
  * The checkpoint of the archive, which must be the one that the log knows: to add to an older copy would make its gaps look intended. What a
  * move left open that was interrupted is closed. Throws USAGE.
  */
-function settle({ folder, to, digest }: ArchiveRequest): Checkpoint {
+function settle({ folder, to, before, digest, now }: ArchiveRequest): Checkpoint {
   const refused = (what: string): TollgateError => new TollgateError('USAGE', { detail: `${to} cannot be added to: ${what}.`, next: 'Bring the archive back, or name another folder with --to.' });
   const kept = readCheckpoint(to, digest);
   if (kept.fault !== undefined) throw refused(kept.fault);
   const { checkpoint } = readCheckpoint(folder, digest);
-  const known = checkpoint.archives.find((archive) => (kept.seal === '' ? archive.folder === to : isOf(archive, kept)));
+  const known = checkpoint.archives.find((archive) => (kept.seal === '' ? archive.folder === to : isOf(archive, to, kept.seal)));
   if (kept.seal !== '' && known === undefined) throw refused('it holds an archive of another log, or an older copy of one');
   if (kept.seal === '' && known !== undefined && known.seal !== '') throw refused('it held an archive, and its checkpoint is gone');
   const finished = removeLeaving(folder, checkpoint, digest);
+  // Named before the folder is made: one that a move stopped in, or had nothing to move to, is then no foreign one for verify.
+  if (known === undefined) writeCheckpoint(folder, naming(finished, { folder: to, seal: '', at: new Date(now).toISOString(), before, files: 0, records: 0 }), digest);
+  fs.mkdirSync(to, { recursive: true, mode: 0o700 });
   if (known?.next !== undefined && known.next === kept.seal) writeCheckpoint(folder, naming({ ...finished, archives: finished.archives.filter((one) => one !== known) }, { ...known, folder: to, ...countsOf(kept.checkpoint), seal: kept.seal, next: undefined }), digest);
   return kept.checkpoint;
 }
@@ -122,9 +125,9 @@ function removeLeaving(folder: string, checkpoint: Checkpoint, digest: Digest): 
   return finished;
 }
 
-/** The checkpoint with what it says of one archive replaced. */
+/** The checkpoint with what it says of one archive replaced. Another archive may have been in this folder before its owner moved it. */
 function naming(checkpoint: Checkpoint, archive: Omit<Archive, 'next'> & { readonly next?: string | undefined }): Checkpoint {
-  const isSame = (one: Archive): boolean => one.folder === archive.folder || (one.seal !== '' && one.seal === archive.seal);
+  const isSame = (one: Archive): boolean => (one.seal === '' ? one.folder === archive.folder : one.seal === archive.seal);
   const { next, ...rest } = archive;
   return { ...checkpoint, archives: [...checkpoint.archives.filter((one) => !isSame(one)), { ...rest, ...(next !== undefined && { next }) }] };
 }
@@ -144,7 +147,7 @@ function move({ folder, to, before, digest, now }: ArchiveRequest, leaving: read
   syncFolder(to);
   const names = new Set(leaving.map(({ part }) => part.name));
   const atStart = checkpoint.starts.filter(({ file, before: prior }) => names.has(file) && !held.has(prior));
-  const after: Checkpoint = { ...kept, starts: merged(kept.starts, atStart), held: [...held.values()] };
+  const after: Checkpoint = { id: randomUUID(), ...kept, starts: merged(kept.starts, atStart), held: [...held.values()] };
   const [seal, next] = [kept.held.length === 0 ? '' : sealOf(kept, digest), sealOf(after, digest)];
   const archive = { folder: to, at: new Date(now).toISOString(), before };
   writeCheckpoint(folder, naming(checkpoint, { ...archive, ...countsOf(kept), seal, next }), digest);
@@ -199,41 +202,13 @@ function syncFile(path: string): void {
 
 /** Two at once would each write a checkpoint that the other does not know of. */
 function locked<T>(folder: string, work: () => T): T {
-  const path = join(folder, LOCK);
-  const lock = (): void => {
-    // With its mark or not at all: a lock of nobody would never be given up.
-    const draft = `${path}.${process.pid}`;
-    fs.writeFileSync(draft, ownMark(folder), { mode: 0o600 });
-    try {
-      fs.linkSync(draft, path);
-    } finally {
-      fs.rmSync(draft, { force: true });
-    }
-  };
-  try {
-    lock();
-  } catch (thrown) {
-    if ((thrown as NodeJS.ErrnoException).code !== 'EEXIST') throw thrown;
-    const holder = holderOf(path);
-    if (holder === '' || isAlive(folder, holder)) {
-      throw new TollgateError('STATE_FAILED', { detail: 'Another `tollgate audit archive` works on this log.', next: `Wait for its end. If none runs, remove ${basename(path)} from the folder of the log.` });
-    }
-    fs.rmSync(path, { force: true });
-    lock();
-  }
+  const lock = tryLock(join(folder, LOCK));
+  if (lock === 'busy') throw new TollgateError('STATE_FAILED', { detail: 'Another `tollgate audit archive` works on this log.', next: 'Wait until it has ended.' });
+  if (lock === 'none') throw new TollgateError('STATE_FAILED', { detail: `The file ${LOCK} in the folder of the log cannot be locked.`, next: 'Free the disk, or remove this file.', retryable: false });
   try {
     return work();
   } finally {
-    fs.rmSync(path, { force: true });
-  }
-}
-
-/** Empty for one that has just been given up. */
-function holderOf(path: string): string {
-  try {
-    return fs.readFileSync(path, 'utf8');
-  } catch {
-    return '';
+    lock.close();
   }
 }
 

@@ -29,8 +29,8 @@ export interface HeldFile {
 }
 
 /**
- * What the checkpoint of a log says of one archive. `seal` is that of the archive's own checkpoint, '' before there is one; `next` the one
- * that a move is about to write, or has just written. Times are ISO.
+ * What the checkpoint of a log says of one archive. `seal` is that of the archive's own checkpoint, '' before there is one: only the
+ * folder tells the archive then. `next` is the seal that a move is about to write, or has just written. Times are ISO.
  */
 export interface Archive {
   readonly folder: string;
@@ -46,6 +46,8 @@ export interface Archive {
 /** What stands in a checkpoint: `archives` and `leaving` of a log, `held` of an archive. */
 export interface Checkpoint {
   readonly v: 1;
+  /** Of an archive: random, so that two archives with the same files have different seals. */
+  readonly id?: string;
   readonly starts: readonly ChainStart[];
   readonly archives: readonly Archive[];
   readonly held: readonly HeldFile[];
@@ -92,9 +94,9 @@ export function sealOf(checkpoint: Checkpoint, digest: Digest): string {
   return digest(`${DOMAIN}${JSON.stringify(checkpoint)}`);
 }
 
-/** Whether a log means this very archive, as it is. */
-export function isOf({ seal, next }: Archive, archive: Pick<ReadCheckpoint, 'seal'>): boolean {
-  return archive.seal === seal || archive.seal === next;
+/** Whether a log means the archive in this folder, as it is. `found` is the seal that is there, '' for none. */
+export function isOf({ folder, seal, next }: Archive, path: string, found: string): boolean {
+  return found === '' ? seal === '' && folder === path : found === seal || found === next;
 }
 
 /** Puts the names in a folder on the disk. */

@@ -83,11 +83,16 @@ interface Folder extends ReadCheckpoint {
   readonly path: string;
 }
 
-/** The files of all folders. One that is being archived may stand in two. */
+/**
+ * The files of all folders. One that is being archived may be in two. In an archive only the files count that its checkpoint holds: others
+ * are copies that an interrupted move left, and the originals may have gone to another archive since.
+ */
 function partsOf(folders: readonly Folder[]): readonly ChainPart[] {
-  const found = folders.flatMap(({ path, checkpoint }) => {
+  const found = folders.flatMap(({ path, checkpoint }, index) => {
     const leaving = new Set(checkpoint.leaving);
-    return listParts(path).filter(({ name }) => !leaving.has(name));
+    const held = new Set(checkpoint.held.map(({ file }) => file));
+    const isArchive = index > 0 || held.size > 0;
+    return listParts(path).filter(({ name }) => (isArchive ? held.has(name) : !leaving.has(name)));
   });
   const byName = new Map(found.reverse().map((part) => [part.name, part] as const));
   return [...byName.values()].sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
@@ -99,7 +104,7 @@ function faultsOf(folders: readonly Folder[]): AuditFault[] {
   return folders.flatMap((folder) => {
     const file = join(folder.path, CHECKPOINT);
     if (folder.fault !== undefined) return [{ file, what: folder.fault }];
-    const isForeign = folder !== log && log?.checkpoint.archives.every((archive) => !isOf(archive, folder)) === true;
+    const isForeign = folder !== log && log?.checkpoint.archives.every((archive) => !isOf(archive, folder.path, folder.seal)) === true;
     const foreign = isForeign ? [{ file, what: 'the checkpoint of the log does not name this archive as it is: it is of another log, or an older copy' }] : [];
     return [...foreign, ...folder.checkpoint.held.flatMap((held) => {
       const found = digestFile(join(folder.path, held.file));

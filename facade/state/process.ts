@@ -99,6 +99,22 @@ function canLock(file: string, sql: string, meanwhile: () => void = () => undefi
   }
 }
 
+/**
+ * Takes a lock on a file, which is made where it is missing; `close` gives it back, and so does the end of this process. 'busy' while
+ * another process has it, 'none' where it cannot be taken at all (a full disk, or a file that holds something else).
+ */
+export function tryLock(file: string): Pick<Libsql.Database, 'close'> | 'busy' | 'none' {
+  let lock: Libsql.Database | undefined;
+  try {
+    lock = open(file);
+    lock.exec('PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE');
+    return lock;
+  } catch (error) {
+    lock?.close();
+    return (error as { code?: string }).code === 'SQLITE_BUSY' ? 'busy' : 'none';
+  }
+}
+
 function open(file: string): Libsql.Database {
   const Database = require('libsql') as typeof Libsql;
   return new Database(file, { timeout: 0 } as Libsql.Options);

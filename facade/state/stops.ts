@@ -4,12 +4,9 @@
  */
 import { randomBytes } from 'node:crypto';
 import { closeSync, constants, fstatSync, fsyncSync, linkSync, mkdirSync, openSync, readFileSync, readSync, rmSync, statSync, writeSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import path from 'node:path';
-import type Libsql from 'libsql';
 import { TollgateError } from '../../catalogs/errors.ts';
-
-const require = createRequire(import.meta.url);
+import { tryLock } from './process.ts';
 
 /** Name of the file in a state folder. */
 export const STOPS_FILE = 'stopped';
@@ -273,18 +270,6 @@ function withLock<T>(file: string, work: () => T): T {
 }
 
 const SLEEPER = new Int32Array(new SharedArrayBuffer(4));
-
-function tryLock(file: string): Libsql.Database | 'busy' | 'none' {
-  let lock: Libsql.Database | undefined;
-  try {
-    lock = new (require('libsql') as typeof Libsql)(file, { timeout: 0 } as Libsql.Options);
-    lock.exec('PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE');
-    return lock;
-  } catch (error) {
-    lock?.close();
-    return (error as { code?: string }).code === 'SQLITE_BUSY' ? 'busy' : 'none';
-  }
-}
 
 /** The file is there whole or not at all, whichever processes start at once. One that may only be read is opened to be read. */
 function openOrMake(folder: string): number {

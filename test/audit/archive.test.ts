@@ -3,7 +3,7 @@ import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, 
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { archiveAudit, type ArchiveRequest } from '../../facade/audit/archive.ts';
-import { ownMark } from '../../facade/state/process.ts';
+import { tryLock } from '../../facade/state/process.ts';
 import { fileName } from '../../facade/audit/chain.ts';
 import { CHECKPOINT } from '../../facade/audit/checkpoint.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key.ts';
@@ -214,7 +214,6 @@ describe('a move that stops', () => {
         const folders = { to, other: `${to}-other` };
         archive(at(1));
         isDone = !crash(step, () => archive(at(2)));
-        rmSync(path.join(folder, 'archive.lock'), { force: true });
         expect([verify(), verify(to)], `step ${step}`).toMatchObject([{ ok: true, faults: [] }, { ok: true, records: 22, faults: [] }]);
         for (const name of order) archive(at(3), { to: folders[name] });
         expect(verify(...order.map((name) => folders[name])), `step ${step}`).toMatchObject({ ok: true, records: 22, faults: [] });
@@ -222,6 +221,45 @@ describe('a move that stops', () => {
       }
       expect(step).toBeLessThan(100);
     }
+  });
+
+  it.each([['new', 0], ['that hold files', 1]])('at any step in one folder, and then at any step in another, leaves both whole, and is finished in both: folders %s' + verifies('ST-46'), (_, old) => {
+    const place = template();
+    let isFirstDone = false;
+    for (let first = 0; !isFirstDone; first += 1) {
+      let isSecondDone = false;
+      // Each second step is tried with every fourth first step.
+      for (let second = first % 4; !isSecondDone; second += 4) {
+        const { folder, folders, archive, verify, remove } = copyOf(place);
+        const check = (): void => {
+          for (const archives of subsets(folders.filter(existsSync))) expect(verify(...archives), `steps ${first}, ${second}, with ${archives.length} of ${folders.length}`).toMatchObject({ ok: true, faults: [] });
+        };
+        for (const [index, to] of folders.entries()) archive(at(old * (index + 1)), to);
+        isFirstDone = !crash(first, () => archive(at(3), folders[0]));
+        check();
+        isSecondDone = !crash(second, () => archive(at(3), folders[1]));
+        check();
+        for (const to of folders) archive(at(4), to);
+        check();
+        expect(verify(...folders)).toMatchObject({ records: place.records });
+        expect(verify().chains).toHaveLength(1);
+        remove();
+      }
+    }
+  });
+
+  it('before it has moved anything leaves a folder that verifies, once the rest went elsewhere' + verifies('ST-46'), async () => {
+    const { to, archive, verify } = await world();
+    const other = `${to}-other`;
+    expect(archive(at(3), { to: other })).toMatchObject({ files: 5 });
+    expect(archive(at(3))).toEqual({ files: 0, records: 0 });
+    expect(verify(to, other)).toMatchObject({ ok: true, records: 22, faults: [] });
+    // One that was never named is a mistake still, and so is one that lost all it held.
+    mkdirSync(`${to}-never`);
+    expect(whats(verify(`${to}-never`))).toEqual([expect.stringContaining('does not name this archive')]);
+    rmSync(other, { recursive: true });
+    mkdirSync(other);
+    expect(whats(verify(to, other)).join()).toContain('does not name this archive');
   });
 
   it('is refused where the archive is an older copy, or its checkpoint is gone: its gaps would look intended' + verifies('ST-45'), async () => {
@@ -243,7 +281,7 @@ describe('a move that stops', () => {
   });
 
   it('is refused before it begins where the log is broken, the record cannot be written, or the folder holds something else' + verifies('ST-46'), async () => {
-    const { folder, to, files, archive } = await world();
+    const { folder, to, files, archive, verify } = await world();
     const all = files();
     mkdirSync(to);
     writeFileSync(path.join(to, fileName(DEAD_CHAIN, 1)), 'another');
@@ -254,23 +292,59 @@ describe('a move that stops', () => {
     writeFileSync(to, 'a file');
     expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
     rmSync(to);
+    expect(verify()).toMatchObject({ ok: true, records: 22 });
+    expect(verify()).not.toHaveProperty('archives');
     writeFileSync(path.join(folder, fileName(DEAD_CHAIN, 1)), 'x\n', { flag: 'a' });
     expect(archive(at(2))).toMatchObject({ ok: false, faults: [{}] });
-    expect([files(), existsSync(path.join(folder, CHECKPOINT))]).toEqual([all, false]);
+    expect(files()).toEqual(all);
   });
 
-  it('is one at a time: a living one is not disturbed, a dead one not waited for' + verifies('ST-46'), async () => {
+  it('is one at a time: while another one works it is refused, and no longer' + verifies('ST-46'), async () => {
     const { folder, archive } = await world();
     const lock = path.join(folder, 'archive.lock');
-    for (const mark of [ownMark(folder), '']) {
-      writeFileSync(lock, mark);
-      expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.stringContaining('Another') as string }));
-    }
-    writeFileSync(lock, '0'.repeat(32));
+    const other = tryLock(lock);
+    expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.stringContaining('Another') as string }));
+    if (typeof other === 'object') other.close();
+    writeFileSync(lock, 'something else');
+    expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.stringContaining('cannot be locked') as string }));
+    rmSync(lock);
     expect(archive(at(2))).toMatchObject({ files: 4 });
-    expect(existsSync(lock)).toBe(false);
   });
 });
+
+/** A log of one dead chain with a file of day 0, and of a chain of this process with a file for each of the days 0 to 4. */
+function template(): { readonly state: string; readonly records: number } {
+  const state = temporaryFolder();
+  const folder = path.join(state, 'audit');
+  writeDeadChain(folder, [[intent('1')]]);
+  let day = 0;
+  const log = openAudit({ folder, rotateBytes: 1e9, now: () => NEW_YEAR + day * DAY });
+  for (; day < 5; day += 1) log.append(decision(`day-${day}`));
+  day = 4;
+  void log.close();
+  const verdict = verifyAudit(folder);
+  expect(verdict).toMatchObject({ ok: true, chains: [{ files: 5 }, { files: 1 }] });
+  return { state, records: verdict.records };
+}
+
+/** A copy of it, with two folders to archive to. */
+function copyOf(place: ReturnType<typeof template>) {
+  const state = temporaryFolder();
+  cpSync(place.state, state, { recursive: true });
+  const folder = path.join(state, 'audit');
+  const digest = createDigest(readAuditKey(state));
+  return {
+    folder,
+    folders: ['one', 'two'].map((name) => path.join(state, name)),
+    archive: (before: string, to = '') => archiveAudit({ folder, to, before, digest, now: NEW_YEAR, record: () => undefined }),
+    verify: (...archives: readonly string[]) => verifyAudit(folder, [], { archives, digest }),
+    remove: () => rmSync(state, { recursive: true }),
+  };
+}
+
+function subsets(all: readonly string[]): readonly (readonly string[])[] {
+  return all.reduce<readonly (readonly string[])[]>((sets, one) => [...sets, ...sets.map((set) => [...set, one])], [[]]);
+}
 
 /** Lets so many changes of files be made, and fails all that follow, as the end of the process would; false when it ended before. */
 function crash(step: number, work: () => unknown): boolean {
