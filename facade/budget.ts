@@ -2,6 +2,7 @@
 import { canComeBack, claimsOf, grantOf, keyOf, spentError, type LeaseRequest } from './budget/claims.ts';
 import { createLine, type Attempt } from './budget/line.ts';
 import { instant, type Instant } from './state/clock.ts';
+import { createSettler } from './state/settler.ts';
 import type { Held, State } from './state/state.ts';
 
 export type { BudgetKeys, KeyedBudget, LeaseRequest } from './budget/claims.ts';
@@ -29,7 +30,7 @@ export interface Budgets {
   reserve(request: LeaseRequest): Promise<Lease> | Lease;
   /** Forgets what a run or a session has spent. */
   end(scope: 'run' | 'session', key: string): Promise<void>;
-  /** Leases whose settling failed; each is tried again before the next reservation. */
+  /** Leases whose settling failed; each is tried again every second, and before the next reservation. */
   readonly unsettled: number;
 }
 
@@ -38,7 +39,7 @@ export function createBudgets(state: State, clock: () => Instant = instant): Bud
   const now = (): number => clock().wall;
   /** Counter → calls of this process that hold some of it. */
   const running = new Map<string, number>();
-  const settler = createSettler(state);
+  const settler = createSettler(state, () => line.callNext());
 
   const attempt = async (request: LeaseRequest): Promise<Attempt<Lease>> => {
     if (settler.failed > 0) await settler.retry();
@@ -83,28 +84,6 @@ export function createBudgets(state: State, clock: () => Instant = instant): Bud
     end: async (scope, key) => state.endScope(scope, key),
     get unsettled() {
       return settler.failed;
-    },
-  };
-}
-
-/** Settles, and keeps what could not be settled for another try. */
-function createSettler(state: State): { settle(held: Held, used: Use): Promise<void>; retry(): Promise<void>; readonly failed: number } {
-  const failed: { readonly held: Held; readonly used: Use }[] = [];
-  const settle = async (held: Held, used: Use): Promise<void> => {
-    try {
-      await state.settle(held, used);
-    } catch {
-      // Not swallowed: it is counted, and tried again before the next reservation.
-      failed.push({ held, used });
-    }
-  };
-  return {
-    settle,
-    retry: async () => {
-      for (const { held, used } of failed.splice(0)) await settle(held, used);
-    },
-    get failed() {
-      return failed.length;
     },
   };
 }

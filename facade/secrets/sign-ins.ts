@@ -4,6 +4,7 @@ import type { Credentials, CredentialStore } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Redactor } from '../output/redact.ts';
 import { instant } from '../state/clock.ts';
+import { createSettler, type Settler } from '../state/settler.ts';
 import type { Claim, State } from '../state/state.ts';
 import { MIN_SECRET, registerSecret } from './secrets.ts';
 import type { Vault } from './vault.ts';
@@ -29,6 +30,7 @@ export function signedInServer(entry: string): string | undefined {
 /** See CredentialStore. Every secret in them is registered with the redactor before anybody gets it. */
 export function keepSignIns(places: SignInPlaces): CredentialStore {
   const { vault, redactor } = places;
+  const settler = createSettler(places.state);
   const known = (credentials: Credentials): Credentials => {
     const secrets = [credentials.access, credentials.refresh, credentials.client.secret].filter((secret) => secret !== undefined);
     if (!secrets.every((secret) => registerSecret(redactor, secret))) throw new TollgateError('LOGIN_FAILED', { detail: `The issuer gave a token shorter than ${MIN_SECRET} characters, which could not be kept out of results.`, next: 'Its owner must give longer ones.' });
@@ -43,12 +45,12 @@ export function keepSignIns(places: SignInPlaces): CredentialStore {
       await vault.set(PREFIX + server, JSON.stringify(known(credentials)));
     },
     remove: (server) => vault.remove(PREFIX + server),
-    alone: (server, work) => alone(server, work, places),
+    alone: (server, work) => alone(server, work, { ...places, settler }),
   };
 }
 
 /** A slot of the state ends with its process; a lock on the vault itself would hold up everybody while the network is slow. */
-async function alone<T>(server: string, work: () => Promise<T>, { state, waitMs = WAIT_MS }: SignInPlaces): Promise<T> {
+async function alone<T>(server: string, work: () => Promise<T>, { state, settler, waitMs = WAIT_MS }: SignInPlaces & { readonly settler: Settler }): Promise<T> {
   const claim: Claim = { budget: 'sign-in', scope: 'folder', key: server, demands: [], concurrent: 1 };
   const end = performance.now() + waitMs;
   let answer = await state.reserve([claim], instant());
@@ -60,6 +62,6 @@ async function alone<T>(server: string, work: () => Promise<T>, { state, waitMs 
   try {
     return await work();
   } finally {
-    await state.settle(answer.held, { outputBytes: 0, wallMs: 0 });
+    await settler.settle(answer.held, { outputBytes: 0, wallMs: 0 });
   }
 }

@@ -216,6 +216,16 @@ describe('a server without sign-ins', () => {
 });
 
 describe('the store', () => {
+  it('gives a slot back by a later try where the state failed for a moment, and loses nothing that was done in it', async () => {
+    const state = openState(room.desk.folder);
+    let failures = 1;
+    const settle: typeof state.settle = (held, used) => (failures-- > 0 ? Promise.reject(new Error('disk')) : state.settle(held, used));
+    const store = keepSignIns({ vault: { get: async () => undefined } as never, redactor: room.desk.redactor, state: { ...state, settle } });
+    expect(await store.alone('remote', async () => 'renewed')).toBe('renewed');
+    expect(await store.alone('remote', async () => 'again')).toBe('again');
+    await state.close();
+  });
+
   it('gives one process after the other its turn, and gives up on one that takes too long', async () => {
     const state = openState(room.desk.folder);
     const impatient = keepSignIns({ vault: { get: async () => undefined } as never, redactor: room.desk.redactor, state, waitMs: 60 });

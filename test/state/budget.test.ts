@@ -137,6 +137,18 @@ describe('a budget', () => {
     expect(budgets.unsettled).toBe(0);
   });
 
+  it('whose settling fails gives its slot to another process by a later try, without another reservation here', async () => {
+    const state = openState(temporaryFolder());
+    let failures = 1;
+    const settle: State['settle'] = (held, used) => (failures-- > 0 ? Promise.reject(new Error('disk')) : state.settle(held, used));
+    const budgets = createBudgets({ ...state, settle });
+    const one: BudgetObligation = { id: 'b', scope: 'run', concurrent: 1 };
+    (await take(budgets, [one])).settle(NOTHING);
+    await expect.poll(() => budgets.unsettled, { interval: 5 }).toBe(1);
+    expect(await take(createBudgets(state), [one])).toMatchObject({ outputBytes: expect.any(Number) as number });
+    expect(budgets.unsettled).toBe(0);
+  });
+
   it('cannot be used while the state is down: nothing runs', async () => {
     const state = openState(temporaryFolder());
     await state.close();
