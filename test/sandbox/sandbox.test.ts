@@ -106,8 +106,9 @@ describe('a sandboxed server', () => {
     const lists = readdirSync('/proc').filter((pid) => /^\d+$/.test(pid)).map((pid) => { try { return readFileSync(`/proc/${pid}/cmdline`, 'utf8'); } catch { return ''; } });
     expect(lists.filter((list) => list.includes('secret-very-own'))).toEqual([]);
     // Of its environment, only that of the program itself holds it: not that of the programs around it.
-    const holders = readdirSync('/proc').filter((pid) => { try { return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/environ`, 'utf8').includes('secret-very-own'); } catch { return false; } });
-    expect(holders).toHaveLength(1);
+    const holders = (): readonly string[] => readdirSync('/proc').filter((pid) => { try { return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/environ`, 'utf8').includes('secret-very-own'); } catch { return false; } });
+    await vi.waitFor(() => expect(holders()).not.toEqual([]), { timeout: 20_000 });
+    expect(holders()).toHaveLength(1);
     one.kill();
   });
 
