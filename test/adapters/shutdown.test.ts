@@ -15,10 +15,10 @@ describe('the end of a program' + verifies('PF-15'), () => {
     const told: (readonly [string, number])[] = [];
     child.stdout.setEncoding('utf8').on('data', (text: string) => told.push(...text.trim().split('\n').map((line) => [line, performance.now()] as const)));
     await expect.poll(() => told.length, { timeout: 20_000 }).toBe(1);
-    const ended = new Promise<readonly [string, number]>((resolve) => child.once('exit', (_code, signal) => resolve([String(signal), performance.now()])));
+    const ended = new Promise<readonly [string, number]>((resolve) => child.once('close', (_code, signal) => resolve([String(signal), performance.now()])));
     let releasedAt = 0;
     const launched = { child, signal: (name: NodeJS.Signals | 0) => signalGroup(child, name), kill: () => signalGroup(child, 'SIGKILL'), release: () => Promise.resolve(void (releasedAt = performance.now())) } as unknown as Launched;
-    const grace = { closeMs: 400, termMs: 300 };
+    const grace = { closeMs: 2000, termMs: 2000 };
     const from = performance.now();
     await stopInOrder(launched, grace);
     const [signal, killedAt] = await ended;

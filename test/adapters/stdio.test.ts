@@ -49,10 +49,10 @@ describe('the handshake', () => {
 
   it('gives up a mute server at the connect timeout, and kills it' + verifies('HA-09'), async () => {
     const starts = join(temporaryFolder(), 'starts');
-    const { server } = start('mute', { connectTimeoutMs: 800, env: { CHAOS_STARTS: starts } });
-    expect(await refusalOf(server.start())).toMatch(/INIT_FAILED: Server "chaos" did not answer within 800 ms/);
+    const { server } = start('mute', { connectTimeoutMs: 4000, env: { CHAOS_STARTS: starts } });
+    expect(await refusalOf(server.start())).toMatch(/INIT_FAILED: Server "chaos" did not answer within 4000 ms/);
     expect(await isGone(Number(readFileSync(starts, 'utf8')))).toBe(true);
-    expect(server.health()).toMatchObject({ state: 'unavailable', reason: 'Server "chaos" did not answer within 800 ms.' });
+    expect(server.health()).toMatchObject({ state: 'unavailable', reason: 'Server "chaos" did not answer within 4000 ms.' });
   });
 
   it('says why a server did not start, without paths', async () => {
@@ -147,7 +147,7 @@ describe('calls', () => {
 
   it('lets progress extend the timeout up to the hard limit', async () => {
     const { server } = start();
-    expect(await textOf(server, callOf('progress', { steps: 6, every: 250 }, { timeoutMs: 1000, hardTimeoutMs: 10_000, onProgress: () => {} }))).toBe('done');
+    expect(await textOf(server, callOf('progress', { steps: 14, every: 250 }, { timeoutMs: 3000, hardTimeoutMs: 10_000, onProgress: () => {} }))).toBe('done');
     expect(await codeOf(server.call(callOf('progress', { steps: 50, every: 40, never: true }, { timeoutMs: 200, hardTimeoutMs: 500, onProgress: () => {} })))).toBe('TOOL_TIMEOUT');
   });
 
@@ -188,7 +188,7 @@ describe('calls', () => {
   it('does not take an answer whose id has another type', async () => {
     const { server } = start();
     expect(await codeOf(server.call(callOf('string-id', {}, { timeoutMs: 1500, hardTimeoutMs: 1500 })))).toBe('TOOL_TIMEOUT');
-    expect(server.health().badLines).toBe(1);
+    await expect.poll(() => server.health().badLines).toBe(1);
   });
 
   it('degrades a server that keeps breaking the protocol', async () => {

@@ -24,7 +24,7 @@ describe('the end of processes with a mark' + verifies('PF-15'), () => {
       expect(killMarked((found) => found === mark)).toBeGreaterThan(20);
       await ended;
       await sleep(20);
-      await expect.poll(left, { timeout: 2000 }).toBe(0);
+      await expect.poll(left).toBe(0);
     }
   });
 });

@@ -77,7 +77,7 @@ describe('a call that waits', () => {
     await asked(1);
     const { id } = await desk.approve();
     await expect.poll(async () => (await desk.all('pending')).map(({ item }) => item.id), { interval: 20 }).toEqual([expect.not.stringMatching(id)]);
-    expect(sent()).toHaveLength(1);
+    await expect.poll(sent, { interval: 10 }).toHaveLength(1);
     await desk.approve();
     expect((await Promise.all(both)).map(({ code }) => code)).toEqual(['', '']);
     expect(sent()).toHaveLength(2);

@@ -6,7 +6,7 @@ import { callOnce, codeOf, Ground, type Gateway } from './load.ts';
 /** Calls at once, of all gateways. */
 const SLOTS = 2;
 /** So long an echo may wait for a slot. A frozen call may take longer. */
-const RULES = '[{id: all, outcome: allow, when: {}}, {id: soon, outcome: allow, when: {tools: [a.echo, b.echo]}, obligations: {timeoutMs: 2000}}]';
+const RULES = '[{id: all, outcome: allow, when: {}}, {id: soon, outcome: allow, when: {tools: [a.echo, b.echo]}, obligations: {timeoutMs: 3500}}]';
 
 let ground: Ground;
 let one: Gateway;
@@ -30,7 +30,7 @@ const echo = async (token: string): Promise<string> => codeOf(await callOnce(oth
 
 describe('the slots of a frozen gateway' + verifies('ST-12'), () => {
   it('are not taken by others, and are free when it goes on and its calls end', async () => {
-    const held = await freezeWith('a_slow', { ms: 1_000 });
+    const held = await freezeWith('a_slow', { ms: 2_500 });
     // Longer than its calls take, and than anything of it is renewed.
     expect(await Promise.all([echo('x1'), echo('x2'), echo('x3')])).toEqual(['RATE_LIMITED', 'RATE_LIMITED', 'RATE_LIMITED']);
     expect(ground.ran('b')).toEqual([]);

@@ -38,7 +38,7 @@ describe('a call that waits for its turn' + verifies('ST-03'), () => {
   ];
 
   it.each(STOPS)('is not made after %s', async (_name, stop, code) => {
-    const slow = facade.call(me, 'one_act', { delayMs: 700 });
+    const slow = facade.call(me, 'one_act', { delayMs: 3_000 });
     await expect.poll(() => facade.calls('one')).toHaveLength(1);
     const waiting = facade.call(me, 'one_put', {});
     await stop();

@@ -230,16 +230,22 @@ describe('the store', () => {
     const state = openState(room.desk.folder);
     const impatient = keepSignIns({ vault: { get: async () => undefined } as never, redactor: room.desk.redactor, state, waitMs: 60 });
     const order: string[] = [];
+    let begin = (): void => undefined;
+    let finish = (): void => undefined;
+    const began = new Promise<void>((resolve) => (begin = resolve));
+    const over = new Promise<void>((resolve) => (finish = resolve));
     const first = room.desk.store.alone('remote', async () => {
       order.push('first');
-      await sleep(150);
+      begin();
+      await over;
       order.push('first ends');
     });
-    await sleep(5);
+    await began;
     expect(await refusalOf(impatient.alone('remote', async () => void order.push('never')))).toMatch(/SERVER_UNAVAILABLE: Another process has been renewing/);
     await impatient.alone('another', async () => void order.push('another'));
-    await room.desk.second().alone('remote', async () => void order.push('second'));
-    await first;
+    const second = room.desk.second().alone('remote', async () => void order.push('second'));
+    finish();
+    await Promise.all([first, second]);
     expect(order).toEqual(['first', 'another', 'first ends', 'second']);
     await expect(room.desk.store.alone('remote', () => Promise.reject(new Error('fault')))).rejects.toThrow('fault');
     await room.desk.store.alone('remote', async () => void order.push('free again'));

@@ -112,7 +112,7 @@ const WAYS: Readonly<Record<string, { readonly name: string; readonly args?: unk
 describe('the log has of each call exactly its records', () => {
   it('one end each, an intent before each execution and none without, ids unique, no payload anywhere' + verifies('PF-09', 'CY-25'), async () => {
     await fc.assert(fc.asyncProperty(fc.array(fc.constantFrom(...Object.keys(WAYS)), { minLength: 10, maxLength: 40 }), async (ways) => {
-      const running = await startRaw({ one: { tools: [ACT, tool('open'), tool('once'), tool('typed', { inputSchema: typed })], settings: { timeoutMs: 700 } } }, {
+      const running = await startRaw({ one: { tools: [ACT, tool('open'), tool('once'), tool('typed', { inputSchema: typed })], settings: { timeoutMs: 1_500 } } }, {
         budgets: [{ id: 'once', scope: 'session', calls: 1, when: { tool: 'one.once' } }],
         rules: [allow('one'), { id: 'bad', outcome: 'deny', message: 'No.', when: { args: { bad: { present: true } } } }, { id: 'grave', outcome: 'ask', message: 'Ask.', when: { args: { grave: { present: true } } } }],
       });

@@ -138,17 +138,19 @@ describe('a session of the agent', () => {
   it('starts, is sent to, polled and killed with all that it started' + verifies('PF-02'), async () => {
     const first = await call('bash', { action: 'start', command: 'setsid sleep 75.5 & while read line; do echo "got $line"; done', wait_ms: 200 });
     expect(first).toContain('s1');
-    expect(await call('bash', { action: 'send', session: 's1', input: 'hello' })).toContain('got hello');
+    expect(await call('bash', { action: 'send', session: 's1', input: 'hello', wait_ms: 20_000 })).toContain('got hello');
     expect(await call('bash', { action: 'list' })).toMatch(/s1 running/);
     await vi.waitFor(() => expect(running('75.5')).toBeGreaterThan(0), { timeout: 20_000 });
     expect(await call('bash', { action: 'kill', session: 's1' })).toMatch(/all its processes were ended/);
     await vi.waitFor(() => expect(running('75.5')).toBe(0), { timeout: 20_000 });
-    expect(await call('bash', { action: 'poll', session: 's1', wait_ms: 1 })).toMatch(/143|137|SIG/);
+    expect(await call('bash', { action: 'poll', session: 's1', wait_ms: 20_000 })).toMatch(/143|137|SIG/);
   });
 
   it('ends by itself at the end of its input', async () => {
     await call('bash', { action: 'start', command: 'cat; echo bye', wait_ms: 100 });
-    expect(await call('bash', { action: 'send', session: 's1', input: 'last', eof: true, wait_ms: 3000 })).toMatch(/last[^]*bye/);
+    let told = await call('bash', { action: 'send', session: 's1', input: 'last', eof: true, wait_ms: 20_000 });
+    for (let round = 0; round < 20 && !told.includes('bye'); round += 1) told += await call('bash', { action: 'poll', session: 's1', wait_ms: 1000 });
+    expect(told).toMatch(/last[^]*bye/);
   });
 
   it('ignores TERM in vain', async () => {

@@ -233,7 +233,7 @@ ${more}`;
     agent.process.kill('SIGKILL');
     await agent.ended;
     const next = await startUnaccepted();
-    expect(next.err).toContain('Not in force: rules.yaml, tollgate.yaml differ');
+    await expect.poll(() => next.err).toContain('Not in force: rules.yaml, tollgate.yaml differ');
     expect(next.err).not.toContain('NOT RELOADED');
   });
 

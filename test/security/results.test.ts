@@ -12,7 +12,7 @@ let facade: RawFacade;
 let session: Session;
 
 beforeAll(async () => {
-  facade = await startRaw({ one: { tools: [ACT, tool('open')], settings: { timeoutMs: 400, env: { KEY: '${RESULT_KEY}' } } } }, {
+  facade = await startRaw({ one: { tools: [ACT, tool('open')], settings: { timeoutMs: 3_000, env: { KEY: '${RESULT_KEY}' } } } }, {
     profiles: { all: { servers: ['one'], expose: { tools: ['one.*'] } } }, rules: [allow('one', 'workspace')], caps: { bytes: 10_000 },
   }, { RESULT_KEY: KEY });
   session = facade.open('me');
@@ -157,10 +157,10 @@ describe('results that are no results', () => {
 
 describe('a late answer', () => {
   it('after the time-out is delivered to no other call, and the server was told to stop, by its own id', async () => {
-    const late = facade.call(session, 'one_act', { delayMs: 700, raw: text('late') });
+    const late = facade.call(session, 'one_act', { delayMs: 4_000, raw: text('late') });
     expect((await late).code).toBe('TOOL_TIMEOUT');
     const id = facade.calls('one').at(-1)?.id;
-    const next = await Promise.all(Array.from({ length: 3 }, (_, n) => facade.call(session, 'one_act', { delayMs: 330, raw: text(`answer ${n}`) })));
+    const next = await Promise.all(Array.from({ length: 3 }, (_, n) => facade.call(session, 'one_act', { delayMs: 1_500, raw: text(`answer ${n}`) })));
     expect(next.map((one) => one.text)).toEqual(['answer 0', 'answer 1', 'answer 2']);
     const cancelled = facade.lines('one').filter((line) => line.includes('notifications/cancelled')).map((line) => JSON.parse(line) as { params: { requestId: number } });
     expect(cancelled.at(-1)?.params.requestId).toBe(id);

@@ -21,13 +21,13 @@ afterEach(async () => {
 });
 
 /** A target that keeps every byte that it gets and answers each request, behind a proxy. It is shared by page.test and evil.test. */
-async function shared(): Promise<ProxyBench & { readonly port: number; heard: () => string }> {
+async function shared(limits = { idleMs: 400, headersMs: 400 }): Promise<ProxyBench & { readonly port: number; heard: () => string }> {
   let heard = '';
   const { server, port } = await serveTcp((socket) => socket.on('data', (chunk: Buffer) => {
     heard += chunk.toString('latin1');
     if (heard.endsWith('\r\n\r\n')) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
   }));
-  const bench = await openProxy([`page.test:${port}`, `127.0.0.1:${port}`], { limits: { idleMs: 400, headersMs: 400 } });
+  const bench = await openProxy([`page.test:${port}`, `127.0.0.1:${port}`], { limits });
   closers.push(() => server.close(), () => bench.close());
   return { ...bench, port, heard: () => heard };
 }
@@ -73,7 +73,7 @@ describe('a tunnel with plain HTTP for another host (M)', () => {
   });
 
   it('is refused byte by byte as well, with the reason for the program' + verifies('TR-58'), async () => {
-    const { socket, port, blocked, heard } = await shared();
+    const { socket, port, blocked, heard } = await shared({ idleMs: 20_000, headersMs: 20_000 });
     const answer = await new Promise<string>((resolve) => {
       let text = '';
       const client = connect(socket).setNoDelay(true).on('data', (chunk: Buffer) => (text += chunk.toString())).on('close', () => resolve(text)).on('error', () => undefined);

@@ -145,7 +145,7 @@ describe('a budget', () => {
     const one: BudgetObligation = { id: 'b', scope: 'run', concurrent: 1 };
     (await take(budgets, [one])).settle(NOTHING);
     await expect.poll(() => budgets.unsettled, { interval: 5 }).toBe(1);
-    expect(await take(createBudgets(state), [one])).toMatchObject({ outputBytes: expect.any(Number) as number });
+    expect(await take(createBudgets(state), [one], { deadline: Date.now() + 20_000 })).toMatchObject({ outputBytes: expect.any(Number) as number });
     expect(budgets.unsettled).toBe(0);
   });
 

@@ -38,8 +38,8 @@ servers:
     ${transport}
     isolation: direct
     connectTimeoutMs: 20000
-    timeoutMs: 600
-    hardTimeoutMs: 600
+    timeoutMs: 2000
+    hardTimeoutMs: 2000
     labels: [public]
     semantics: { open: { verb: destructive, paths: [path, paths] }, fetch: { verb: destructive, urls: [url] }, wipe: destructive, count: destructive, ${READS.map((tool) => `${tool}: read`).join(', ')} }
 principals:

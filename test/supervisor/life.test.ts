@@ -146,10 +146,10 @@ describe('an ephemeral server', () => {
 
 describe('a time-out', () => {
   it('cancels the call and leaves a server that shows life' + verifies('HE-07'), async () => {
-    const bench = start('ok', {}, { livenessMs: 1500 });
+    const bench = start('ok', {}, { livenessMs: 4000 });
     const pid = await pidOf(bench);
     expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe('TOOL_TIMEOUT');
-    await sleep(1800);
+    await sleep(4300);
     expect(await pidOf(bench)).toBe(pid);
     expect(JSON.parse(await textOf(bench.server, callOf('seen')))).toHaveLength(1);
   });

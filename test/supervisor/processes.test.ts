@@ -80,7 +80,7 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
   it('of all servers stops the primitives too, and the commands that run', async () => {
     configure();
     const child = await run();
-    const started = textOf(await child.call('bash', { action: 'start', command: 'echo $$; exec sleep 600' }));
+    const started = textOf(await child.call('bash', { action: 'start', command: 'echo $$; exec sleep 600', wait_ms: 20_000 }));
     const pid = Number(/^(\d+)$/m.exec(started)?.[1]);
     expect(isRunning(pid)).toBe(true);
     expect((await cli(project, ['kill', '--all'])).code).toBe(0);
@@ -144,7 +144,7 @@ describe('a facade that is killed', () => {
   it('leaves no command of a shell without isolation behind either, in whatever group it is', async () => {
     configure();
     const one = await run();
-    const told = textOf(await one.call('bash', { action: 'start', command: 'setsid sleep 600 & echo "$!"; exec sleep 600', wait_ms: 500 }));
+    const told = textOf(await one.call('bash', { action: 'start', command: 'setsid sleep 600 & echo "$!"; exec sleep 600', wait_ms: 20_000 }));
     expect(told).toMatch(/^\d+$/m);
     const owner = textOf(await one.call('bash', { command: `printenv ${MARK}` })).split('/')[0] ?? '';
     const left = (): readonly number[] => readdirSync('/proc').map(Number).filter((pid) => Number.isInteger(pid) && environmentOf(pid).includes(`${MARK}=${owner}/`));

@@ -74,7 +74,7 @@ describe('labels of a server' + verifies('PF-07'), () => {
   const RULES = `[{id: all, outcome: allow, when: {}},
     {id: secrets-stay, outcome: deny, message: Secret data stays here., when: {labels: [secret], verbs: [write]}},
     {id: secrets-shown, outcome: ask, when: {labels: [secret], tools: [chaos.env]}}]`;
-  const labelled = (): Promise<TestFacade> => facade(`chaos: ${server(['chaos.mjs'], 'labels: [secret], timeoutMs: 300')}`, RULES);
+  const labelled = (timeoutMs = 20_000): Promise<TestFacade> => facade(`chaos: ${server(['chaos.mjs'], `labels: [secret], timeoutMs: ${timeoutMs}`)}`, RULES);
   const write = { path: 'out.txt', content: 'x' };
 
   it('stand on every result, join the run, and decide where data may flow', async () => {
@@ -90,7 +90,7 @@ describe('labels of a server' + verifies('PF-07'), () => {
   });
 
   it.each([['an error of its own', 'failing', {}], ['a crash', 'crash', {}], ['a time-out, after progress', 'progress', { steps: 2, every: 20, never: true }]])('join with %s too: those are its words as well', async (_what, tool, args) => {
-    const one = await labelled();
+    const one = await labelled(tool === 'progress' ? 300 : undefined);
     const session = one.open('alice');
     await one.call(session, `chaos_${tool}`, args);
     expect((await one.call(session, 'write', write)).code).toBe('DENIED');

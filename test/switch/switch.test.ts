@@ -48,7 +48,7 @@ describe('the master switch' + verifies('HA-19'), () => {
     const before = await Promise.all(both.map(namesOf));
     expect(before[0]).toEqual(expect.arrayContaining(['chaos_echo', 'read', 'bash']));
     expect(codeOf(await (both[0] as Child).call('chaos_echo', {}))).toBe('ok');
-    const started = textOf(await (both[1] as Child).call('bash', { action: 'start', command: 'echo $$; exec sleep 600' }));
+    const started = textOf(await (both[1] as Child).call('bash', { action: 'start', command: 'echo $$; exec sleep 600', wait_ms: 20_000 }));
     const pids = [...startedIn(starts), Number(/^(\d+)$/m.exec(started)?.[1])];
     const hanging = (both[0] as Child).call('chaos_hang', {});
 

@@ -503,9 +503,11 @@ describe('the stream of notifications', () => {
   });
 
   it('is kept alive, keeps its session from idling, and ends with it', async () => {
-    const { port, ask, session } = await start({ listen: { idleMs: 40 } });
+    let now = 0;
+    const { port, ask, session } = await start({ now: () => now, listen: { idleMs: 40 } });
     const id = await session();
     const stream = await openStream(port, id);
+    now = 10_000;
     await until(() => stream.seen().split(': keep-alive\n\n').length > 3);
     expect((await ask({ headers: { 'mcp-session-id': id }, body: request(1, 'ping') })).status).toBe(200);
     await ask({ method: 'DELETE', headers: { 'mcp-session-id': id } });
@@ -702,9 +704,10 @@ describe('limits of connections', () => {
     const big = 'x'.repeat(50_000_000);
     facade.onCall = async () => ({ kind: 'result', text: JSON.stringify({ content: [{ type: 'text', text: big }] }) });
     const body = JSON.stringify(call(1));
+    const id = await session();
     const deaf = connect(port, '127.0.0.1');
     deaf.on('error', () => undefined);
-    deaf.write(`POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nMcp-Session-Id: ${await session()}\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    deaf.write(`POST /mcp HTTP/1.1\r\nHost: localhost:${port}\r\nAuthorization: Bearer alice-token\r\nContent-Type: application/json\r\nMcp-Session-Id: ${id}\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
     await until(() => facade.calls.length === 1 && quiet?.destroyed === true && server.connections === 0);
     deaf.resume();
     await once(deaf, 'close');
@@ -712,9 +715,9 @@ describe('limits of connections', () => {
   });
 
   it('a long call is not cut by its quiet connection' + verifies('ST-25'), async () => {
-    const { facade, ask, session } = await start({ listen: { socketIdleMs: 50 } });
+    const { facade, ask, session } = await start({ listen: { socketIdleMs: 400 } });
     facade.onCall = async (running) => {
-      await pause(400);
+      await pause(1_500);
       return echo(running);
     };
     expect((await ask({ headers: { 'mcp-session-id': await session() }, body: call(1) })).status).toBe(200);

@@ -26,7 +26,7 @@ function serve(options: Partial<StdioOptions> = {}): Pipes {
   const chunks: string[] = [];
   const faults: unknown[] = [];
   output.on('data', (chunk: Buffer) => chunks.push(chunk.toString()));
-  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 1 << 20, drainMs: 200, onFault: (thrown) => faults.push(thrown), ...options });
+  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 1 << 20, drainMs: 20_000, onFault: (thrown) => faults.push(thrown), ...options });
   return {
     facade,
     input,
