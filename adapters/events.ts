@@ -10,7 +10,7 @@ export interface ToolChanges {
   readonly unchanged: number;
 }
 
-/** The start that follows a loss: the how manyth of how many. Above `maxAttempts` none follows for now; without it there is no end. */
+/** The number of the start that follows a loss, and how many there are at most. After `maxAttempts` no start follows for now; absent: no limit. */
 export interface Attempts {
   readonly attempt: number;
   readonly maxAttempts?: number;

@@ -14,7 +14,7 @@ const MAX_BACKOFF_MS = 30_000;
 /** Who starts a lost server again: a kept process and a remote server come back by themselves, any other waits for a call. */
 export type Regime = 'on-call' | 'keep-alive' | 'remote';
 
-/** What follows a loss: a start in so many milliseconds, a start by the next call (`exhausted`: from here on), or none, for now or for good. */
+/** What follows a loss: a start after this number of milliseconds, a start by the next call (`exhausted`: from now on), or no start, for now or for good (`never`). */
 export type Outlook = number | 'on-call' | 'exhausted' | 'never';
 
 /** One loss. Monotonic milliseconds; `why` is one public line. */

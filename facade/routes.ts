@@ -1,4 +1,4 @@
-/** Owns which server serves a call of a primitive that has several; refuses a file whose names lead to different ones. */
+/** Chooses the server for a call of a primitive that has several; refuses a file whose names lead to different servers. */
 import { TollgateError } from '../catalogs/errors.ts';
 import { matchesGlobs } from '../catalogs/path-globs.ts';
 import type { PathFact, Reason } from '../policies/port.ts';
@@ -12,7 +12,7 @@ export interface Routed {
   readonly labels: readonly string[];
 }
 
-/** Of a call that names no path: it begins in the workspace. */
+/** The path of a call that names none: it starts in the workspace. */
 const WORKSPACE_ITSELF: Routed['paths'] = [{ path: '.', inside: true }];
 
 /** True for a primitive whose calls need a choice. */
@@ -29,12 +29,12 @@ export function serverFor(routes: readonly Route[], { paths, labels }: Routed): 
   throw new TollgateError('DENIED', { detail: 'The file has several names, and different servers serve them.', next: 'Use a file that has one name, or ask the user to remove the others.' });
 }
 
-/** What lies outside, or could not be resolved, fits no path. */
+/** A path outside the workspace, or one that could not be resolved, matches no route with paths. */
 function fits({ paths }: Route, { path, inside }: Routed['paths'][number]): boolean {
   return paths === undefined || (inside && matchesGlobs(paths, path));
 }
 
-/** Of a call that no server serves, or whose server is hidden from the caller: the two look alike. `hidden`: why policy hides it. */
+/** Returns the refusal of a call that no server serves. It is the same where policy hides the server; `hidden` says why, for the audit only. */
 export function unserved(primitive: string, hidden?: readonly Reason[]): TollgateError {
   return new TollgateError('NOT_SUPPORTED', {
     detail: `No server that you can use serves this call of ${primitive}: the owner lets it serve other paths, or runs with other labels`,

@@ -4,7 +4,6 @@ import type { Dirent, Stats } from 'node:fs';
 import { lchown, lstat, mkdir, open, opendir, readlink, realpath } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
 import path from 'node:path';
-import { TollgateError } from '../../catalogs/errors.ts';
 import { canHold, changed, pathOfDescriptor } from '../../catalogs/held.ts';
 import type { Held } from '../../catalogs/held.ts';
 import type { Pace } from '../../catalogs/pace.ts';

@@ -1,7 +1,6 @@
 /** Keeps the places of missing closed files taken while a sandbox runs: what does not exist cannot be mounted read-only. */
 import { accessSync, closeSync, constants, fchownSync, lstatSync, mkdirSync, openSync, readdirSync, readFileSync, rmdirSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { TollgateError } from '../../catalogs/errors.ts';
 import { holdPlain, pathOfDescriptor, type Held } from '../../catalogs/held.ts';
 import { isWithin } from './closed.ts';
 import { mountedElsewhere } from './mounts.ts';

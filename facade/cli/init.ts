@@ -18,7 +18,6 @@ import { ownerObstacle } from './consent/obstacles.ts';
 import { accept, acceptWritten, stageDisk } from './acceptance.ts';
 import { EXIT, type Io } from './io.ts';
 import { projectFile } from './init-file.ts';
-import type { CommonOptions } from './open.ts';
 import { commandLine } from './print.ts';
 import { askYes, isInteractive } from './prompt.ts';
 

@@ -1,4 +1,4 @@
-/** Owns who serves the primitives as it is written: one server or several for each; refuses routes that no call can take. */
+/** Reads which server, or which servers in order, the configuration names for each primitive; refuses routes that no call can take. */
 import { SHIPPED } from '../../catalogs/shipped.ts';
 import { globProblem, matchesGlobs } from '../../catalogs/path-globs.ts';
 import { loadMapping, MAPPINGS } from '../../catalogs/primitives/mapping.ts';

@@ -211,7 +211,7 @@ interface Own {
   readonly mark: () => string;
 }
 
-/** Without a mark nobody could tell that this process has ended, and its slots would be taken for ever. */
+/** Without a mark, other processes could not tell that this process has ended, and its slots would stay taken. */
 function known(mark: string): string {
   if (mark === '') throw noMark();
   return mark;

@@ -119,7 +119,7 @@ class Followed {
     }
   }
 
-  /** Once a second the file is read anew: a connection reads from memory what it has read before. */
+  /** Tells what has changed. Once a second it also reads the file again, because a connection returns from memory what it has read before. */
   #poll(): void {
     this.#polls += 1;
     if (this.#polls % PROBE_POLLS === 0 || this.#damage !== undefined) this.#probe(this.#polls % CHECK_POLLS === 0 || this.#damage !== undefined);

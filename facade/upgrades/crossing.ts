@@ -1,4 +1,4 @@
-/** Judges calls whose paths lie in folders of other workspaces: closed without the upgrade, and with it open for what the configuration gives. */
+/** Judges calls whose paths lie in folders of other workspaces. Without the upgrade these folders are closed; with it, `otherWorkspaces` says what is open. */
 import { CAPABILITIES } from '../../catalogs/capabilities.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Effect } from '../../policies/port.ts';

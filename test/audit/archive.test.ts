@@ -210,7 +210,7 @@ describe('a move that stops', () => {
     let isDone = false;
     for (let step = 0; !isDone; step += 1) {
       for (const order of [['to'], ['other', 'to']] as const) {
-        const { folder, to, archive, verify } = await world();
+        const { to, archive, verify } = await world();
         const folders = { to, other: `${to}-other` };
         archive(at(1));
         isDone = !crash(step, () => archive(at(2)));
@@ -230,7 +230,7 @@ describe('a move that stops', () => {
       let isSecondDone = false;
       // Each second step is tried with every fourth first step.
       for (let second = first % 4; !isSecondDone; second += 4) {
-        const { folder, folders, archive, verify, remove } = copyOf(place);
+        const { folders, archive, verify, remove } = copyOf(place);
         const check = (): void => {
           for (const archives of subsets(folders.filter(existsSync))) expect(verify(...archives), `steps ${first}, ${second}, with ${archives.length} of ${folders.length}`).toMatchObject({ ok: true, faults: [] });
         };

@@ -61,7 +61,7 @@ describe('the routes of a primitive', () => {
     expect(faults('{read: [{labels: [odd], server: notes}, workspace]}', 'rules: [{id: r, outcome: allow, when: {}, obligations: {labels: [odd]}}]\n')).toEqual([]);
   });
 
-  it('count as behind the primitives: their servers show no tools beside them' + verifies('ST-119'), () => {
+  it('count as behind the primitives: their servers show no other tools' + verifies('ST-119'), () => {
     withProject((project) => {
       const { problems } = project.load(`${SERVERS}profiles: {p: {expose: {primitives: {read: [{paths: ["a/**"], server: notes}, workspace]}, tools: ["notes.*"]}}}\n`);
       expect(problems.map(({ message }) => message)).toEqual([expect.stringContaining('one effect would have two ways in')]);

@@ -4,7 +4,6 @@ import { readYaml } from '../../facade/config/document.ts';
 import { loadPolicy } from '../../policies/engine.ts';
 import type { OfferedTool } from '../../policies/port.ts';
 import type { PrincipalSettings, Settings } from '../../policies/settings.ts';
-import { verifies } from '../verifies.ts';
 import { documentOf, parts, policyOf, problemsOf, profile, scratch, settings } from './given.ts';
 
 const PRINCIPALS: readonly PrincipalSettings[] = [

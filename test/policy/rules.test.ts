@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { readYaml } from '../../facade/config/document.ts';
 import { loadPolicy, type PolicyParts } from '../../policies/engine.ts';
 import { suggest } from '../../policies/problems.ts';
 import { compileRules } from '../../policies/rules.ts';

@@ -1,12 +1,12 @@
 /** Attacks on the choice of a server for a routed primitive: a link swapped while it is chosen, and a label that a run gains while its call waits for a person. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Desk } from '../approvals/desk.ts';
-import { startFacade, type TestFacade } from '../stories/facade.ts';
+import type { TestFacade } from '../stories/facade.ts';
+import { routedConfig, startRouted } from '../stories/routed.ts';
 import { verifies } from '../verifies.ts';
 
 /** Puts links to one target and then the other in the place of its argument, as fast as it can. The rename is atomic. */
@@ -19,36 +19,19 @@ for (;;) for (const target of targets) {
   renameSync(name + '.new', name);
 }
 `;
-const PROGRAM = path.join(import.meta.dirname, '..', 'servers', 'node_modules', '@modelcontextprotocol', 'server-filesystem', 'dist', 'index.js');
-const server = (labels: string): string => `{command: ${process.execPath}, args: [${PROGRAM}, "\${workspaceFolder}"], mapping: server-filesystem, isolation: direct, connectTimeoutMs: 60000, labels: [${labels}]}`;
-const CONFIG = `version: 1
-workspace: ./workspace
-state: ./state
-approvals: {waitMs: 60000}
-servers: {notes: ${server('internal')}, vaulted: ${server('secret')}, closed: ${server('secret')}}
-principals: [{id: agent, profiles: [routed], stdio: true}]
-profiles:
-  routed:
-    expose:
-      primitives:
-        read: [{paths: ["docs/**"], server: notes}, {paths: ["closed/**"], server: closed}, {paths: ["keys/**"], server: vaulted}, {labels: [secret], server: vaulted}, workspace]
-rules:
-  - {id: here, outcome: allow, when: {servers: [workspace, notes, vaulted]}}
+const CONFIG = routedConfig({
+  waitMs: 60_000,
+  rules: `  - {id: here, outcome: allow, when: {servers: [workspace, notes, vaulted]}}
   - {id: asks, outcome: ask, when: {paths: ["src/ask"]}}
-`;
+`,
+});
+const FILES = Object.fromEntries(['docs/a', 'src/a', 'src/ask', 'closed/a', 'keys/k'].map((name) => [name, `text of ${name}\n`]));
 
 let facade: TestFacade;
 let root: string;
 
 beforeAll(async () => {
-  const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-routes-')));
-  root = path.join(folder, 'workspace');
-  for (const name of ['docs/a', 'src/a', 'src/ask', 'closed/a', 'keys/k']) {
-    mkdirSync(path.dirname(path.join(root, name)), { recursive: true });
-    writeFileSync(path.join(root, name), `text of ${name}\n`);
-  }
-  writeFileSync(path.join(folder, 'swap.mjs'), SWAP);
-  facade = await startFacade(CONFIG, { folder });
+  ({ facade, root } = await startRouted(CONFIG, FILES, (_root, folder) => writeFileSync(path.join(folder, 'swap.mjs'), SWAP)));
 }, 60_000);
 afterAll(async () => {
   await facade.close();
@@ -80,7 +63,7 @@ describe('a routed call', () => {
     }
   }, 60_000);
 
-  it('that waits for a person goes to the server of the labels that its run has by then, and asks anew for it' + verifies('ST-118', 'ST-117'), async () => {
+  it('that waits for a person goes to the server of the labels that its run has by then, and asks again for it' + verifies('ST-118', 'ST-117'), async () => {
     const desk = new Desk(facade.assembled.config.state);
     try {
       const session = facade.open('agent');

@@ -1,11 +1,11 @@
 /** Tells the stories of test/stories/routes/: one primitive over the workspace and real servers, by path and by label. */
-import { linkSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { linkSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { verifies } from '../verifies.ts';
-import { startFacade, type TestFacade } from './facade.ts';
+import type { TestFacade } from './facade.ts';
+import { routedConfig, startRouted } from './routed.ts';
 
 interface Want {
   readonly server?: string;
@@ -23,48 +23,35 @@ interface Story {
 
 const here = import.meta.dirname;
 const stories = parse(readFileSync(path.join(here, 'routes', 'calls.yaml'), 'utf8')) as readonly Story[];
-const PROGRAM = path.join(here, '..', 'servers', 'node_modules', '@modelcontextprotocol', 'server-filesystem', 'dist', 'index.js');
 const LINES = Array.from({ length: 60 }, (_, line) => `line ${line}`).join('\n');
 const FILES = {
   'docs/a.md': 'note\n', 'docs/big.md': LINES, 'docs/private/p.md': 'private-note\n', 'src/a.ts': 'code\n', 'src/big.ts': LINES, 'src/private/p.ts': 'private code\n',
   'closed/c': 'closed-content\n', 'closed/h': 'closed-content\n', 'keys/k': 'key of a door\n', 'other/o': 'other\n',
 };
 
-const server = (labels: string): string => `{command: ${process.execPath}, args: [${PROGRAM}, "\${workspaceFolder}"], mapping: server-filesystem, isolation: direct, connectTimeoutMs: 60000, labels: [${labels}]}`;
-const CONFIG = `version: 1
-workspace: ./workspace
-state: ./state
-approvals: {waitMs: 0}
-servers: {notes: ${server('internal')}, vaulted: ${server('secret')}, closed: ${server('secret')}}
-principals: [{id: agent, profiles: [routed], stdio: true}]
-profiles:
-  routed:
-    expose:
-      primitives:
-        read: [{paths: ["docs/**"], server: notes}, {paths: ["closed/**"], server: closed}, {paths: ["keys/**"], server: vaulted}, {labels: [secret], server: vaulted}, workspace]
-        write: [{paths: ["docs/**"], server: notes}, {paths: ["src/**"], server: workspace}]
-rules:
-  - {id: here, outcome: allow, when: {servers: [workspace, vaulted]}}
+const CONFIG = routedConfig({
+  waitMs: 0,
+  write: '[{paths: ["docs/**"], server: notes}, {paths: ["src/**"], server: workspace}]',
+  rules: `  - {id: here, outcome: allow, when: {servers: [workspace, vaulted]}}
   - {id: notes-read, outcome: allow, when: {servers: [notes], verbs: [read]}, obligations: {caps: {lines: 20}}}
   - {id: notes-private, outcome: deny, message: Closed., when: {servers: [notes], paths: ["docs/private/**"]}}
-`;
+`,
+});
 
-let facade: TestFacade;
-let root: string;
-
-beforeAll(async () => {
-  const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-routes-')));
-  root = path.join(folder, 'workspace');
-  for (const [name, text] of Object.entries(FILES)) {
-    mkdirSync(path.dirname(path.join(root, name)), { recursive: true });
-    writeFileSync(path.join(root, name), text);
-  }
+/** Puts other names of files into a workspace. */
+function link(root: string): void {
   symlinkSync('../docs', path.join(root, 'src', 'to-docs'));
   symlinkSync('../closed/c', path.join(root, 'src', 'to-closed'));
   symlinkSync('../src/a.ts', path.join(root, 'docs', 'to-src'));
   linkSync(path.join(root, 'closed', 'h'), path.join(root, 'src', 'hard'));
   linkSync(path.join(root, 'closed', 'h'), path.join(root, 'docs', 'hard'));
-  facade = await startFacade(CONFIG, { folder });
+}
+
+let facade: TestFacade;
+let root: string;
+
+beforeAll(async () => {
+  ({ facade, root } = await startRouted(CONFIG, FILES, link));
 }, 60_000);
 afterAll(async () => {
   await facade.close();
